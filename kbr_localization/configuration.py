@@ -1,0 +1,84 @@
+"""
+Configuration as frozen dataclasses: the single source of names, defaults, ranges and descriptions.
+
+The YAML file, the ROS parameters, the map file and the documentation are made from or checked
+against these dataclasses.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from kbr_localization.errors import ConfigurationError
+
+Config = TypeVar('Config')
+
+
+def parameter(
+    default: Any,
+    description: str,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    """
+    Declare a dataclass field with its description and its allowed range or choices.
+
+    `low` and `high` are inclusive; None leaves a side open.
+    """
+    metadata = {'description': description, 'low': low, 'high': high, 'choices': choices}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def validate(config: Any) -> None:
+    """Refuse a value of the wrong type or outside of its range with a ConfigurationError."""
+    for field in dataclasses.fields(config):
+        if 'description' in field.metadata:
+            _validate_field(field, getattr(config, field.name))
+
+
+def from_mapping(config_class: type[Config], values: Mapping[str, Any]) -> Config:
+    """Build a configuration from names and values; unknown names are refused."""
+    known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise ConfigurationError(
+            f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}'
+        )
+    return config_class(**values)
+
+
+def to_mapping(config: Any) -> dict[str, Any]:
+    """Names and values of a configuration, the inverse of `from_mapping`."""
+    return dataclasses.asdict(config)
+
+
+def _validate_field(field: dataclasses.Field[Any], value: Any) -> None:
+    expected: Any = type(field.default)
+    accepted = (int, float) if expected is float else (expected,)
+    if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
+        raise ConfigurationError(
+            f'parameter {field.name!r}: expected {expected.__name__}, '
+            f'got {value!r} ({type(value).__name__})'
+        )
+    if expected is float and not math.isfinite(float(value)):
+        raise ConfigurationError(
+            f'parameter {field.name!r}: expected a finite number, got {value}'
+        )
+    _validate_range(field, value)
+
+
+def _validate_range(field: dataclasses.Field[Any], value: Any) -> None:
+    low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
+    if choices is not None and value not in choices:
+        raise ConfigurationError(
+            f'parameter {field.name!r}: expected one of {", ".join(choices)}, got {value!r}'
+        )
+    if (low is not None and value < low) or (high is not None and value > high):
+        raise ConfigurationError(
+            f'parameter {field.name!r}: expected a value in '
+            f'[{"-inf" if low is None else low}, {"inf" if high is None else high}], got {value}'
+        )

@@ -1,0 +1,79 @@
+"""What every dataset provides: frames, and the odometry they were taken along."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization import se2
+from kbr_localization.errors import DatasetError, KbrError
+
+Image = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """
+    One image of a run with the poses that belong to its stamp.
+
+    `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or
+    a function that loads it. `odometry`: (3,) pose of the base in the odometry frame at that
+    stamp. `reference`: (3,) ground-truth pose of the base in the map frame, or None. `name`:
+    what messages call the frame. `label`: the place's name where a dataset has one.
+    """
+
+    stamp_ns: int
+    image: Image | Callable[[], Image] = field(repr=False)
+    odometry: se2.FloatArray
+    reference: se2.FloatArray | None = None
+    name: str = ''
+    label: str = ''
+
+    def load_image(self) -> Image:
+        """Return the image; raises DatasetError when a lazy image cannot be read."""
+        return self.image() if callable(self.image) else self.image
+
+
+@dataclass(frozen=True)
+class OdometryTrack:
+    """The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3)."""
+
+    stamps_ns: se2.StampArray
+    poses: se2.FloatArray
+
+    def at(self, stamp_ns: int) -> se2.FloatArray:
+        """Pose (3,) at a stamp; raises DatasetError outside of the track."""
+        try:
+            return se2.interpolate(self.stamps_ns, self.poses, stamp_ns)
+        except KbrError as error:
+            raise DatasetError(f'no odometry: {error}') from error
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """
+    A run: a sequence of frames in order of time, and the odometry at full rate.
+
+    `skipped` counts the images that were left out, by reason: a broken file, no odometry, a bad
+    line. Lazy images that turn out broken are counted by whoever loads them.
+    """
+
+    name: str
+    odometry: OdometryTrack
+    skipped: dict[str, int]
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        ...
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame."""
+        ...
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        ...

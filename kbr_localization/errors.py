@@ -1,0 +1,42 @@
+"""
+The package's errors: one base, one subclass per room.
+
+A message says what was wrong, what was expected, what was given and what to do about it, in one
+line. Only the command line and the nodes turn these errors into exit codes or log lines.
+"""
+
+
+class KbrError(Exception):
+    """Anything that a user can put right: bad input, a bad file, a bad parameter."""
+
+
+class KernelError(KbrError, ValueError):
+    """An argument that the kernel mathematics cannot use."""
+
+
+class VisionError(KbrError):
+    """An image or a vocabulary that cannot be described."""
+
+
+class DatasetError(KbrError):
+    """A run folder or a bag that cannot be read."""
+
+
+class MapError(KbrError):
+    """A map file that cannot be read, written or used."""
+
+
+class LocalizationError(KbrError):
+    """A localizer used in a way that has no answer."""
+
+
+class ConfigurationError(KbrError, ValueError):
+    """An unknown parameter or a value outside of its range."""
+
+
+class EvaluationError(KbrError):
+    """A trajectory that cannot be compared with its reference."""
+
+
+class RosError(KbrError):
+    """A message that cannot be converted, or a node that cannot be set up."""

@@ -1,0 +1,1 @@
+"""Trajectories against their reference: association, metrics, files, reports."""

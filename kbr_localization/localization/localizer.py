@@ -1,0 +1,69 @@
+"""What every localizer offers, so that pipeline and node can drive any of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kbr_localization.se2 import FloatArray
+
+UNKNOWN_VARIANCE = 9999.0
+"""On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
+
+
+@dataclass(frozen=True)
+class PoseEstimate:
+    """
+    A localizer's answer at one moment.
+
+    `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
+    `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
+    `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
+    by name, for diagnostics. `updated`: whether an image entered since the estimate before.
+    """
+
+    pose: FloatArray
+    covariance: FloatArray
+    confidence: float
+    status: str
+    why: dict[str, float]
+    updated: bool = False
+
+    @property
+    def localized(self) -> bool:
+        """Whether the pose may be used."""
+        return self.status == 'localized'
+
+
+class Localizer(Protocol):
+    """
+    A recursive estimator of the pose on a position-image map.
+
+    Poses are (3,), covariances (3, 3), descriptors those of the map's describer.
+    """
+
+    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Start from a Gaussian belief about the pose."""
+        ...
+
+    def initialize_globally(self) -> None:
+        """Start with no knowledge of the pose."""
+        ...
+
+    def predict(self, odometry_increment: FloatArray) -> None:
+        """Move the belief by an increment (3,) in the base frame."""
+        ...
+
+    def update(self, descriptor: np.ndarray) -> None:
+        """Take in an image."""
+        ...
+
+    def estimate(self) -> PoseEstimate:
+        """Summarize the belief."""
+        ...
+
+    def wants_image(self) -> bool:
+        """Whether an update is due after the motion so far; the driver may skip `describe`."""
+        ...

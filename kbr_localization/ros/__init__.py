@@ -1,0 +1,1 @@
+"""The ROS 2 face: nodes and message conversions, no mathematics."""

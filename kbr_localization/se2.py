@@ -1,0 +1,110 @@
+"""
+Poses in the plane: float arrays whose last axis is x in metres, y in metres, heading in radians.
+
+Every function broadcasts over leading axes, so one pose is (3,) and a trajectory is (n, 3).
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kbr_localization.errors import KbrError
+
+FloatArray = NDArray[np.float64]
+StampArray = NDArray[np.int64]
+
+
+def wrap_angle(angle: ArrayLike) -> FloatArray:
+    """
+    Wrap angles in radians into [-pi, pi).
+
+    Shapes: any -> the same.
+    """
+    wrapped = np.mod(np.asarray(angle, dtype=np.float64) + np.pi, 2.0 * np.pi) - np.pi
+    # a sum just below 2 pi may round up to it
+    return np.where(wrapped >= np.pi, -np.pi, wrapped)
+
+
+def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
+    """
+    Compose SE(2) elements: `increment`, given in the frame of `pose`, in the parent frame.
+
+    Shapes: (..., 3) and (..., 3) -> (..., 3); metres and radians.
+    """
+    a, b = np.asarray(pose, dtype=np.float64), np.asarray(increment, dtype=np.float64)
+    cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
+    x = a[..., 0] + cosine * b[..., 0] - sine * b[..., 1]
+    y = a[..., 1] + sine * b[..., 0] + cosine * b[..., 1]
+    return np.stack(np.broadcast_arrays(x, y, wrap_angle(a[..., 2] + b[..., 2])), axis=-1)
+
+
+def inverse(pose: ArrayLike) -> FloatArray:
+    """
+    Invert SE(2) elements.
+
+    Shapes: (..., 3) -> (..., 3); `compose(pose, inverse(pose))` is the identity.
+    """
+    a = np.asarray(pose, dtype=np.float64)
+    cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
+    x = -cosine * a[..., 0] - sine * a[..., 1]
+    y = sine * a[..., 0] - cosine * a[..., 1]
+    return np.stack([x, y, wrap_angle(-a[..., 2])], axis=-1)
+
+
+def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
+    """
+    Increment that leads from `start` to `end`, in the frame of `start`.
+
+    Shapes: (..., 3) and (..., 3) -> (..., 3); `compose(start, between(start, end)) == end`.
+    """
+    return compose(inverse(start), end)
+
+
+def to_plane_and_circle(pose: ArrayLike) -> FloatArray:
+    """
+    Embed poses as (x, y, cos theta, sin theta), the state space of [MbKSR] section 6.3.
+
+    Shapes: (..., 3) -> (..., 4).
+    """
+    a = np.asarray(pose, dtype=np.float64)
+    return np.stack([a[..., 0], a[..., 1], np.cos(a[..., 2]), np.sin(a[..., 2])], axis=-1)
+
+
+def from_plane_and_circle(embedded: ArrayLike) -> FloatArray:
+    """
+    Project (x, y, cos, sin) back to poses; the last two need not have unit length.
+
+    Shapes: (..., 4) -> (..., 3).
+    """
+    a = np.asarray(embedded, dtype=np.float64)
+    return np.stack([a[..., 0], a[..., 1], np.arctan2(a[..., 3], a[..., 2])], axis=-1)
+
+
+def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) -> FloatArray:
+    """
+    Interpolate a trajectory at query times: linear in position, along the shorter arc in heading.
+
+    Shapes: (m,) increasing integer nanoseconds, (m, 3), (q,) or scalar -> (q, 3) or (3,).
+    Raises KbrError when a query lies outside of the trajectory's time span.
+    """
+    track, query = np.asarray(poses, dtype=np.float64), np.asarray(query_ns, dtype=np.int64)
+    if stamps_ns.size == 0 or np.any(query < stamps_ns[0]) or np.any(query > stamps_ns[-1]):
+        raise KbrError(_outside_message(stamps_ns, query))
+    after = np.clip(np.searchsorted(stamps_ns, query), 1, max(1, stamps_ns.size - 1))
+    after = np.minimum(after, stamps_ns.size - 1)
+    before = np.maximum(after - 1, 0)
+    span = np.maximum(stamps_ns[after] - stamps_ns[before], 1)
+    fraction = ((query - stamps_ns[before]) / span)[..., np.newaxis]
+    step = track[after] - track[before]
+    step[..., 2] = wrap_angle(step[..., 2])
+    result = track[before] + fraction * step
+    result[..., 2] = wrap_angle(result[..., 2])
+    return np.asarray(result, dtype=np.float64)
+
+
+def _outside_message(stamps_ns: StampArray, query: NDArray[np.int64]) -> str:
+    if stamps_ns.size == 0:
+        return 'cannot interpolate an empty trajectory: give at least one stamped pose'
+    return (
+        f'stamps [{query.min() * 1e-9:.3f}, {query.max() * 1e-9:.3f}] s are outside of the '
+        f'trajectory, which spans [{stamps_ns[0] * 1e-9:.3f}, {stamps_ns[-1] * 1e-9:.3f}] s'
+    )

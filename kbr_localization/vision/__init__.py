@@ -1,0 +1,1 @@
+"""From an image to a descriptor that has a positive definite kernel."""

@@ -1,0 +1,71 @@
+"""Build and install kbr_localization, both for colcon (ament_python) and for pip."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGE = 'kbr_localization'
+
+ROS = [
+    'ros-rclpy[fastrtps]',
+    'ros-diagnostic-msgs',
+    'ros-geometry-msgs',
+    'ros-lifecycle-msgs',
+    'ros-nav-msgs',
+    'ros-rosgraph-msgs',
+    'ros-sensor-msgs',
+    'ros-std-srvs',
+    'ros-visualization-msgs',
+]
+TOOLS = ['joblib', 'matplotlib', 'rosbags']
+TEST = [
+    'coverage',
+    'hypothesis',
+    'mypy',
+    'psutil',
+    'pytest',
+    'pytest-benchmark',
+    'pytest-timeout',
+    'ruff',
+]
+
+
+def files(folder):
+    return [str(path) for path in sorted(Path(folder).iterdir()) if path.is_file()]
+
+
+setup(
+    name=PACKAGE,
+    version='0.1.0',
+    packages=find_packages(include=[PACKAGE, PACKAGE + '.*']),
+    package_data={PACKAGE: ['py.typed']},
+    data_files=[
+        ('share/ament_index/resource_index/packages', ['resource/' + PACKAGE]),
+        ('share/' + PACKAGE, ['package.xml']),
+        ('share/' + PACKAGE + '/launch', files('launch')),
+        ('share/' + PACKAGE + '/config', files('config')),
+    ],
+    python_requires='>=3.10',
+    install_requires=['h5py', 'numpy', 'pyyaml', 'rich', 'scikit-image', 'scipy', 'typer'],
+    # opencv is an extra because its two builds (with and without a display) share one module
+    extras_require={
+        'headless': ['opencv-python-headless'],
+        'desktop': ['opencv-python'],
+        'ros': ROS,
+        'tools': TOOLS,
+        'test': TEST,
+    },
+    zip_safe=True,
+    maintainer='kbr_localization maintainers',
+    maintainer_email='maintainers@users.noreply.github.com',
+    description='Camera localization by kernel Bayesian inference, as a ROS 2 node.',
+    license='Apache-2.0',
+    entry_points={
+        'console_scripts': [
+            'kbr = kbr_localization.cli:main',
+            'localization_node = kbr_localization.ros.node:main',
+            'player_node = kbr_localization.ros.player:main',
+            'recorder_node = kbr_localization.ros.recorder:main',
+        ],
+    },
+)

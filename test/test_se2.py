@@ -1,0 +1,60 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbr_localization import se2
+from kbr_localization.errors import KbrError
+
+coordinates = st.floats(-100, 100)
+poses = st.tuples(coordinates, coordinates, st.floats(-10, 10)).map(np.array)
+
+
+def assert_poses_equal(actual, expected):
+    np.testing.assert_allclose(actual[..., :2], expected[..., :2], atol=1e-9)
+    np.testing.assert_allclose(se2.wrap_angle(actual[..., 2] - expected[..., 2]), 0, atol=1e-9)
+
+
+@given(poses, poses, poses)
+def test_composition_is_associative(a, b, c):
+    assert_poses_equal(se2.compose(se2.compose(a, b), c), se2.compose(a, se2.compose(b, c)))
+
+
+@given(poses)
+def test_inverse_gives_the_identity_on_both_sides(a):
+    assert_poses_equal(se2.compose(a, se2.inverse(a)), np.zeros(3))
+    assert_poses_equal(se2.compose(se2.inverse(a), a), np.zeros(3))
+
+
+@given(poses, poses)
+def test_between_leads_from_start_to_end(a, b):
+    assert_poses_equal(se2.compose(a, se2.between(a, b)), b)
+
+
+@given(st.floats(-1e6, 1e6))
+def test_wrapped_angles_lie_in_the_half_open_interval(angle):
+    wrapped = se2.wrap_angle(angle)
+    assert -np.pi <= wrapped < np.pi
+    np.testing.assert_allclose(np.exp(1j * wrapped), np.exp(1j * angle), atol=1e-7)
+
+
+@given(poses)
+def test_embedding_is_inverted_by_projection(a):
+    assert_poses_equal(se2.from_plane_and_circle(se2.to_plane_and_circle(a)), a)
+
+
+def test_interpolation_turns_along_the_shorter_arc():
+    stamps = np.array([0, 1_000_000_000])
+    track = np.array([[0.0, 0.0, 3.0], [1.0, 2.0, -3.0]])
+    middle = se2.interpolate(stamps, track, 500_000_000)
+    assert_poses_equal(middle, np.array([0.5, 1.0, -np.pi]))
+    assert se2.interpolate(stamps, track, np.array([0, 1_000_000_000])).shape == (2, 3)
+
+
+def test_interpolation_outside_of_the_track_is_refused_with_both_spans():
+    with pytest.raises(KbrError, match=r'spans \[0\.000, 1\.000\] s'):
+        se2.interpolate(np.array([0, 1_000_000_000]), np.zeros((2, 3)), 2_000_000_000)
+
+
+def test_a_single_pose_is_its_own_interpolation():
+    assert_poses_equal(se2.interpolate(np.array([5]), np.ones((1, 3)), 5), np.ones(3))
