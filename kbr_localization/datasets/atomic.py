@@ -1,0 +1,46 @@
+"""Folders that appear as a whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kbr_localization.errors import DatasetError
+
+
+@contextmanager
+def new_folder(path: Path | str) -> Iterator[Path]:
+    """
+    Give a temporary folder that becomes `path` when the block ends without an error.
+
+    After an error nothing remains. Raises DatasetError when `path` exists already (an empty
+    folder is taken) or cannot be written.
+    """
+    target = Path(path)
+    _check_free(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
+    except OSError as error:
+        raise DatasetError(f'cannot write {target}: {error.strerror}') from error
+    try:
+        # mkdtemp makes private folders; the result is an ordinary one
+        temporary.chmod(0o755)
+        yield temporary
+        temporary.replace(target)
+    except OSError as error:
+        raise DatasetError(f'cannot write {target}: {error.strerror or error}') from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _check_free(target: Path) -> None:
+    try:
+        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
+    except OSError as error:
+        raise DatasetError(f'cannot write {target}: {error.strerror}') from error
+    if taken:
+        raise DatasetError(f'{target} exists already: choose another name or delete it first')

@@ -1,0 +1,197 @@
+"""Runs in the format of COLD, the CoSy localization database (Pronobis and Caputo, IJRR 2009)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from kbr_localization import se2
+from kbr_localization.datasets.atomic import new_folder
+from kbr_localization.datasets.cold_format import (
+    ImageName,
+    format_image_name,
+    format_odometry_line,
+    parse_image_name,
+    read_odometry,
+    read_places,
+)
+from kbr_localization.datasets.frame import Frame, OdometryTrack
+from kbr_localization.datasets.image_file import ImageFile, encoded_bytes
+from kbr_localization.errors import DatasetError
+
+CAMERAS = ('std_cam', 'omni_cam')
+IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
+PLACES = Path('localization', 'places.lst')
+ODOMETRY = Path('odom_scans', 'odom.tdf')
+
+
+class ColdRun:
+    """
+    A run of COLD: images with the reference pose in their names, odometry, place labels.
+
+    The frames are the images of one camera (`std_cam` or `omni_cam`; by default the first that
+    the folder has) in order of time, with the odometry interpolated to their stamps. Images are
+    read when asked for. `skipped` counts by reason what was left out: images without odometry,
+    with a bad name, of a stamp that was already there, listed in places.lst but missing; bad
+    lines of places.lst and odom.tdf (each is logged with its number).
+    Raises DatasetError when the folder is no such run or nothing usable is left.
+    """
+
+    def __init__(self, path: Path | str, camera: str | None = None) -> None:
+        self.path = Path(path)
+        self.name = self.path.resolve().name
+        self.skipped: dict[str, int] = {}
+        self._folder = _camera_folder(self.path, camera)
+        self.odometry = self._read_odometry()
+        self._labels = self._read_labels()
+        names = self._read_names()
+        self._count('listed in places.lst but missing', len(self._labels.keys() - names.keys()))
+        self._select(names)
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self._names)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame; its image is read when asked for."""
+        name = self._names[index]
+        return Frame(
+            stamp_ns=int(self.stamps_ns[index]),
+            image=ImageFile(self._folder / name),
+            odometry=self._odometry_poses[index],
+            reference=self._references[index],
+            name=name,
+            label=self._labels.get(name, ''),
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        return (self[index] for index in range(len(self)))
+
+    def _count(self, reason: str, number: int) -> None:
+        if number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def _read_odometry(self) -> OdometryTrack:
+        path = self.path / ODOMETRY
+        if not path.is_file():
+            raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
+        lines, bad = read_odometry(path)
+        self._count('bad line in odom.tdf', bad)
+        stamps, first = np.unique(
+            np.array([line.stamp_ns for line in lines], dtype=np.int64), return_index=True
+        )
+        self._count('odometry of a repeated stamp', len(lines) - stamps.size)
+        return OdometryTrack(stamps, np.array([lines[index].pose for index in first]))
+
+    def _read_labels(self) -> dict[str, str]:
+        path = self.path / PLACES
+        if not path.is_file():
+            return {}
+        lines, bad = read_places(path)
+        self._count('bad line in places.lst', bad)
+        return {line.name: line.label for line in lines}
+
+    def _read_names(self) -> dict[str, ImageName]:
+        names = {}
+        for file in self._folder.iterdir():
+            if file.suffix.lower() in IMAGE_SUFFIXES:
+                try:
+                    names[file.name] = parse_image_name(file.name)
+                except ValueError:
+                    self._count('bad image name', 1)
+        return names
+
+    def _select(self, names: dict[str, ImageName]) -> None:
+        """Keep one image per stamp, in order of time, within the span of the odometry."""
+        ordered = sorted(names, key=lambda name: (names[name].stamp_ns, name))
+        stamps = np.array([names[name].stamp_ns for name in ordered], dtype=np.int64)
+        first = np.concatenate([[True], np.diff(stamps) > 0])[: stamps.size]
+        self._count('repeated stamp', int(np.sum(~first)))
+        start, end = self.odometry.stamps_ns[[0, -1]]
+        covered = (stamps >= start) & (stamps <= end)
+        self._count('no odometry', int(np.sum(first & ~covered)))
+        kept = np.flatnonzero(first & covered)
+        if kept.size == 0:
+            raise DatasetError(self._nothing_left(stamps))
+        self.stamps_ns = stamps[kept]
+        self._names = [ordered[index] for index in kept]
+        self._references = [names[name].reference for name in self._names]
+        self._odometry_poses = se2.interpolate(
+            self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns
+        )
+
+    def _nothing_left(self, stamps: se2.StampArray) -> str:
+        if stamps.size == 0:
+            return (
+                f'no images in {self._folder}: expected names like '
+                f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg{_reasons(self.skipped)}'
+            )
+        start, end = self.odometry.stamps_ns[[0, -1]] * 1e-9
+        return (
+            f'no image of {self._folder} lies within its odometry: images span '
+            f'[{stamps[0] * 1e-9:.3f}, {stamps[-1] * 1e-9:.3f}] s, '
+            f'{ODOMETRY} spans [{start:.3f}, {end:.3f}] s'
+        )
+
+
+def write_cold_run(
+    path: Path | str,
+    frames: Iterable[Frame],
+    odometry: OdometryTrack,
+    camera: str = 'std_cam',
+    quality: int = 95,
+) -> ColdRun:
+    """
+    Write a run in COLD's format and open it.
+
+    The run appears at `path` as a whole or not at all. Images that come as JPEG or PNG are copied
+    byte by byte, others are encoded as JPEG of the given quality. The odometry is that of the
+    track; `frame.odometry` is not written. Stamps are cut to microseconds, as the format has
+    them. Raises DatasetError when `path` exists, when an image cannot be read, or when there is
+    no frame.
+    """
+    with new_folder(path) as folder:
+        places = _write_images(folder / camera, frames, quality)
+        _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
+        lines = zip(odometry.stamps_ns.tolist(), odometry.poses, strict=True)
+        _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))
+        ColdRun(folder)
+    return ColdRun(path)
+
+
+def _write_images(folder: Path, frames: Iterable[Frame], quality: int) -> dict[str, str]:
+    folder.mkdir()
+    places: dict[str, str] = {}
+    for frame in frames:
+        name = format_image_name(frame.stamp_ns, frame.reference)
+        if name in places:
+            raise DatasetError(f'two frames share the name {name}: expected one per microsecond')
+        (folder / name).write_bytes(encoded_bytes(frame.image, frame.name or name, quality))
+        places[name] = '_'.join(frame.label.split()) or 'unknown'
+    if not places:
+        raise DatasetError('cannot write a run without frames: give at least one')
+    return places
+
+
+def _write_text(path: Path, lines: Iterable[str]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(''.join(f'{line}\n' for line in lines), encoding='utf-8')
+
+
+def _camera_folder(path: Path, camera: str | None) -> Path:
+    if camera is not None and camera not in CAMERAS:
+        raise DatasetError(f'camera {camera!r}: expected one of {", ".join(CAMERAS)}')
+    if not path.is_dir():
+        raise DatasetError(f'no such folder: {path}: expected a COLD run with a folder std_cam')
+    wanted = CAMERAS if camera is None else (camera,)
+    for name in wanted:
+        if (path / name).is_dir():
+            return path / name
+    raise DatasetError(f'no images in {path}: expected a folder {" or ".join(wanted)}')
+
+
+def _reasons(skipped: dict[str, int]) -> str:
+    return f' ({", ".join(f"{n} {why}" for why, n in skipped.items())})' if skipped else ''

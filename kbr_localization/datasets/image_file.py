@@ -1,0 +1,101 @@
+"""Images on disk and in messages: encoded bytes to arrays and back, with every failure named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import cv2
+import numpy as np
+
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+
+JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
+JPEG_TAIL = 4096
+"""Bytes at the end of a JPEG in which its end marker is looked for; some cameras pad files."""
+
+
+@runtime_checkable
+class EncodedImage(Protocol):
+    """A lazy image that can also give its compressed bytes, so that copies lose nothing."""
+
+    def __call__(self) -> Image:
+        """Return the image; raises DatasetError when it cannot be decoded."""
+        ...
+
+    def encoded(self) -> bytes:
+        """Return the JPEG or PNG bytes; raises DatasetError when they cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """A lazy image on disk."""
+
+    path: Path
+
+    def __call__(self) -> Image:
+        """Read and decode the file; raises DatasetError."""
+        return decode_image(self.encoded(), str(self.path))
+
+    def encoded(self) -> bytes:
+        """Return the file's bytes; raises DatasetError."""
+        try:
+            return self.path.read_bytes()
+        except OSError as error:
+            raise DatasetError(
+                f'cannot read image {self.path}: {error.strerror}: restore or delete the file'
+            ) from error
+
+
+def decode_image(data: bytes, name: str) -> Image:
+    """
+    Decode JPEG or PNG bytes as they are: grey to (h, w), colour to (h, w, 3) BGR, uint8.
+
+    Raises DatasetError for empty, foreign, truncated or undecodable data; `name` is what the
+    message calls the image. OpenCV fills the missing part of a truncated JPEG with grey, hence
+    the check of the end marker.
+    """
+    if data.startswith(JPEG_START) and JPEG_END not in data[-JPEG_TAIL:]:
+        raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
+    if not data:
+        raise _broken(name, 'no bytes')
+    try:
+        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYCOLOR)
+    except cv2.error as error:
+        raise _broken(name, f'bytes that OpenCV refuses ({error.err})') from error
+    if image is None:
+        raise _broken(name, f'{len(data)} bytes that cannot be decoded')
+    return np.asarray(image, dtype=np.uint8)
+
+
+def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
+    """
+    Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG.
+
+    Raises DatasetError for an array of another shape or type.
+    """
+    shape_is_good = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+    if image.dtype != np.uint8 or not shape_is_good or image.size == 0:
+        raise DatasetError(
+            f'image {name}: expected a uint8 array of shape (h, w) or (h, w, 3), '
+            f'got {image.dtype} {image.shape}'
+        )
+    done, data = cv2.imencode('.jpeg', image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise DatasetError(f'image {name}: {image.shape} cannot be encoded as JPEG')
+    return bytes(data)
+
+
+def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
+    """Compressed bytes of a frame's image: its own where it has them, else a new JPEG."""
+    if isinstance(image, EncodedImage):
+        return image.encoded()
+    return encode_jpeg(image() if callable(image) else image, name, quality)
+
+
+def _broken(name: str, found: str) -> DatasetError:
+    return DatasetError(f'broken image {name}: expected a whole JPEG or PNG, got {found}')
