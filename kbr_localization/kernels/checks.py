@@ -1,0 +1,99 @@
+"""
+Checks of arguments: every KernelError names the argument, the expected and given shape, a remedy.
+
+Private to the room; the checks cost O(size of the argument).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kbr_localization.errors import KernelError
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.int64]
+
+
+def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> FloatArray:
+    """Points (n, d) with n > 0 and finite entries."""
+    points = as_floats(name, value)
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise KernelError(
+            f'{name}: expected points of shape (n, d), got {points.shape}: '
+            'reshape scalars with x.reshape(-1, 1) and one point with x.reshape(1, -1)'
+        )
+    if points.shape[0] == 0:
+        raise KernelError(f'{name}: expected at least one point, got shape {points.shape}')
+    if dimension is not None and points.shape[1] != dimension:
+        raise KernelError(
+            f'{name}: expected points of shape (n, {dimension}), got {points.shape}: '
+            'give points of the same dimension as the kernel and the other argument'
+        )
+    return points
+
+
+def as_square(name: str, value: ArrayLike) -> FloatArray:
+    """Return a non-empty square matrix (n, n); its entries are checked where they are used."""
+    matrix = np.asarray(value, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
+        raise KernelError(
+            f'{name}: expected a square matrix (n, n) with n > 0, got shape {matrix.shape}: '
+            'give the Gram matrix of one sample'
+        )
+    return matrix
+
+
+def as_weights(name: str, value: ArrayLike, size: int) -> FloatArray:
+    """Return one finite number per point of a sample, shape (size,)."""
+    weights = as_floats(name, value)
+    if weights.shape != (size,):
+        raise KernelError(
+            f'{name}: expected shape ({size},), got {weights.shape}: give one weight per point'
+        )
+    return weights
+
+
+def as_columns(name: str, value: ArrayLike, size: int) -> FloatArray:
+    """Return finite kernel values at the sample, shape (size,) or one column per query."""
+    columns = as_floats(name, value)
+    if columns.ndim not in (1, 2) or columns.shape[0] != size:
+        raise KernelError(
+            f'{name}: expected shape ({size},) or ({size}, q), got {columns.shape}: '
+            'evaluate at every point of the sample that made the Gram matrix'
+        )
+    return columns
+
+
+def as_floats(name: str, value: ArrayLike) -> FloatArray:
+    """Return a float array without NaN or infinity."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KernelError(f'{name}: expected an array of numbers, got {error}') from error
+    require_finite(name, array)
+    return array
+
+
+def require_finite(name: str, array: FloatArray) -> None:
+    """Refuse NaN and infinity."""
+    if not np.all(np.isfinite(array)):
+        bad = int(np.count_nonzero(~np.isfinite(array)))
+        raise KernelError(
+            f'{name}: expected finite numbers, got {bad} NaN or infinite entries '
+            f'in an array of shape {array.shape}: remove or repair these entries'
+        )
+
+
+def as_positive(name: str, value: float, *, allow_zero: bool = False) -> float:
+    """Return a finite positive (or non-negative) number."""
+    scalar = np.asarray(value)
+    if scalar.ndim != 0 or scalar.dtype.kind not in 'iuf':
+        raise KernelError(
+            f'{name}: expected a number, got {type(value).__name__} of shape {scalar.shape}'
+        )
+    number = float(scalar)
+    if not np.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
+        wanted = 'a finite number >= 0' if allow_zero else 'a finite number > 0'
+        raise KernelError(f'{name}: expected {wanted}, got {number:g}: choose a larger value')
+    return number

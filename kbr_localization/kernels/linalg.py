@@ -1,0 +1,92 @@
+"""
+Regularised solves with Gram matrices.
+
+The only place where a factorisation may fail, and where the ridge is raised when it does, as
+[KBR] Fig. 1 advises; each increase is logged.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.checks import (
+    FloatArray,
+    as_columns,
+    as_positive,
+    as_square,
+    require_finite,
+)
+
+_LOG = logging.getLogger(__name__)
+_GROWTH = 10.0
+_ATTEMPTS = 16
+
+
+class RegularisedCholesky:
+    """
+    Cholesky factor of G + ridge I, for a symmetric positive semi-definite G (n, n).
+
+    `ridge` is the value that was used: when the factorisation fails it is multiplied by ten (from
+    machine precision times the mean diagonal upwards) and the increase is logged as a warning.
+    `name` says in messages which regulariser the ridge is.
+    Raises KernelError when G is not square or finite, or so indefinite that no ridge of its own
+    magnitude helps.
+    """
+
+    def __init__(self, gram: ArrayLike, ridge: float, name: str = 'ridge') -> None:
+        matrix = as_square('gram', gram)
+        require_finite('gram', matrix)
+        self.size = matrix.shape[0]
+        self.requested_ridge = as_positive(name, ridge, allow_zero=True)
+        self.factor, self.ridge = _factorise(matrix, self.requested_ridge, name)
+
+    def solve(self, right_side: ArrayLike) -> FloatArray:
+        """Return (G + ridge I)^-1 b. Shapes: (n,) or (n, q) -> the same."""
+        b = as_columns('right_side', right_side, self.size)
+        solution = scipy.linalg.cho_solve((self.factor, True), b, check_finite=False)
+        return np.asarray(solution, dtype=np.float64)
+
+    def log_det(self) -> float:
+        """Return log |G + ridge I|."""
+        return float(2.0 * np.sum(np.log(np.diag(self.factor))))
+
+
+def _factorise(matrix: FloatArray, ridge: float, name: str) -> tuple[FloatArray, float]:
+    scale = float(np.mean(np.abs(np.diag(matrix)))) or 1.0
+    smallest = np.finfo(np.float64).eps * matrix.shape[0] * scale
+    current = ridge
+    for _ in range(_ATTEMPTS):
+        factor = _cholesky(matrix, current)
+        if factor is not None:
+            _warn_if_raised(name, ridge, current)
+            return factor, current
+        current = max(current * _GROWTH, smallest)
+    raise KernelError(
+        f'{name}: matrix of shape {matrix.shape} is not positive definite even with '
+        f'{current:.3g} I added: check that the kernel is positive definite and the matrix '
+        'symmetric'
+    )
+
+
+def _cholesky(matrix: FloatArray, ridge: float) -> FloatArray | None:
+    # a Fortran-ordered copy lets LAPACK work in place
+    shifted = np.array(matrix, order='F', copy=True)
+    shifted.flat[:: matrix.shape[0] + 1] += ridge
+    factor, info = scipy.linalg.lapack.dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
+    return np.asarray(factor, dtype=np.float64) if info == 0 else None
+
+
+def _warn_if_raised(name: str, requested: float, used: float) -> None:
+    if used > requested:
+        _LOG.warning(
+            '%s raised from %.3g to %.3g: the factorisation failed; choose it larger, or remove '
+            'duplicated points',
+            name,
+            requested,
+            used,
+        )

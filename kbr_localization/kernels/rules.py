@@ -1,0 +1,190 @@
+"""
+The rules of kernel Bayesian inference, on Gram matrices and weights.
+
+Notation: training pairs (X_i, Y_i), i = 1..n; Gram matrices G_X, G_Y; kernel vector
+k_Y = (k_Y(Y_i, y))_i; a prior kernel mean m_Pi that enters only by its values at the sample,
+m_Pi(X) = (m_Pi(X_1), ..., m_Pi(X_n)). Weights are signed.
+
+The convention for the regularisation constants
+    epsilon and delta are the Tikhonov constants of the *operators*: C_XX + epsilon I in the sum
+    rule, C_WW + delta I (thresholded) or C_WW^2 + delta I (squared) in Bayes' rule. Since
+    C_XX = 1/n sum_i k(., X_i) (x) k(., X_i), epsilon meets Gram matrices as G_X + n epsilon I;
+    since C_WW = sum_i mu_i k(., Y_i) (x) k(., Y_i) and the sum-rule weights
+    mu = (G_X + n epsilon I)^-1 m_Pi(X) already carry the 1/n, delta stands without n.
+    Consequences, all tested: repeating every training pair changes no kernel mean; multiplying mu
+    by c equals dividing delta by c (thresholded) or c^2 (squared); for mu = 1/n the thresholded
+    rule is the conditional mean with epsilon = delta.
+    [KBR] Fig. 1 gives mu a further factor n: its delta is n^2 times ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import ArrayLike, NDArray
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.checks import (
+    FloatArray,
+    IndexArray,
+    as_columns,
+    as_positive,
+    as_square,
+    as_weights,
+    require_finite,
+)
+from kbr_localization.kernels.kernels import Kernel
+from kbr_localization.kernels.linalg import RegularisedCholesky
+
+BayesRule = Callable[[ArrayLike, ArrayLike, ArrayLike, float], FloatArray]
+
+
+def regularise(gram: ArrayLike, epsilon: float) -> RegularisedCholesky:
+    """
+    Factor G + n epsilon I once, for any number of sum rules and conditional means.
+
+    Shapes: (n, n). A failed factorisation raises epsilon and logs it.
+    """
+    matrix = as_square('gram', gram)
+    ridge = matrix.shape[0] * as_positive('epsilon', epsilon)
+    return RegularisedCholesky(matrix, ridge, name='n * epsilon')
+
+
+def conditional_mean(regularised_gram_x: RegularisedCholesky, k_x: ArrayLike) -> FloatArray:
+    """
+    Weights on Y_i of the conditional kernel mean of Y given x: (G_X + n epsilon I)^-1 k_X(x).
+
+    Shapes: `k_x` (n,) or one column per query (n, q) -> the same. Source: [MbKSR] eq. 7.
+    """
+    return regularised_gram_x.solve(as_columns('k_x', k_x, regularised_gram_x.size))
+
+
+def nonparametric_sum_rule(
+    regularised_gram_x: RegularisedCholesky, prior_at_sample: ArrayLike
+) -> FloatArray:
+    """
+    NP-KSR: weights mu = (G_X + n epsilon I)^-1 m_Pi(X) on Y_i, of the law of Y when X ~ Pi.
+
+    The same weights on the pairs (X_i, Y_i) represent the joint law (the kernel chain rule).
+    Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
+    """
+    prior = as_columns('prior_at_sample', prior_at_sample, regularised_gram_x.size)
+    return regularised_gram_x.solve(prior)
+
+
+def model_based_sum_rule(
+    conditional_kernel_mean: Kernel, z: ArrayLike, f_x: ArrayLike, weights: ArrayLike
+) -> FloatArray:
+    """
+    Mb-KSR: evaluate m_Q = sum_j gamma_j m(. | x_j) at z, with no training data.
+
+    `conditional_kernel_mean`: of a noise model, see `Noise.conditional_kernel_mean`; `f_x`: the
+    noise-free images f(x_j) of the prior's points; `weights` gamma.
+    Shapes: (m, d), (n, d), (n,) -> (m,). Source: [MbKSR] eq. 21.
+    """
+    transition = conditional_kernel_mean.cross_gram(z, f_x)
+    gamma = as_weights('weights', weights, transition.shape[1])
+    return np.asarray(transition @ gamma, dtype=np.float64)
+
+
+def squared_bayes_rule(
+    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike, delta: float
+) -> FloatArray:
+    """
+    Posterior weights w = L G ((L G)^2 + delta I)^-1 L k, with L = diag(mu), of any sign.
+
+    Solved in its root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, one
+    complex symmetric solve that does not square the condition number.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13.
+    """
+    matrix, weights, columns = _checked(gram_y, mu, k_y)
+    root_delta = np.sqrt(as_positive('delta', delta))
+    active, half, block = _active_block(matrix, weights, weights != 0)
+    shifted = block.astype(np.complex128)
+    shifted.flat[:: active.size + 1] += 1j * root_delta * np.sign(weights[active])
+    solution = scipy.linalg.solve(
+        shifted,
+        _scale(half, columns[active]),
+        assume_a='sym',
+        overwrite_a=True,
+        check_finite=False,
+    )
+    return _scatter(columns, active, _scale(half, solution.real))
+
+
+def thresholded_bayes_rule(
+    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike, delta: float
+) -> FloatArray:
+    """
+    Posterior weights w_S = (G_SS + delta diag(1 / mu_S))^-1 k_S on S = {mu > 0}, 0 elsewhere.
+
+    Solved as w = D (D G D + delta I)^-1 D k with D = diag(sqrt(max(mu, 0))): symmetric, and well
+    conditioned however small a weight is.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8.
+    """
+    matrix, weights, columns = _checked(gram_y, mu, k_y)
+    active, half, block = _active_block(matrix, weights, weights > 0)
+    factor = RegularisedCholesky(block, as_positive('delta', delta), name='delta')
+    solution = factor.solve(_scale(half, columns[active]))
+    return _scatter(columns, active, _scale(half, solution))
+
+
+BAYES_RULES: dict[str, BayesRule] = {
+    'squared': squared_bayes_rule,
+    'thresholded': thresholded_bayes_rule,
+}
+
+
+def normalise(weights: ArrayLike) -> FloatArray:
+    """
+    Weights divided by their sum, so that the expectation of 1 is 1.
+
+    Shapes: (n,) -> (n,). Raises KernelError when the sum is not positive.
+    """
+    array = np.asarray(weights, dtype=np.float64)
+    array = as_weights('weights', array, array.size)
+    total = float(array.sum())
+    if not total > 0:
+        raise KernelError(
+            f'weights: expected a positive sum, got {total:.3g} over shape {array.shape}: '
+            'the observation is unlike every point that the prior supports; raise delta, or '
+            'start again from the conditional mean'
+        )
+    return np.asarray(array / total, dtype=np.float64)
+
+
+def _checked(
+    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    matrix = as_square('gram_y', gram_y)
+    size = matrix.shape[0]
+    return matrix, as_weights('mu', mu, size), as_columns('k_y', k_y, size)
+
+
+def _active_block(
+    matrix: FloatArray, weights: FloatArray, mask: NDArray[np.bool_]
+) -> tuple[IndexArray, FloatArray, FloatArray]:
+    """Return active indices S, sqrt|mu_S| and sqrt|mu_S| G_SS sqrt|mu_S|."""
+    active = np.flatnonzero(mask)
+    if active.size == 0:
+        raise KernelError(
+            f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative '
+            f'and {int(np.sum(weights == 0))} zero weights in shape {weights.shape}: the prior '
+            'has no mass near the sample; raise epsilon or widen the kernel'
+        )
+    half = np.sqrt(np.abs(weights[active]))
+    block = matrix[np.ix_(active, active)] if active.size < weights.size else matrix
+    require_finite('gram_y', block)
+    return active, half, half[:, np.newaxis] * block * half
+
+
+def _scale(half: FloatArray, columns: FloatArray) -> FloatArray:
+    return np.asarray((columns.T * half).T, dtype=np.float64)
+
+
+def _scatter(like: FloatArray, active: IndexArray, values: FloatArray) -> FloatArray:
+    result = np.zeros_like(like)
+    result[active] = values
+    return result

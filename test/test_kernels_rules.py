@@ -1,0 +1,222 @@
+"""Every rule against the plain textbook expression, and the invariants of the convention."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.kernels.rules import (
+    BAYES_RULES,
+    conditional_mean,
+    model_based_sum_rule,
+    nonparametric_sum_rule,
+    normalise,
+    regularise,
+    squared_bayes_rule,
+    thresholded_bayes_rule,
+)
+
+EPSILON, DELTA = 1e-3, 1e-4
+TIGHT = {'rtol': 1e-8, 'atol': 1e-10}
+
+
+class Problem:
+    """A regression sample with a prior and an observation."""
+
+    def __init__(self, seed, size=40):
+        rng = np.random.default_rng(seed)
+        self.x = rng.normal(size=(size, 2))
+        self.y = np.sin(self.x) + 0.2 * rng.normal(size=(size, 2))
+        self.prior_points = rng.normal(0.3, 0.7, size=(30, 2))
+        self.prior_weights = rng.dirichlet(np.ones(30))
+        self.kernel_x = GaussianKernel(0.5, normalised=False)
+        self.kernel_y = GaussianKernel(0.3, normalised=False)
+        self.query = rng.normal(size=(1, 2))
+        self.gram_x = self.kernel_x.gram(self.x)
+        self.gram_y = self.kernel_y.gram(self.y)
+        self.k_x = self.kernel_x.cross_gram(self.x, self.query)[:, 0]
+        self.k_y = self.kernel_y.cross_gram(self.y, self.query)[:, 0]
+        self.prior_at_sample = (
+            self.kernel_x.cross_gram(self.x, self.prior_points) @ self.prior_weights
+        )
+        self.mu = nonparametric_sum_rule(regularise(self.gram_x, EPSILON), self.prior_at_sample)
+
+
+def plain_squared(gram, mu, k, delta):
+    product = np.diag(mu) @ gram
+    return product @ np.linalg.solve(product @ product + delta * np.eye(len(mu)), mu * k)
+
+
+def plain_thresholded(gram, mu, k, delta):
+    kept = np.flatnonzero(mu > 0)
+    weights = np.zeros(len(mu))
+    ridge = delta * np.diag(1.0 / mu[kept])
+    weights[kept] = np.linalg.solve(gram[np.ix_(kept, kept)] + ridge, k[kept])
+    return weights
+
+
+PLAIN = {'squared': plain_squared, 'thresholded': plain_thresholded}
+
+
+def test_the_problem_has_negative_prior_weights():
+    assert (Problem(0).mu < 0).any()  # otherwise the two Bayes' rules would not be told apart
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_conditional_mean_is_the_regularised_inverse_times_the_kernel_vector(seed):
+    p = Problem(seed)
+    expected = np.linalg.solve(p.gram_x + 40 * EPSILON * np.eye(40), p.k_x)
+    np.testing.assert_allclose(
+        conditional_mean(regularise(p.gram_x, EPSILON), p.k_x), expected, **TIGHT
+    )
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_nonparametric_sum_rule_averages_conditional_means_over_the_prior(seed):
+    p = Problem(seed)
+    factor = regularise(p.gram_x, EPSILON)
+    columns = conditional_mean(factor, p.kernel_x.cross_gram(p.x, p.prior_points))
+    np.testing.assert_allclose(p.mu, columns @ p.prior_weights, **TIGHT)
+    expected = np.linalg.inv(p.gram_x + 40 * EPSILON * np.eye(40)) @ p.prior_at_sample
+    np.testing.assert_allclose(p.mu, expected, **TIGHT)
+
+
+def test_model_based_sum_rule_is_a_gaussian_mixture_of_the_added_covariances():
+    p = Problem(0)
+    R, sigma = np.array([[0.5, 0.1], [0.1, 0.3]]), np.array([0.2, 0.4])
+    images = p.x @ np.array([[0.9, 0.2], [-0.1, 1.1]])
+    mean = GaussianNoise(sigma).conditional_kernel_mean(GaussianKernel(R))
+    values = model_based_sum_rule(mean, p.query, images, p.mu)
+    total = R + np.diag(sigma)
+    offsets = p.query - images
+    exponents = -0.5 * np.einsum('id,de,ie->i', offsets, np.linalg.inv(total), offsets)
+    density = np.exp(exponents) / np.sqrt(np.linalg.det(2 * np.pi * total))
+    np.testing.assert_allclose(values, [p.mu @ density], **TIGHT)
+
+
+@pytest.mark.parametrize('seed', range(5))
+@pytest.mark.parametrize('method', BAYES_RULES)
+def test_bayes_rule_agrees_with_the_textbook_formula(method, seed):
+    p = Problem(seed)
+    expected = PLAIN[method](p.gram_y, p.mu, p.k_y, DELTA)
+    np.testing.assert_allclose(
+        BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA), expected, **TIGHT
+    )
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+def test_bayes_rule_ignores_points_without_prior_mass(method):
+    p = Problem(1)
+    mu = np.where(np.arange(40) % 3 == 0, p.mu, 0.0)
+    kept = np.flatnonzero(mu)
+    whole = BAYES_RULES[method](p.gram_y, mu, p.k_y, DELTA)
+    part = BAYES_RULES[method](p.gram_y[np.ix_(kept, kept)], mu[kept], p.k_y[kept], DELTA)
+    np.testing.assert_allclose(whole[kept], part, **TIGHT)
+    assert np.all(np.delete(whole, kept) == 0)
+    np.testing.assert_allclose(whole, PLAIN[method](p.gram_y, mu, p.k_y, DELTA), **TIGHT)
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+def test_bayes_rule_takes_several_observations_at_once(method):
+    p = Problem(2)
+    columns = p.kernel_y.cross_gram(p.y, p.y[:3])
+    together = BAYES_RULES[method](p.gram_y, p.mu, columns, DELTA)
+    for j in range(3):
+        alone = BAYES_RULES[method](p.gram_y, p.mu, columns[:, j], DELTA)
+        np.testing.assert_allclose(together[:, j], alone, **TIGHT)
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000))
+def test_bayes_rule_is_equivariant_under_permutation_of_the_sample(method, seed):
+    p = Problem(seed, size=15)
+    order = np.random.default_rng(seed).permutation(15)
+    weights = BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA)
+    shuffled = BAYES_RULES[method](
+        p.gram_y[np.ix_(order, order)], p.mu[order], p.k_y[order], DELTA
+    )
+    np.testing.assert_allclose(shuffled, weights[order], rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), copies=st.integers(2, 3))
+def test_repeating_every_training_pair_changes_no_kernel_mean(method, seed, copies):
+    p = Problem(seed, size=12)
+    tiled = np.tile(np.arange(12), copies)
+    gram_x, gram_y = p.gram_x[np.ix_(tiled, tiled)], p.gram_y[np.ix_(tiled, tiled)]
+    mu = nonparametric_sum_rule(regularise(gram_x, EPSILON), p.prior_at_sample[tiled])
+    np.testing.assert_allclose(mu.reshape(copies, 12).sum(axis=0), p.mu, rtol=1e-7, atol=1e-9)
+    if method == 'thresholded' and np.any(np.abs(p.mu) < 1e-9):
+        return  # rounding decides on which side of the threshold such a weight falls
+    weights = BAYES_RULES[method](gram_y, mu, p.k_y[tiled], DELTA)
+    expected = BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA)
+    together = weights.reshape(copies, 12).sum(axis=0)
+    np.testing.assert_allclose(together, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(('method', 'power'), [('squared', 2), ('thresholded', 1)])
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), factor=st.floats(0.01, 100.0))
+def test_scaling_the_prior_equals_scaling_delta(method, power, seed, factor):
+    p = Problem(seed, size=15)
+    weights = BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA)
+    scaled = BAYES_RULES[method](p.gram_y, factor * p.mu, p.k_y, factor**power * DELTA)
+    np.testing.assert_allclose(scaled, weights, rtol=1e-7, atol=1e-9)
+
+
+def test_thresholded_rule_with_a_uniform_prior_is_the_conditional_mean():
+    p = Problem(3)
+    weights = thresholded_bayes_rule(p.gram_y, np.full(40, 1 / 40), p.k_y, EPSILON)
+    expected = conditional_mean(regularise(p.gram_y, EPSILON), p.k_y)
+    np.testing.assert_allclose(weights, expected, **TIGHT)
+
+
+def test_squared_rule_survives_a_tiny_weight_and_a_tiny_delta():
+    p = Problem(4)
+    mu = p.mu.copy()
+    mu[0] = 1e-300
+    weights = squared_bayes_rule(p.gram_y, mu, p.k_y, 1e-14)
+    assert np.all(np.isfinite(weights))
+
+
+def test_a_singular_gram_matrix_raises_epsilon_and_says_so(caplog):
+    gram = np.ones((50, 50))  # 50 equal points
+    with caplog.at_level(logging.WARNING):
+        factor = regularise(gram, 1e-30)
+    assert factor.ridge > 50 * 1e-30
+    assert 'n * epsilon raised' in caplog.text
+    assert np.all(np.isfinite(conditional_mean(factor, np.ones(50))))
+
+
+def test_normalise_refuses_weights_without_positive_sum():
+    np.testing.assert_allclose(normalise([1.0, 4.0, -1.0]).sum(), 1.0)
+    with pytest.raises(KernelError, match=r'weights: expected a positive sum'):
+        normalise([1.0, -2.0])
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'gram_y': np.ones((40, 39))}, r'gram_y: expected a square matrix .*\(40, 39\)'),
+        ({'gram_y': np.full((40, 40), np.nan)}, r'gram_y: expected finite numbers, got 1024 NaN'),
+        ({'gram_y': np.empty((0, 0))}, r'gram_y: expected a square matrix \(n, n\) with n > 0'),
+        ({'mu': np.ones(39)}, r'mu: expected shape \(40,\), got \(39,\)'),
+        ({'mu': -np.ones(40)}, r'mu: expected at least one usable weight'),
+        ({'mu': np.full(40, np.inf)}, r'mu: expected finite numbers'),
+        ({'k_y': np.ones(39)}, r'k_y: expected shape \(40,\) or \(40, q\), got \(39,\)'),
+        ({'delta': 0.0}, r'delta: expected a finite number > 0, got 0'),
+        ({'delta': 'small'}, r'delta: expected a number, got str'),
+    ],
+)
+def test_bad_input_to_bayes_rule_is_refused_by_name(change, message):
+    p = Problem(0)
+    arguments = {'gram_y': p.gram_y, 'mu': p.mu, 'k_y': p.k_y, 'delta': DELTA, **change}
+    with pytest.raises(KernelError, match=message):
+        thresholded_bayes_rule(**arguments)
