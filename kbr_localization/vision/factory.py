@@ -1,0 +1,56 @@
+"""Make a describer from training images, or from what a map file kept of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization.configuration import from_mapping
+from kbr_localization.errors import VisionError
+from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.describer import Describer
+from kbr_localization.vision.pyramid_describer import PyramidDescriber
+
+
+def fit_describer(
+    config: VisionConfig, images: Sequence[NDArray[np.uint8]], rng: np.random.Generator
+) -> Describer:
+    """
+    Learn what the descriptor needs (a vocabulary) from training images.
+
+    `images` may be lazy: each item is taken once, in order, and need not be kept in memory; a
+    few hundred images spread over the runs are enough. The same images and generator give the
+    same describer. Raises VisionError for no images, a bad one, or images of several sizes.
+    """
+    if len(images) == 0:
+        raise VisionError('no images to learn the vocabulary from: give at least one')
+    return PyramidDescriber.fit(config, images, rng)
+
+
+def describer_from_state(state: Mapping[str, Any]) -> Describer:
+    """
+    Build a describer from the arrays and scalars of its `state()`.
+
+    NumPy scalars and bytes, as a file gives them back, are accepted. Raises VisionError naming
+    the entry that is missing, and ConfigurationError for a value out of range.
+    """
+    try:
+        values = {
+            field.name: _plain(state[field.name], type(field.default))
+            for field in dataclasses.fields(VisionConfig)
+        }
+        return PyramidDescriber.from_state(from_mapping(VisionConfig, values), state)
+    except KeyError as error:
+        raise VisionError(
+            f'state of the describer: {error} is missing; build the map again'
+        ) from error
+
+
+def _plain(value: Any, expected: type) -> Any:
+    if isinstance(value, bytes):
+        return value.decode()
+    return expected(value)

@@ -1,0 +1,88 @@
+"""
+Visual vocabulary: k-means centres of local descriptors, and the quantisation by them.
+
+Both rest on one product of matrices in float32: |d - v|^2 = |d|^2 - 2 d.v + |v|^2, where |d|^2
+does not change which v is nearest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization.errors import VisionError
+
+Float32Array = NDArray[np.float32]
+_BLOCK = 16384  # descriptors per product, so that its result stays small
+
+
+def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
+    """
+    Index of the nearest word in the Euclidean distance.
+
+    Shapes: (k, d) and (words, d) float32 -> (k,).
+    """
+    transposed = np.ascontiguousarray(vocabulary.T)
+    offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
+    result = np.empty(len(descriptors), dtype=np.intp)
+    for start in range(0, len(descriptors), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        score = descriptors[block] @ transposed
+        score -= offset
+        score.argmax(axis=1, out=result[block])
+    return result
+
+
+def learn_vocabulary(
+    descriptors: Float32Array, words: int, rng: np.random.Generator, iterations: int = 30
+) -> Float32Array:
+    """
+    Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
+
+    Seeded by k-means++ on `rng`, then Lloyd's iterations until nothing moves, at most
+    `iterations`; the same generator and data give the same vocabulary. Raises VisionError when
+    there are fewer distinct descriptors than words.
+    """
+    centres = _spread_seeds(descriptors, words, rng)
+    assigned = np.full(len(descriptors), -1, dtype=np.intp)
+    for _ in range(iterations):
+        before, assigned = assigned, nearest_words(descriptors, centres)
+        if np.array_equal(before, assigned):
+            break
+        centres = _means(descriptors, assigned, centres)
+    return centres
+
+
+def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
+    # k-means++ on a sample: twenty candidates per word spread the seeds as well as all would
+    count = min(len(descriptors), 20 * words)
+    sample = descriptors[rng.choice(len(descriptors), size=count, replace=False)]
+    seeds = np.empty((words, descriptors.shape[1]), dtype=np.float32)
+    distance = np.full(count, np.inf)
+    for index in range(words):
+        weight = distance if index else np.ones(count)
+        if not weight.any():
+            raise VisionError(
+                f'vocabulary of {words} words: the images have {index} distinct patches only; '
+                f'use more images or fewer words'
+            )
+        seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
+        distance = np.minimum(distance, _squared_distance(sample, seeds[index]))
+    return seeds
+
+
+def _squared_distance(sample: Float32Array, centre: Float32Array) -> NDArray[np.float64]:
+    difference = sample - centre
+    return np.asarray(np.einsum('ij,ij->i', difference, difference, dtype=np.float64))
+
+
+def _means(
+    descriptors: Float32Array, assigned: NDArray[np.intp], centres: Float32Array
+) -> Float32Array:
+    order = np.argsort(assigned, kind='stable')
+    present, start = np.unique(assigned[order], return_index=True)
+    sums = np.add.reduceat(descriptors[order], start, axis=0, dtype=np.float64)
+    counts = np.diff(np.append(start, len(assigned)))
+    updated = centres.copy()  # a word that lost all its patches stays where it is
+    updated[present] = sums / counts[:, np.newaxis]
+    return updated

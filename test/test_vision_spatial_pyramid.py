@@ -1,0 +1,85 @@
+"""The kernel against its plain definition, and its algebra."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbr_localization.vision import spatial_pyramid as spm
+
+WORDS, LEVELS = 200, 2
+
+
+def random_counts(rng, n, words=WORDS, levels=LEVELS, patches=4661):
+    cells = 4**levels
+    shares = rng.dirichlet(np.full(cells * words, 0.3), size=n)
+    return np.stack([rng.multinomial(patches, share) for share in shares]).astype(np.uint16)
+
+
+def plain_vector(counts, words=WORDS):
+    """Return the 4200 numbers of the paper, written out cell by cell."""
+    finest = counts.reshape(4, 4, words).astype(float)
+    total = finest.sum()
+    vector = list(finest.sum(axis=(0, 1)) / total / 4)
+    for row in (0, 2):
+        for column in (0, 2):
+            vector += list(finest[row : row + 2, column : column + 2].sum(axis=(0, 1)) / total / 4)
+    for row in range(4):
+        for column in range(4):
+            vector += list(finest[row, column] / total / 2)
+    return np.array(vector)
+
+
+def test_kernel_is_the_intersection_of_the_4200_weighted_numbers():
+    rng = np.random.default_rng(1)
+    left, right = random_counts(rng, 3), random_counts(rng, 70)
+    a = np.stack([plain_vector(counts) for counts in left])
+    b = np.stack([plain_vector(counts) for counts in right])
+    assert a.shape[1] == 4200
+    plain = np.minimum(a[:, np.newaxis], b).sum(axis=2)
+    np.testing.assert_allclose(spm.cross_gram(left, right, WORDS, LEVELS), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize('levels', [0, 1, 2, 3])
+def test_weights_add_up_to_one_and_equal_images_give_one(levels):
+    assert spm.level_weights(levels).sum() == 1.0
+    counts = random_counts(np.random.default_rng(2), 2, words=10, levels=levels, patches=300)
+    gram = spm.cross_gram(counts, counts, 10, levels)
+    np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-6)
+    assert 0.0 <= gram[0, 1] < 1.0
+
+
+def test_weights_of_the_paper():
+    np.testing.assert_array_equal(spm.level_weights(2), [0.25, 0.25, 0.5])
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2))
+def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval(seed, levels):
+    rng = np.random.default_rng(seed)
+    counts = rng.integers(0, 5, size=(12, 4**levels * 6)).astype(np.uint16)
+    counts[:, 0] += 1
+    gram = spm.cross_gram(counts, counts, 6, levels)
+    np.testing.assert_allclose(gram, gram.T, atol=1e-6)
+    assert gram.min() >= 0.0
+    assert gram.max() <= 1.0
+    assert np.linalg.eigvalsh(gram).min() > -1e-5
+
+
+def test_coarser_levels_are_sums_of_the_finest():
+    counts = random_counts(np.random.default_rng(3), 4)
+    pyramid = spm.expand(counts, WORDS, LEVELS)
+    assert pyramid.shape == (4, 21 * WORDS)
+    per_level = np.split(pyramid, [WORDS, 5 * WORDS], axis=1)
+    for level in per_level:
+        np.testing.assert_array_equal(level.sum(axis=1), 4661)
+    np.testing.assert_array_equal(per_level[2], counts)
+
+
+def test_patches_are_counted_in_the_cell_they_lie_in():
+    centres = np.array([[8, 8], [631, 8], [8, 471], [631, 471], [320, 240]])
+    cells = spm.cell_of(centres, (480, 640), 2)
+    np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
+    counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, 3, 2, np.dtype(np.uint8))
+    assert counts.dtype == np.uint8
+    np.testing.assert_array_equal(np.flatnonzero(counts), [0, 10, 31, 38, 46])

@@ -1,0 +1,43 @@
+"""Quantisation against brute force; k-means: repeatable, and right on separable data."""
+
+import numpy as np
+import pytest
+
+from kbr_localization.errors import VisionError
+from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+
+
+def clusters(rng, centres, per_cluster=60, spread=1.0):
+    noise = rng.normal(0.0, spread, size=(len(centres), per_cluster, centres.shape[1]))
+    return (centres[:, np.newaxis] + noise).reshape(-1, centres.shape[1]).astype(np.float32)
+
+
+def test_nearest_words_agree_with_the_distances():
+    rng = np.random.default_rng(0)
+    descriptors = rng.uniform(0, 255, size=(500, 128)).astype(np.float32)
+    vocabulary = rng.uniform(0, 255, size=(40, 128)).astype(np.float32)
+    distance = np.linalg.norm(descriptors[:, np.newaxis] - vocabulary, axis=2)
+    np.testing.assert_array_equal(nearest_words(descriptors, vocabulary), distance.argmin(axis=1))
+
+
+def test_k_means_finds_separate_clusters():
+    rng = np.random.default_rng(1)
+    truth = rng.uniform(0, 200, size=(8, 16))
+    found = learn_vocabulary(clusters(rng, truth), 8, rng)
+    nearest = np.linalg.norm(found[:, np.newaxis] - truth, axis=2).min(axis=0)
+    assert nearest.max() < 1.0
+
+
+def test_the_same_seed_gives_the_same_vocabulary_and_another_seed_another():
+    data = np.random.default_rng(2).uniform(0, 255, size=(3000, 32)).astype(np.float32)
+    first, again, other = (
+        learn_vocabulary(data, 20, np.random.default_rng(seed)) for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_fewer_distinct_patches_than_words_is_refused():
+    data = np.tile(np.eye(4, dtype=np.float32), (50, 1))
+    with pytest.raises(VisionError, match='4 distinct patches'):
+        learn_vocabulary(data, 10, np.random.default_rng(0))
