@@ -20,6 +20,7 @@ ROS = [
 TOOLS = ['joblib', 'matplotlib', 'rosbags']
 TEST = [
     'coverage',
+    'evo',
     'hypothesis',
     'mypy',
     'psutil',

@@ -1,0 +1,47 @@
+"""Which estimate belongs to which frame: association by stamp, with a stated tolerance."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization.se2 import StampArray
+
+TOLERANCE_S = 0.01
+"""Seconds by which the stamps of a frame and its estimate may differ, as evo_ape has it."""
+
+
+def associate(
+    frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float = TOLERANCE_S
+) -> NDArray[np.int64]:
+    """
+    Find the estimate of every frame: the nearest one in time, at most `tolerance_s` away.
+
+    Shapes: (n,) and increasing (m,) -> (n,) indices into the estimates, -1 where a frame has
+    none. An estimate serves one frame only, the nearest; stamps are integer nanoseconds.
+    """
+    nearest = _nearest(frame_stamps_ns, estimate_stamps_ns)
+    if not estimate_stamps_ns.size:
+        return nearest
+    distance = np.abs(estimate_stamps_ns[nearest] - frame_stamps_ns)
+    nearest[distance > round(tolerance_s * 1e9)] = -1
+    return _keep_closest(nearest, distance)
+
+
+def _nearest(query: StampArray, stamps: StampArray) -> NDArray[np.int64]:
+    if not stamps.size:
+        return np.full(query.size, -1, dtype=np.int64)
+    after = np.clip(np.searchsorted(stamps, query), 0, stamps.size - 1)
+    before = np.maximum(after - 1, 0)
+    earlier_wins = np.abs(query - stamps[before]) <= np.abs(stamps[after] - query)
+    return np.where(earlier_wins, before, after).astype(np.int64)
+
+
+def _keep_closest(nearest: NDArray[np.int64], distance: StampArray) -> NDArray[np.int64]:
+    """Where several frames name one estimate, only the closest of them keeps it."""
+    closest_first = np.argsort(distance, kind='stable')
+    _, first = np.unique(nearest[closest_first], return_index=True)
+    kept = np.full_like(nearest, -1)
+    winners = closest_first[first]
+    kept[winners] = nearest[winners]
+    return kept

@@ -1,0 +1,90 @@
+"""
+What a TUM file has no room for: covariance, confidence, status and time spent, frame by frame.
+
+`kbr localize --out run.tum` writes it beside the trajectory as `run.csv`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from kbr_localization.errors import EvaluationError
+from kbr_localization.trajectory import Trajectory
+
+UPPER_TRIANGLE = tuple(zip(*np.triu_indices(3), strict=True))
+COLUMNS = (
+    'stamp_ns',
+    *(f'covariance_{"xyh"[row]}{"xyh"[column]}' for row, column in UPPER_TRIANGLE),
+    'confidence',
+    'status',
+    'updated',
+    'seconds',
+)
+
+
+def details_path(trajectory_path: str | Path) -> Path:
+    """Where the details of a trajectory file are kept: beside it, with the suffix .csv."""
+    return Path(trajectory_path).with_suffix('.csv')
+
+
+def write_details(path: str | Path, trajectory: Trajectory) -> None:
+    """Write one row per pose; refuses a trajectory that carries no details."""
+    columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
+    if any(column is None for column in columns) or trajectory.seconds is None:
+        raise EvaluationError('trajectory without details: expected one made by `localize`')
+    with Path(path).open('w', newline='', encoding='utf-8') as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        rows.writerows(_row(trajectory, index) for index in range(len(trajectory)))
+
+
+def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
+    """
+    Add the details that belong to a trajectory read from a TUM file.
+
+    Raises EvaluationError when the file is not one of details or belongs to other stamps.
+    """
+    try:
+        with Path(path).open(newline='', encoding='utf-8') as file:
+            return _merge(trajectory, list(csv.DictReader(file)))
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise EvaluationError(
+            f'{path}: expected the columns {", ".join(COLUMNS)} and the stamps of the trajectory '
+            f'beside it ({error}); localize again or remove the file'
+        ) from error
+
+
+def _row(trajectory: Trajectory, index: int) -> list[object]:
+    t = trajectory
+    assert t.covariances is not None and t.confidences is not None
+    assert t.updated is not None and t.seconds is not None
+    return [
+        int(t.stamps_ns[index]),
+        *(f'{t.covariances[index][entry]:.9g}' for entry in UPPER_TRIANGLE),
+        f'{t.confidences[index]:.6g}',
+        t.statuses[index],
+        int(t.updated[index]),
+        f'{t.seconds[index]:.6f}',
+    ]
+
+
+def _merge(trajectory: Trajectory, rows: list[dict[str, str]]) -> Trajectory:
+    stamps = np.array([int(row['stamp_ns']) for row in rows], dtype=np.int64)
+    if not np.array_equal(stamps, trajectory.stamps_ns):
+        raise ValueError(f'{stamps.size} stamps differ from the {len(trajectory)} of the poses')
+    covariances = np.empty((stamps.size, 3, 3))
+    for name, (row, column) in zip(COLUMNS[1:7], UPPER_TRIANGLE, strict=True):
+        values = [float(line[name]) for line in rows]
+        covariances[:, row, column] = covariances[:, column, row] = values
+    return dataclasses.replace(
+        trajectory,
+        covariances=covariances,
+        confidences=np.array([float(row['confidence']) for row in rows]),
+        statuses=tuple(row['status'] for row in rows),
+        updated=np.array([row['updated'] == '1' for row in rows]),
+        seconds=np.array([float(row['seconds']) for row in rows]),
+    )

@@ -1,0 +1,221 @@
+"""
+How far a trajectory is from the reference of its run; no alignment of any kind.
+
+Conventions. Every frame of the run that has a reference counts. A frame without an estimate is
+an error without bound: it is lost, it is inside of no threshold, and it enters the medians as
+infinity; only the root mean squares, which infinity would swallow, are taken over the frames
+that have an estimate (as `evo_ape` does), and `frames_without_estimate` says how many are not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from kbr_localization import se2
+from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.association import TOLERANCE_S, associate
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
+from kbr_localization.se2 import FloatArray
+from kbr_localization.trajectory import Trajectory
+
+LOST_M = 1.0
+"""A frame whose position is further off than this is lost."""
+HOLD_M = 5.0
+"""A run counts as localized once it is not lost over this much further travel."""
+THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
+"""Metres and degrees of the `within_…` fractions, as visual localization reports them."""
+SIGMAS = (1, 2, 3)
+
+Metrics = dict[str, float | int | None]
+
+
+@dataclass(frozen=True)
+class RunErrors:
+    """
+    The errors of a run, frame by frame; all arrays are (n,), one entry per frame.
+
+    `stamps_ns`: of the frames. `travel_m`: distance along the reference since the first frame.
+    `position_m`, `heading_deg`: infinite where a frame has no estimate. `estimate`: index into
+    the trajectory, -1 where there is none. `position_surprise`, `heading_surprise`: squared
+    Mahalanobis distances under the stated covariance (2 and 1 degrees of freedom), NaN where
+    the estimate states none or owns that it is not localized.
+    """
+
+    stamps_ns: se2.StampArray
+    travel_m: FloatArray
+    position_m: FloatArray
+    heading_deg: FloatArray
+    estimate: NDArray[np.int64]
+    position_surprise: FloatArray
+    heading_surprise: FloatArray
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """Which frames have an estimate."""
+        return self.estimate >= 0
+
+    @property
+    def lost(self) -> NDArray[np.bool_]:
+        """Which frames are more than `LOST_M` off, or have no estimate."""
+        return self.position_m > LOST_M
+
+
+def run_errors(
+    reference: Trajectory, trajectory: Trajectory, tolerance_s: float = TOLERANCE_S
+) -> RunErrors:
+    """
+    Compare a trajectory with the reference poses of its run, associated by stamp.
+
+    Raises EvaluationError when the reference is empty or when no frame has an estimate.
+    """
+    estimate = associate(reference.stamps_ns, trajectory.stamps_ns, tolerance_s)
+    if not np.any(estimate >= 0):
+        raise EvaluationError(_nothing_matches(reference, trajectory, tolerance_s))
+    difference = _differences(reference, trajectory, estimate)
+    position, heading = _surprises(trajectory, estimate, difference)
+    return RunErrors(
+        stamps_ns=reference.stamps_ns,
+        travel_m=travelled(reference.poses),
+        position_m=np.hypot(difference[:, 0], difference[:, 1]),
+        heading_deg=np.degrees(np.abs(difference[:, 2])),
+        estimate=estimate,
+        position_surprise=position,
+        heading_surprise=heading,
+    )
+
+
+def summarize(errors: RunErrors) -> Metrics:
+    """
+    Reduce the errors of a run to the numbers that `kbr evaluate` prints.
+
+    A number that does not exist (an infinite median, a run that never localizes, no covariance)
+    is None. `localized_after_m` is the travel after which the run is not lost for `HOLD_M`
+    further metres; the `rmse_after_localized_m` and `lost_fraction_after_localized` take in
+    every frame from there to the end of the run.
+    """
+    after = localized_from(errors)
+    summary: Metrics = {
+        'frames': int(errors.position_m.size),
+        'frames_without_estimate': int(np.count_nonzero(~errors.answered)),
+        'position_rmse_m': _rmse(errors.position_m),
+        'position_median_m': _finite(np.median(errors.position_m)),
+        'heading_rmse_deg': _rmse(errors.heading_deg),
+        'heading_median_deg': _finite(np.median(errors.heading_deg)),
+        'lost_fraction': float(np.mean(errors.lost)),
+    }
+    for metres, degrees in THRESHOLDS:
+        inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
+        summary[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
+    summary['localized_after_m'] = None if after is None else float(errors.travel_m[after])
+    rest = errors.position_m[errors.position_m.size if after is None else after :]
+    summary['rmse_after_localized_m'] = _rmse(rest)
+    summary['lost_fraction_after_localized'] = float(np.mean(rest > LOST_M)) if rest.size else None
+    return summary | coverage(errors)
+
+
+def coverage(errors: RunErrors) -> Metrics:
+    """
+    Fraction of the estimates whose truth lies inside of their own 1, 2 and 3 sigma regions.
+
+    A k sigma region holds as much probability as k standard deviations of one Gaussian variable
+    (68.3, 95.4, 99.7%): an ellipse for the position (`coverage_…`), an interval for the heading
+    (`heading_coverage_…`). Estimates without a covariance or with an unknown one are left out;
+    `coverage_frames` counts the rest.
+    """
+    position = errors.position_surprise[~np.isnan(errors.position_surprise)]
+    heading = errors.heading_surprise[~np.isnan(errors.heading_surprise)]
+    result: Metrics = {'coverage_frames': int(position.size)}
+    for prefix, surprise, freedom in (('', position, 2), ('heading_', heading, 1)):
+        for sigma in SIGMAS:
+            limit = stats.chi2.ppf(stats.chi2.cdf(sigma**2, 1), freedom)
+            inside = float(np.mean(surprise <= limit)) if surprise.size else None
+            result[f'{prefix}coverage_{sigma}sigma'] = inside
+    return result
+
+
+def travelled(poses: FloatArray) -> FloatArray:
+    """
+    Distance along a path since its first pose.
+
+    Shapes: (n, 3) -> (n,), metres.
+    """
+    steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
+    return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])
+
+
+def localized_from(errors: RunErrors) -> int | None:
+    """
+    Index of the first frame from which the run is not lost for `HOLD_M` metres of travel.
+
+    Near the end of the run the condition holds for what is left of it; None when it never does.
+    """
+    until = np.searchsorted(errors.travel_m, errors.travel_m + HOLD_M, side='right')
+    losses = np.concatenate([[0], np.cumsum(errors.lost)])
+    held = losses[until] == losses[: errors.lost.size]
+    return int(np.argmax(held)) if np.any(held) else None
+
+
+def _differences(
+    reference: Trajectory, trajectory: Trajectory, estimate: NDArray[np.int64]
+) -> FloatArray:
+    """Estimate minus reference (n, 3) along the axes of the map, infinite without estimate."""
+    difference = np.full((len(reference), 3), np.inf)
+    answered = estimate >= 0
+    step = trajectory.poses[estimate[answered]] - reference.poses[answered]
+    step[:, 2] = se2.wrap_angle(step[:, 2])
+    difference[answered] = step
+    return difference
+
+
+def _surprises(
+    trajectory: Trajectory, estimate: NDArray[np.int64], difference: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    position, heading = np.full((2, estimate.size), np.nan)
+    if trajectory.covariances is None:
+        return position, heading
+    covariance = trajectory.covariances[estimate]
+    variance = np.diagonal(covariance, axis1=1, axis2=2)
+    stated = (estimate >= 0) & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
+    position[stated] = _mahalanobis_squared(difference[stated, :2], covariance[stated, :2, :2])
+    heading[stated] = difference[stated, 2] ** 2 / covariance[stated, 2, 2]
+    return position, heading
+
+
+def _mahalanobis_squared(offset: FloatArray, covariance: FloatArray) -> FloatArray:
+    """Shapes: (n, 2) and (n, 2, 2) -> (n,); infinite where the covariance is not definite."""
+    (xx, xy), (_, yy) = np.moveaxis(covariance, 0, -1)
+    x, y = offset.T
+    determinant = xx * yy - xy**2
+    adjugate_form = yy * x**2 - 2.0 * xy * x * y + xx * y**2
+    definite = determinant > 0.0
+    return np.where(definite, adjugate_form / np.where(definite, determinant, 1.0), np.inf)
+
+
+def _rmse(values: FloatArray) -> float | None:
+    answered = values[np.isfinite(values)]
+    return float(np.sqrt(np.mean(answered**2))) if answered.size else None
+
+
+def _finite(value: np.floating) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _nothing_matches(reference: Trajectory, trajectory: Trajectory, tolerance_s: float) -> str:
+    if not len(reference):
+        return 'the run has no reference poses: expected a run with ground truth to compare with'
+    return (
+        f'no estimate within {tolerance_s:g} s of any frame: the run spans {_span(reference)}, '
+        f'the trajectory {_span(trajectory)}; does the trajectory belong to this run?'
+    )
+
+
+def _span(trajectory: Trajectory) -> str:
+    if not len(trajectory):
+        return 'nothing'
+    first, last = trajectory.stamps_ns[[0, -1]] * 1e-9
+    return f'[{first:.3f}, {last:.3f}] s'

@@ -1,0 +1,80 @@
+"""
+Trajectories as TUM files: `seconds x y z qx qy qz qw`, what `evo_ape` and its kin read.
+
+Stamps are written and read as text with nine decimals: a floating-point number of seconds since
+1970 would be wrong by some hundred nanoseconds.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+import numpy as np
+
+from kbr_localization.errors import EvaluationError
+from kbr_localization.trajectory import Trajectory
+
+HEADER = '# seconds x y z qx qy qz qw'
+FIELDS = 8
+
+
+def write_tum(path: str | Path, trajectory: Trajectory) -> None:
+    """Write the stamps and poses of a trajectory; the height is zero."""
+    lines = [
+        _format_line(int(stamp), *map(float, pose))
+        for stamp, pose in zip(trajectory.stamps_ns, trajectory.poses, strict=True)
+    ]
+    Path(path).write_text('\n'.join([HEADER, *lines, '']), encoding='utf-8')
+
+
+def read_tum(path: str | Path) -> Trajectory:
+    """
+    Read a TUM file; of the orientation the heading is kept, the height is dropped.
+
+    Raises EvaluationError for a file without poses, a line that is not eight numbers, and stamps
+    that do not increase; OSError when the file cannot be read.
+    """
+    rows = [
+        _parse_line(line, f'{path}, line {number}')
+        for number, line in enumerate(_lines(Path(path)), start=1)
+        if line.strip() and not line.lstrip().startswith('#')
+    ]
+    if not rows:
+        raise EvaluationError(f'{path}: expected lines of "{HEADER[2:]}", got none')
+    stamps = np.array([stamp for stamp, _ in rows], dtype=np.int64)
+    backward = np.flatnonzero(np.diff(stamps) <= 0)
+    if backward.size:
+        raise EvaluationError(
+            f'{path}: stamps have to increase, but pose {backward[0] + 2} of {len(rows)} is not '
+            'later than the one before it; sort the file and remove duplicates'
+        )
+    return Trajectory(stamps, np.array([pose for _, pose in rows]))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding='utf-8').splitlines()
+    except UnicodeDecodeError as error:
+        raise EvaluationError(f'{path}: expected a TUM text file, got binary data') from error
+
+
+def _format_line(stamp_ns: int, x: float, y: float, heading: float) -> str:
+    seconds, nanoseconds = divmod(stamp_ns, 10**9)
+    z, w = math.sin(heading / 2), math.cos(heading / 2)
+    return f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}'
+
+
+def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]:
+    words = line.replace(',', ' ').split()
+    try:
+        stamp = int(Decimal(words[0]).scaleb(9).to_integral_value())
+        x, y, _, qx, qy, qz, qw = map(float, words[1:])
+    except (ValueError, InvalidOperation, OverflowError) as error:
+        raise EvaluationError(f'{where}: expected {FIELDS} numbers, got {line!r:.80}') from error
+    norm = math.hypot(qx, qy, qz, qw)
+    if not (math.isfinite(x + y + norm) and norm > 0.0 and 0 <= stamp < 2**63):
+        raise EvaluationError(f'{where}: expected a time and a finite pose, got {line!r:.80}')
+    heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
+    return stamp, (x, y, heading)

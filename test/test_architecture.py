@@ -1,0 +1,107 @@
+"""The rooms of the package and who may import whom."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kbr_localization
+
+ROOT = Path(kbr_localization.__file__).parent
+BASE = {'', 'errors', 'se2', 'configuration', 'trajectory'}
+ALLOWED = {
+    'errors': set(),
+    'configuration': {'errors'},
+    'se2': {'errors'},
+    'trajectory': {'se2'},
+    'kernels': {'errors', 'kernels'},
+    'vision': BASE | {'vision'},
+    'datasets': BASE | {'datasets'},
+    'localization': BASE | {'localization', 'kernels', 'vision', 'datasets'},
+    'evaluation': BASE | {'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
+    'ros': BASE | {'ros', 'localization', 'kernels', 'vision', 'datasets'},
+    'cli': BASE | {'cli', 'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
+    '__main__': {'cli'},
+    '__init__': set(),
+}
+LAZY = {'cli': {'ros'}}
+"""What a room may import inside of a function only."""
+SOURCES = sorted(ROOT.rglob('*.py'))
+
+
+def room_of(module):
+    return module.split('.')[1] if '.' in module else ''
+
+
+def imported_modules(tree, path):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f'{path}: relative import in line {node.lineno}'
+            if node.module == 'kbr_localization':
+                names = [a.name for a in node.names]
+                yield from ((node, f'kbr_localization.{name}') for name in names)
+            else:
+                yield node, node.module
+
+
+def lazy_nodes(tree):
+    functions = (n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.Lambda)))
+    return {inner for function in functions for inner in ast.walk(function)}
+
+
+def violations(path):
+    tree = ast.parse(path.read_text(encoding='utf-8'))
+    room = path.relative_to(ROOT).parts[0].removesuffix('.py')
+    lazy = lazy_nodes(tree)
+    for node, module in imported_modules(tree, path):
+        if module.split('.')[0] != 'kbr_localization':
+            continue
+        target = room_of(module) if module != 'kbr_localization.__version__' else ''
+        allowed = ALLOWED[room] | (LAZY.get(room, set()) if node in lazy else set())
+        if target not in allowed:
+            yield f'{path.relative_to(ROOT)}:{node.lineno}: {room} imports {module}'
+
+
+@pytest.mark.parametrize('path', SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_go_in_one_direction(path):
+    assert list(violations(path)) == []
+
+
+def test_a_forbidden_import_would_be_found(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], 'ROOT', tmp_path)
+    (tmp_path / 'vision').mkdir()
+    source = tmp_path / 'vision' / 'bad.py'
+    source.write_text('def f():\n    from kbr_localization import ros\n')
+    assert list(violations(source)) == ['vision/bad.py:2: vision imports kbr_localization.ros']
+
+
+def test_everything_but_ros_imports_without_rclpy():
+    modules = sorted(
+        '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__')
+        for path in SOURCES
+        if path.relative_to(ROOT).parts[0] not in ('ros', '__main__.py')
+    )
+    script = (
+        'import sys\n'
+        'class Refuse:\n'
+        '    def find_spec(self, name, path=None, target=None):\n'
+        '        if name.split(".")[0] in ("rclpy", "sensor_msgs", "geometry_msgs"):\n'
+        '            raise ImportError(name + " is not here")\n'
+        'sys.meta_path.insert(0, Refuse())\n'
+        f'for module in {modules!r}: __import__(module)\n'
+        'assert "kbr_localization.ros" not in sys.modules\n'
+    )
+    subprocess.run([sys.executable, '-c', script], check=True)
+
+
+def test_files_and_functions_keep_their_size():
+    too_long = [str(path) for path in SOURCES if len(path.read_text().splitlines()) >= 300]
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 50:
+                too_long.append(f'{path.relative_to(ROOT)}:{node.lineno} {node.name}')
+    assert too_long == []

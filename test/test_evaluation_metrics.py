@@ -1,0 +1,188 @@
+import json
+
+import numpy as np
+import pytest
+
+from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation import coverage, recall_at, run_errors, summarize
+from kbr_localization.evaluation.association import associate
+from kbr_localization.trajectory import Trajectory
+
+
+def straight_run(count=101, step_m=0.5, heading=0.0):
+    poses = np.zeros((count, 3))
+    poses[:, 0] = step_m * np.arange(count)
+    poses[:, 2] = heading
+    return Trajectory(np.arange(count, dtype=np.int64) * 400_000_000 + 10**18, poses)
+
+
+def shifted(reference, offset, frames=slice(None)):
+    poses = reference.poses.copy()
+    poses[frames] += offset
+    return Trajectory(reference.stamps_ns, poses)
+
+
+def test_the_nearest_stamp_wins_and_serves_one_frame_only():
+    frames = np.array([0, 4_000_000, 100_000_000], dtype=np.int64)
+    estimates = np.array([3_000_000, 109_000_000], dtype=np.int64)
+    np.testing.assert_array_equal(associate(frames, estimates), [-1, 0, 1])
+
+
+def test_an_estimate_just_outside_of_the_tolerance_is_not_taken():
+    frames = np.array([10**18], dtype=np.int64)
+    for offset, expected in ((10_000_000, 0), (10_000_001, -1), (-10_000_000, 0)):
+        assert associate(frames, frames + offset, 0.01)[0] == expected
+
+
+def test_association_agrees_with_brute_force():
+    rng = np.random.default_rng(3)
+    frames = np.sort(rng.integers(0, 10**9, 40))
+    estimates = np.sort(rng.integers(0, 10**9, 60))
+    result = associate(frames, estimates, 0.02)
+    distance = np.abs(frames[:, None] - estimates[None])
+    for frame, estimate in enumerate(result):
+        if estimate < 0:
+            continue
+        assert distance[frame, estimate] == distance[frame].min() <= 20_000_000
+        rivals = np.flatnonzero(distance.argmin(axis=1) == estimate)
+        assert distance[frame, estimate] == distance[rivals, estimate].min()
+
+
+def test_a_constant_offset_is_the_rmse_and_the_median_because_nothing_is_aligned():
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.3, 0.39, np.radians(4)])))
+    assert summary['position_rmse_m'] == pytest.approx(np.hypot(0.3, 0.39))
+    assert summary['position_median_m'] == pytest.approx(np.hypot(0.3, 0.39))
+    assert summary['heading_median_deg'] == pytest.approx(4)
+    assert summary['within_0.25m_2deg'] == 0
+    assert summary['within_0.5m_5deg'] == pytest.approx(1.0)
+    assert summary['lost_fraction'] == 0
+    assert summary['frames'] == 101
+
+
+def test_a_good_position_with_a_bad_heading_is_not_inside_of_a_threshold():
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.0, 0.0, np.radians(7)])))
+    assert summary['within_0.5m_5deg'] == 0
+    assert summary['within_5m_10deg'] == 1
+
+
+def test_headings_are_compared_across_the_cut():
+    run = straight_run(heading=np.pi - 0.01)
+    summary = summarize(run_errors(run, shifted(run, [0.0, 0.0, 0.02])))
+    assert summary['heading_median_deg'] == pytest.approx(np.degrees(0.02))
+
+
+def test_frames_without_an_estimate_are_lost_and_outside_of_every_threshold():
+    run = straight_run(count=100)
+    half = Trajectory(run.stamps_ns[:40], run.poses[:40])
+    summary = summarize(run_errors(run, half))
+    assert summary['frames'] == 100
+    assert summary['frames_without_estimate'] == 60
+    assert summary['lost_fraction'] == pytest.approx(0.6)
+    assert summary['within_5m_10deg'] == pytest.approx(0.4)
+    assert summary['position_median_m'] is None
+    assert summary['position_rmse_m'] == 0
+    assert summary['localized_after_m'] == 0
+    assert summary['lost_fraction_after_localized'] == pytest.approx(0.6)
+    json.dumps(summary, allow_nan=False)
+
+
+def test_localized_after_is_the_travel_until_the_error_stays_small():
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.0, 3.0, 0.0], slice(0, 8))))
+    assert summary['localized_after_m'] == pytest.approx(4.0)
+    assert summary['rmse_after_localized_m'] == 0
+    assert summary['lost_fraction'] == pytest.approx(8 / 101)
+
+
+def test_a_lucky_moment_is_not_localization_and_a_later_loss_counts():
+    run = straight_run()
+    poses = run.poses.copy()
+    poses[[0, 1, 2, 3, 6, 7], 1] = 3.0
+    poses[60, 1] = 2.0
+    summary = summarize(run_errors(run, Trajectory(run.stamps_ns, poses)))
+    assert summary['localized_after_m'] == pytest.approx(4.0)
+    assert summary['lost_fraction_after_localized'] == pytest.approx(1 / 93)
+    assert summary['rmse_after_localized_m'] == pytest.approx(2.0 / np.sqrt(93))
+
+
+def test_a_run_that_is_lost_to_its_end_is_never_localized():
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.0, 3.0, 0.0], slice(50, None))))
+    assert summary['localized_after_m'] == 0
+    never = summarize(run_errors(run, shifted(run, [0.0, 3.0, 0.0])))
+    assert never['localized_after_m'] is None
+    assert never['rmse_after_localized_m'] is None
+    assert never['lost_fraction_after_localized'] is None
+
+
+def test_a_trajectory_of_another_run_is_refused_with_both_spans():
+    run = straight_run()
+    other = Trajectory(run.stamps_ns + 10**12, run.poses)
+    with pytest.raises(
+        EvaluationError, match=r'the run spans .* the trajectory \[1000001000\.000'
+    ):
+        run_errors(run, other)
+
+
+def test_a_run_without_reference_is_refused():
+    nothing = Trajectory(np.empty(0, dtype=np.int64), np.empty((0, 3)))
+    with pytest.raises(EvaluationError, match='no reference poses'):
+        run_errors(nothing, straight_run())
+
+
+def with_covariance(scale):
+    """Twenty thousand estimates whose errors are drawn from a correlated Gaussian."""
+    run = straight_run(count=20_000, step_m=0.01)
+    covariance = np.array([[0.04, 0.01, 0.002], [0.01, 0.02, -0.001], [0.002, -0.001, 0.003]])
+    errors = np.random.default_rng(0).multivariate_normal(np.zeros(3), covariance, len(run))
+    stated = np.broadcast_to(scale**2 * covariance, (len(run), 3, 3)).copy()
+    return run, Trajectory(run.stamps_ns, run.poses + errors, covariances=stated)
+
+
+def test_an_honest_covariance_covers_what_a_gaussian_covers():
+    run, trajectory = with_covariance(1.0)
+    result = coverage(run_errors(run, trajectory))
+    for prefix in ('', 'heading_'):
+        for sigma, expected in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
+            assert result[f'{prefix}coverage_{sigma}sigma'] == pytest.approx(expected, abs=0.01)
+
+
+def test_a_covariance_of_half_the_size_covers_less():
+    run, trajectory = with_covariance(0.5)
+    result = coverage(run_errors(run, trajectory))
+    # two of its sigmas are one true sigma: chi-square with 2 degrees of freedom, 6.18 / 4
+    assert result['coverage_2sigma'] == pytest.approx(1 - np.exp(-6.18 / 8), abs=0.01)
+    assert result['heading_coverage_2sigma'] == pytest.approx(0.6827, abs=0.01)
+
+
+def test_unknown_covariances_are_left_out_of_the_coverage():
+    run, trajectory = with_covariance(1.0)
+    trajectory.covariances[:15_000] = 9999.0 * np.eye(3)
+    result = coverage(run_errors(run, trajectory))
+    assert result['coverage_frames'] == 5_000
+    assert result['coverage_2sigma'] == pytest.approx(0.9545, abs=0.02)
+
+
+def test_no_covariance_is_no_coverage():
+    run = straight_run()
+    result = coverage(run_errors(run, run))
+    assert result['coverage_frames'] == 0
+    assert result['coverage_2sigma'] is None
+
+
+def test_recall_counts_the_queries_whose_place_is_among_the_k_most_similar():
+    map_poses = np.array([[10.0 * i, 0.0, 0.0] for i in range(12)])
+    queries = np.array([[0.2, 0.0, 0.1], [10.2, 0.0, 0.0], [20.0, 0.5, 0.0], [55.0, 0.0, 0.0]])
+    similarity = np.tile(np.linspace(0.9, 0.1, 12), (4, 1))
+    result = recall_at(similarity, map_poses, queries)
+    assert result['recall_frames'] == 3
+    assert result['recall_at_1'] == pytest.approx(1 / 3)
+    assert result['recall_at_5'] == 1.0
+
+
+def test_recall_needs_the_heading_too():
+    opposite = np.array([[0.0, 0.0, np.pi]])
+    with pytest.raises(EvaluationError, match='no map image'):
+        recall_at(np.ones((1, 1)), opposite, np.zeros((1, 3)))

@@ -1,0 +1,142 @@
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
+from kbr_localization.evaluation.details import details_path, with_details, write_details
+from kbr_localization.trajectory import Trajectory
+
+
+def wavy_run(count=50, noise=0.0):
+    rng = np.random.default_rng(1)
+    poses = np.stack(
+        [0.2 * np.arange(count), np.sin(0.1 * np.arange(count)), 0.3 * np.arange(count)], axis=1
+    )
+    stamps = 1_152_212_857_193_444_001 + 407_000_123 * np.arange(count, dtype=np.int64)
+    return Trajectory(stamps, poses + noise * rng.normal(size=poses.shape))
+
+
+def test_a_trajectory_comes_back_from_its_file_with_stamps_to_the_nanosecond(tmp_path):
+    run = wavy_run()
+    write_tum(tmp_path / 'run.tum', run)
+    back = read_tum(tmp_path / 'run.tum')
+    np.testing.assert_array_equal(back.stamps_ns, run.stamps_ns)
+    np.testing.assert_allclose(back.poses[:, :2], run.poses[:, :2], atol=1e-9)
+    turned = np.exp(1j * back.poses[:, 2]) / np.exp(1j * run.poses[:, 2])
+    np.testing.assert_allclose(turned, 1, atol=1e-8)
+
+
+@given(
+    stamp=st.integers(0, 2**63 - 1),
+    scale=st.floats(0.1, 10),
+    heading=st.floats(-3.1, 3.1),
+    tilt=st.floats(-1, 1),
+)
+def test_a_tilted_or_unnormalized_quaternion_gives_its_yaw(
+    tmp_path_factory, stamp, scale, heading, tilt
+):
+    yaw = np.array([np.cos(heading / 2), 0, 0, np.sin(heading / 2)])
+    # the body rolls about its own x axis after the yaw
+    roll_w, roll_x = np.cos(tilt / 2), np.sin(tilt / 2)
+    w, z = yaw[0], yaw[3]
+    quaternion = scale * np.array([w * roll_x, z * roll_x, z * roll_w, w * roll_w])
+    path = tmp_path_factory.mktemp('tum') / 'one.tum'
+    fields = ' '.join(f'{value:.12f}' for value in quaternion)
+    path.write_text(f'{stamp // 10**9}.{stamp % 10**9:09d} 1 2 3 {fields}\n')
+    back = read_tum(path)
+    assert back.stamps_ns[0] == stamp
+    np.testing.assert_allclose(back.poses[0], [1, 2, heading], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ('text', 'message'),
+    [
+        ('', 'got none'),
+        ('# only a comment\n', 'got none'),
+        ('1.0 0 0 0 0 0 0\n', 'line 1: expected 8 numbers'),
+        ('1.0 0 0 0 0 0 0 1\n2.0 0 0 zero 0 0 0 1\n', 'line 2: expected 8 numbers'),
+        ('1.0 0 0 0 0 0 0 0\n', 'finite pose'),
+        ('1.0 nan 0 0 0 0 0 1\n', 'finite pose'),
+        ('nan 0 0 0 0 0 0 1\n', 'line 1'),
+        ('1e400 0 0 0 0 0 0 1\n', 'line 1'),
+        ('-1 0 0 0 0 0 0 1\n', 'expected a time'),
+        ('2.0 0 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n', 'have to increase, but pose 2 of 2'),
+    ],
+)
+def test_a_broken_file_is_refused_with_the_place_and_the_expectation(tmp_path, text, message):
+    path = tmp_path / 'broken.tum'
+    path.write_text(text)
+    with pytest.raises(EvaluationError, match=re.escape(message)):
+        read_tum(path)
+
+
+def test_binary_data_is_refused(tmp_path):
+    path = tmp_path / 'image.tum'
+    path.write_bytes(b'\x89PNG\xff\xfe')
+    with pytest.raises(EvaluationError, match='binary data'):
+        read_tum(path)
+
+
+def test_evo_ape_reads_the_files_and_agrees_about_the_error(tmp_path):
+    pytest.importorskip('evo', reason='evo is not installed')
+    reference, estimate = wavy_run(), wavy_run(noise=0.05)
+    write_tum(tmp_path / 'reference.tum', reference)
+    write_tum(tmp_path / 'estimate.tum', estimate)
+    command = [Path(sys.executable).with_name('evo_ape'), 'tum', 'reference.tum', 'estimate.tum']
+    output = subprocess.run(
+        command, cwd=tmp_path, check=True, capture_output=True, text=True, env={'HOME': tmp_path}
+    ).stdout
+    rmse = float(re.search(r'rmse\s+(\S+)', output).group(1))
+    assert rmse == pytest.approx(
+        summarize(run_errors(reference, estimate))['position_rmse_m'], abs=2e-6
+    )
+
+
+def detailed(run):
+    count = len(run)
+    return Trajectory(
+        run.stamps_ns,
+        run.poses,
+        covariances=np.array([[3.0, 0.1, 0.2], [0.1, 2.0, 0.3], [0.2, 0.3, 1.0]])
+        * np.arange(1, count + 1)[:, None, None],
+        confidences=np.linspace(0, 1, count),
+        statuses=tuple('localized' if i % 2 else 'not localized' for i in range(count)),
+        updated=np.arange(count) % 3 == 0,
+        seconds=np.linspace(0.01, 0.02, count),
+    )
+
+
+def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
+    run = detailed(wavy_run())
+    write_tum(tmp_path / 'run.tum', run)
+    write_details(details_path(tmp_path / 'run.tum'), run)
+    back = with_details(read_tum(tmp_path / 'run.tum'), tmp_path / 'run.csv')
+    np.testing.assert_allclose(back.covariances, run.covariances)
+    np.testing.assert_allclose(back.confidences, run.confidences, atol=1e-6)
+    np.testing.assert_allclose(back.seconds, run.seconds, atol=1e-6)
+    np.testing.assert_array_equal(back.updated, run.updated)
+    assert back.statuses == run.statuses
+
+
+def test_details_of_another_trajectory_are_refused(tmp_path):
+    write_details(tmp_path / 'run.csv', detailed(wavy_run()))
+    with pytest.raises(EvaluationError, match='localize again'):
+        with_details(wavy_run(count=49), tmp_path / 'run.csv')
+
+
+def test_a_foreign_csv_is_refused(tmp_path):
+    (tmp_path / 'run.csv').write_text('a,b\n1,2\n')
+    with pytest.raises(EvaluationError, match='expected the columns stamp_ns'):
+        with_details(wavy_run(), tmp_path / 'run.csv')
+
+
+def test_a_bare_trajectory_has_no_details_to_write(tmp_path):
+    with pytest.raises(EvaluationError, match='without details'):
+        write_details(tmp_path / 'run.csv', wavy_run())
