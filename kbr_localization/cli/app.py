@@ -1,0 +1,45 @@
+"""The application: its commands by name, and the way in and out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from kbr_localization import __version__
+from kbr_localization.cli import map_commands, run_commands
+from kbr_localization.cli.failures import run_command
+
+app = typer.Typer(
+    name='kbr',
+    help='Camera localization by kernel Bayesian inference.',
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={'help_option_names': ['-h', '--help']},
+)
+app.add_typer(map_commands.app, name='map')
+for command in run_commands.COMMANDS:
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f'kbr {__version__}')
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option('--version', callback=_print_version, is_eager=True, help='Print version.'),
+    ] = False,
+) -> None:
+    """Camera localization by kernel Bayesian inference."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `kbr` and leave the process with its exit code."""
+    sys.exit(run_command(app, arguments))

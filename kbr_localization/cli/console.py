@@ -1,0 +1,128 @@
+"""What a command shows: progress on stderr, tables or JSON on stdout."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from kbr_localization.errors import KbrError
+
+PLAIN_STEPS = 10
+"""Where stderr is no terminal, progress is a line for every tenth of the work."""
+
+
+class ProgressBars:
+    """Progress of named pieces of work: bars on a terminal, plain lines anywhere else."""
+
+    def __init__(self, bars: Progress | None) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+        self._tenths: dict[str, int] = {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Take note that `done` of `total` steps of `what` are done."""
+        if self._bars is None:
+            self._print(what, done, total)
+            return
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total)
+        self._bars.update(self._tasks[what], completed=done, total=total)
+
+    def _print(self, what: str, done: int, total: int) -> None:
+        tenth = PLAIN_STEPS * done // max(total, 1)
+        if tenth != self._tenths.get(what):
+            self._tenths[what] = tenth
+            print(f'{what}: {done} of {total}', file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress_bars() -> Iterator[ProgressBars]:
+    """Show progress on stderr while the block runs."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield ProgressBars(None)
+        return
+    columns = (
+        TextColumn('{task.description}'),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as bars:
+        yield ProgressBars(bars)
+
+
+def note(message: str) -> None:
+    """Say something beside the result: one line on stderr."""
+    print(f'kbr: {message}', file=sys.stderr)
+
+
+def note_skipped(skipped: Mapping[str, int]) -> None:
+    """Say what was left out of a run, if anything was."""
+    if skipped:
+        note('skipped: ' + ', '.join(f'{count} x {reason}' for reason, count in skipped.items()))
+
+
+def print_json(value: Any) -> None:
+    """Print JSON on stdout; what is not a finite number becomes null."""
+    print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
+
+
+def print_table(title: str, rows: Mapping[str, Any]) -> None:
+    """Print names and values as a table of two columns."""
+    table = Table('', title, title_justify='left', show_edge=False)
+    for name, value in rows.items():
+        table.add_row(name, format_value(value))
+    Console().print(table)
+
+
+def format_value(value: Any) -> str:
+    """Write a number with the digits that a reader wants, and nothing as a dash."""
+    if value is None:
+        return '-'
+    return f'{value:.3f}' if isinstance(value, float) else str(value)
+
+
+def prepare_output(path: Path) -> Path:
+    """
+    Make sure, before the long work, that a file can be written: create its folder.
+
+    Raises KbrError when the path is a folder; OSError when the folder cannot be made or written.
+    """
+    if path.is_dir():
+        raise KbrError(f'{path} is a folder: expected the name of the file to write')
+    path.parent.mkdir(parents=True, exist_ok=True)
+    existed = path.exists()
+    with path.open('ab'):
+        pass
+    if not existed:
+        path.unlink()
+    return path
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

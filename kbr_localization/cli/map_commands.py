@@ -1,0 +1,80 @@
+"""`kbr map …`: build maps and look into them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import Json, MapFile, Runs, Seed
+
+app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
+
+
+@app.command()
+def build(
+    runs: Runs,
+    out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
+    max_images: Annotated[
+        int | None,
+        typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Build a map from runs whose reference poses are known."""
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.localization.mapping import build_map
+
+    console.prepare_output(out)
+    datasets = [open_dataset(run) for run in runs]
+    with console.progress_bars() as progress:
+        kernel_map = build_map(datasets, max_images=max_images, seed=seed, progress=progress)
+        kernel_map.save(out)
+    for dataset in datasets:
+        console.note_skipped(dataset.skipped)
+    console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+
+
+@app.command()
+def info(map_file: MapFile, json: Json = False) -> None:
+    """Say what a map holds."""
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    facts = describe_map(KernelMap.load(map_file))
+    if json:
+        console.print_json(facts)
+    else:
+        console.print_table(str(map_file), _flat(facts))
+
+
+def describe_map(kernel_map: Any) -> dict[str, Any]:
+    """Facts about a map, ready for JSON."""
+    from kbr_localization.configuration import to_mapping
+    from kbr_localization.evaluation.metrics import travelled
+
+    runs = {}
+    for index, name in enumerate(kernel_map.run_names):
+        poses = kernel_map.poses[kernel_map.run_index == index]
+        runs[name] = {'images': len(poses), 'metres': float(travelled(poses)[-1])}
+    low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
+    return {
+        'images': len(kernel_map),
+        'runs': runs,
+        'x_m': [float(low[0]), float(high[0])],
+        'y_m': [float(low[1]), float(high[1])],
+        'image_shape': list(kernel_map.image_shape),
+        'descriptor': kernel_map.describer.kind,
+        'descriptor_size': int(kernel_map.describer.size),
+        'filter': to_mapping(kernel_map.filter_config),
+        'motion_noise': to_mapping(kernel_map.motion_noise),
+    }
+
+
+def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for name, value in facts.items():
+        inner = _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {}
+        rows |= inner or {prefix + name: value}
+    return rows

@@ -1,0 +1,16 @@
+"""Arguments that several commands share, with one wording."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RUN_HELP = 'A COLD run folder or a rosbag2.'
+
+Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]
+Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP, show_default=False)]
+MapFile = Annotated[
+    Path, typer.Argument(metavar='MAP', help='A map made by `kbr map build`.', show_default=False)
+]
+Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
+Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]

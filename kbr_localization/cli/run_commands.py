@@ -1,0 +1,168 @@
+"""Commands about one run: localize, evaluate, convert, synthesize, play."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import Json, MapFile, Run, Seed
+from kbr_localization.errors import KbrError
+
+
+class Init(str, Enum):
+    """Where a localizer starts from."""
+
+    GLOBAL = 'global'
+    REFERENCE = 'reference'
+
+
+class Storage(str, Enum):
+    """The storage of a rosbag2."""
+
+    MCAP = 'mcap'
+    SQLITE3 = 'sqlite3'
+
+
+def localize(
+    map_file: MapFile,
+    run: Run,
+    out: Annotated[Path, typer.Option(help='The TUM file to write.', show_default=False)],
+    method: Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')] = 'kbr',
+    init: Annotated[
+        Init, typer.Option(help='Start from nothing, or from the truth.')
+    ] = Init.GLOBAL,
+    seed: Seed = 0,
+) -> None:
+    """
+    Localize a run on a map: a pose for every frame, as a TUM file.
+
+    Covariance, confidence, status and time of every frame go to a CSV file beside it.
+    """
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.evaluation.details import details_path, write_details
+    from kbr_localization.evaluation.tum import write_tum
+    from kbr_localization.localization import pipeline
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    if method not in pipeline.METHODS:
+        raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
+    console.prepare_output(out)
+    kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
+    with console.progress_bars() as progress:
+        trajectory = pipeline.localize(
+            kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
+        )
+    write_tum(out, trajectory)
+    write_details(details_path(out), trajectory)
+    console.note_skipped(trajectory.skipped or dataset.skipped)
+    console.note(f'{out}: {len(trajectory)} poses')
+
+
+def methods() -> None:
+    """List the localization methods."""
+    from kbr_localization.localization.pipeline import METHODS
+
+    console.print_table('method', METHODS)
+
+
+def evaluate(
+    run: Run,
+    trajectory: Annotated[
+        Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.', show_default=False)
+    ],
+    json: Json = False,
+    map_file: Annotated[
+        Path | None,
+        typer.Option('--map', help='Also report the recall of the image retrieval on this map.'),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help='Seconds by which stamps may differ.')
+    ] = 0.01,
+) -> None:
+    """
+    Compare a trajectory with the reference poses of its run; nothing is aligned.
+
+    Every frame of the run counts: one without an estimate is lost and outside of all thresholds.
+    """
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
+
+    dataset = open_dataset(run)
+    estimates = _read_trajectory(trajectory)
+    summary: dict[str, Any] = dict(
+        summarize(run_errors(reference_trajectory(dataset), estimates, tolerance))
+    )
+    if map_file is not None:
+        summary |= _retrieval(map_file, dataset)
+    if json:
+        console.print_json(summary)
+    else:
+        console.print_table(f'{trajectory} on {run}', summary)
+
+
+def synth(
+    out: Annotated[
+        Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
+    ],
+    seed: Seed = 0,
+) -> None:
+    """Render runs through a building with look-alike corridors, in COLD's format."""
+    from kbr_localization.datasets.synthetic import write_building
+
+    with console.progress_bars() as progress:
+        write_building(out, seed=seed, progress=progress)
+    console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
+
+
+def convert(
+    run: Run,
+    out_bag: Annotated[
+        Path, typer.Argument(metavar='OUT_BAG', help='The bag to make.', show_default=False)
+    ],
+    storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
+) -> None:
+    """Write a run as a rosbag2 that `ros2 bag play` can replay."""
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.datasets.rosbag import write_bag
+
+    dataset = open_dataset(run)
+    write_bag(dataset, out_bag, storage=storage.value)
+    console.note_skipped(dataset.skipped)
+    console.note(f'{out_bag}: {len(dataset)} frames')
+
+
+COMMANDS = (localize, evaluate, methods, synth, convert)
+
+
+def _read_trajectory(path: Path) -> Any:
+    from kbr_localization.evaluation.details import details_path, with_details
+    from kbr_localization.evaluation.tum import read_tum
+
+    trajectory = read_tum(path)
+    details = details_path(path)
+    return with_details(trajectory, details) if details.is_file() else trajectory
+
+
+def _retrieval(map_file: Path, dataset: Any) -> dict[str, Any]:
+    """Recall of the map's images for the frames that can be read and have a reference."""
+    import numpy as np
+
+    from kbr_localization.evaluation.retrieval import recall_at
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    kernel_map = KernelMap.load(map_file)
+    similarities, references = [], []
+    with console.progress_bars() as progress:
+        for index, frame in enumerate(dataset):
+            progress('comparing images', index + 1, len(dataset))
+            if frame.reference is None:
+                continue
+            descriptor = kernel_map.describer.describe(frame.load_image())
+            row = kernel_map.describer.cross_gram(descriptor[np.newaxis], kernel_map.descriptors)
+            similarities.append(row[0])
+            references.append(frame.reference)
+    return recall_at(np.array(similarities), kernel_map.poses, np.array(references))

@@ -1,0 +1,93 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import write_tiny_cold_run
+
+from kbr_localization.datasets import open_dataset
+from kbr_localization.evaluation import reference_trajectory, write_tum
+from kbr_localization.trajectory import Trajectory
+
+KBR = Path(sys.executable).with_name('kbr')
+KEYS = {
+    'position_rmse_m',
+    'position_median_m',
+    'heading_median_deg',
+    'lost_fraction',
+    'within_0.25m_2deg',
+    'within_0.5m_5deg',
+    'within_5m_10deg',
+    'frames',
+}
+
+
+@pytest.fixture
+def run_and_estimate(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=10)
+    truth = reference_trajectory(open_dataset(run))
+    estimate = Trajectory(truth.stamps_ns, truth.poses + np.array([0.3, 0, 0]))
+    write_tum(tmp_path / 'estimate.tum', estimate)
+    return run, tmp_path / 'estimate.tum'
+
+
+def evaluate(*arguments):
+    command = [KBR, 'evaluate', *map(str, arguments)]
+    return subprocess.run(command, check=True, capture_output=True, text=True)
+
+
+def test_json_is_all_that_stands_on_stdout(run_and_estimate):
+    result = json.loads(evaluate(*run_and_estimate, '--json').stdout)
+    assert result.keys() >= KEYS
+    assert result['position_rmse_m'] == pytest.approx(0.3, abs=1e-6)
+    assert result['within_0.25m_2deg'] == 0
+    assert result['within_0.5m_5deg'] == 1
+    assert result['frames'] == 10
+    assert result['coverage_2sigma'] is None
+
+
+def test_the_table_shows_the_same_numbers(run_and_estimate):
+    output = evaluate(*run_and_estimate).stdout
+    rows = dict(line.split('│') for line in output.splitlines() if '│' in line)
+    numbers = {name.strip(): value.strip() for name, value in rows.items()}
+    assert numbers['position_rmse_m'] == '0.300'
+    assert numbers['coverage_2sigma'] == '-'
+
+
+def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tmp_path):
+    run, _ = run_and_estimate
+    truth = reference_trajectory(open_dataset(run))
+    write_tum(tmp_path / 'late.tum', Trajectory(truth.stamps_ns + 50_000_000, truth.poses))
+    result = evaluate(run, tmp_path / 'late.tum', '--json', '--tolerance', '0.06')
+    assert json.loads(result.stdout)['position_rmse_m'] == pytest.approx(0, abs=1e-6)
+    command = [KBR, 'evaluate', run, tmp_path / 'late.tum']
+    refused = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert 'no estimate within 0.01 s' in refused.stderr
+
+
+def test_details_beside_the_trajectory_give_the_coverage(run_and_estimate):
+    from kbr_localization.evaluation import read_tum
+    from kbr_localization.evaluation.details import write_details
+
+    run, path = run_and_estimate
+    estimate = read_tum(path)
+    count = len(estimate)
+    write_details(
+        path.with_suffix('.csv'),
+        Trajectory(
+            estimate.stamps_ns,
+            estimate.poses,
+            covariances=np.tile(np.diag([0.2**2, 0.2**2, 0.1**2]), (count, 1, 1)),
+            confidences=np.ones(count),
+            statuses=('localized',) * count,
+            updated=np.ones(count, dtype=bool),
+            seconds=np.ones(count),
+        ),
+    )
+    result = json.loads(evaluate(run, path, '--json').stdout)
+    # 0.3 m is 1.5 standard deviations; the ellipse that holds 68.3% reaches to 1.515
+    assert (result['coverage_1sigma'], result['coverage_2sigma']) == (1.0, 1.0)
+    assert result['heading_coverage_1sigma'] == 1.0

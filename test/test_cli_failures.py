@@ -1,0 +1,121 @@
+"""Every mistake is exit code 2 and one line on stderr."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import write_tiny_cold_run
+
+from kbr_localization import __version__
+from kbr_localization.datasets import open_dataset
+from kbr_localization.evaluation import reference_trajectory, write_tum
+
+KBR = Path(sys.executable).with_name('kbr')
+
+
+def kbr(*arguments, **options):
+    options = {'capture_output': True, 'text': True} | options
+    return subprocess.run([KBR, *map(str, arguments)], check=False, **options)
+
+
+def assert_one_line(result, *fragments):
+    assert result.returncode == 2, result
+    assert 'Traceback' not in result.stderr
+    lines = result.stderr.strip().splitlines()
+    assert len(lines) == 1, result.stderr
+    for fragment in ('kbr: ', *fragments):
+        assert fragment in lines[0]
+
+
+@pytest.fixture
+def run_with_truth(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run')
+    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(run)))
+    return run, tmp_path / 'truth.tum'
+
+
+def test_the_version_is_that_of_the_package_and_the_module_is_the_command():
+    assert kbr('--version').stdout == f'kbr {__version__}\n'
+    module = [sys.executable, '-m', 'kbr_localization', '--version']
+    assert subprocess.run(module, capture_output=True, text=True, check=True).stdout == (
+        f'kbr {__version__}\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'fragments'),
+    [
+        (['fly'], ["'fly'", 'kbr --help']),
+        (['map', 'build', 'somewhere'], ["'--out'", 'kbr map build --help']),
+        (['evaluate', 'nowhere', 'x.tum'], ['no such run: nowhere']),
+        (['evaluate'], ["'RUN'", 'kbr evaluate --help']),
+        (['localize', 'm.h5', 'r', '--out', 't', '--init', 'guess'], ["'guess'"]),
+        (['map', 'build', 'r', '--out', 'm.h5', '--max-images', '0'], ['--max-images', '1']),
+        (
+            ['map', 'build', 'r', '--out', 'm.h5', '--max-images', 'many'],
+            ['--max-images', 'integer'],
+        ),
+    ],
+)
+def test_bad_usage_is_one_line(arguments, fragments, tmp_path):
+    assert_one_line(kbr(*arguments, cwd=tmp_path), *fragments)
+
+
+def test_a_trajectory_that_is_none_is_one_line(run_with_truth, tmp_path):
+    run, _ = run_with_truth
+    (tmp_path / 'bad.tum').write_text('rubbish\n')
+    assert_one_line(kbr('evaluate', run, tmp_path / 'bad.tum'), 'line 1', "'rubbish'")
+    assert_one_line(kbr('evaluate', run, tmp_path / 'no.tum'), 'no.tum: no such file')
+    assert_one_line(kbr('evaluate', run, tmp_path), 'is a directory')
+
+
+def test_a_full_disk_is_one_line(run_with_truth):
+    with Path('/dev/full').open('w') as full:
+        result = kbr(
+            'evaluate', *run_with_truth, capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
+    assert_one_line(result, 'no space left on device')
+
+
+def test_a_closed_pipe_is_silent(run_with_truth):
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = kbr(
+        'evaluate',
+        *run_with_truth,
+        '--json',
+        capture_output=False,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    assert result.returncode == 1
+    assert result.stderr == ''
+
+
+def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
+    os.mkfifo(tmp_path / 'slow.tum')
+    run = write_tiny_cold_run(tmp_path / 'run')
+    command = [KBR, 'evaluate', run, tmp_path / 'slow.tum']
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # opening the other end waits until the command reads the trajectory
+    with (tmp_path / 'slow.tum').open('w'):
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert stderr == 'kbr: interrupted\n'
+
+
+def test_a_defect_keeps_its_traceback(monkeypatch):
+    from kbr_localization.cli.failures import run_command
+
+    def broken(arguments, standalone_mode):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_command(broken, [])
