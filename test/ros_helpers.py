@@ -1,0 +1,142 @@
+"""A private piece of ROS for every test: own domain, own processes, all ended afterwards."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy')
+
+from rclpy.context import Context  # noqa: E402
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
+from rclpy.node import Node  # noqa: E402
+from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+
+ROOT = Path(__file__).parents[1]
+FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
+BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
+_counter = itertools.count()
+
+
+class Process:
+    """A program under test with its output."""
+
+    def __init__(self, command, env, log):
+        self.log = log
+        with log.open('wb') as out:
+            self.popen = subprocess.Popen(
+                [str(part) for part in command], env=env, stdout=out, stderr=subprocess.STDOUT
+            )
+
+    @property
+    def output(self):
+        return self.log.read_text(errors='replace')
+
+    def stop(self, how=signal.SIGINT, timeout=15.0):
+        """Send a signal and return the exit code."""
+        if self.popen.poll() is None:
+            self.popen.send_signal(how)
+        return self.wait(timeout)
+
+    def wait(self, timeout=60.0):
+        try:
+            return self.popen.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait()
+            raise AssertionError(f'still running after {timeout} s:\n{self.output}') from None
+
+
+class RosWorld:
+    """A DDS domain with one node of the test and any number of processes."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.domain = 1 + (os.getpid() * 7 + next(_counter)) % 100
+        self.processes = []
+        self.context = Context()
+        rclpy.init(args=[], context=self.context, domain_id=self.domain)
+        self.node = Node('observer', context=self.context)
+        self.executor = SingleThreadedExecutor(context=self.context)
+        self.executor.add_node(self.node)
+
+    def environment(self, **extra):
+        return {
+            **os.environ,
+            'ROS_DOMAIN_ID': str(self.domain),
+            'OMP_NUM_THREADS': '1',
+            'OPENBLAS_NUM_THREADS': '1',
+            'PYTHONUNBUFFERED': '1',
+            'ROS_LOG_DIR': str(self.folder / 'ros_log'),
+            **extra,
+        }
+
+    def start(self, module, *arguments, **extra_environment):
+        """Start `python -m module arguments` in this domain."""
+        log = self.folder / f'process{len(self.processes)}.log'
+        command = [sys.executable, '-m', module, *arguments]
+        process = Process(command, self.environment(**extra_environment), log)
+        self.processes.append(process)
+        return process
+
+    def start_node(self, module, remappings=(), **values):
+        """Start a node of the package with parameters."""
+        arguments = ['--ros-args']
+        for name, value in values.items():
+            arguments += ['-p', f'{name}:={_yaml(value)}']
+        for rule in remappings:
+            arguments += ['-r', rule]
+        return self.start(f'kbr_localization.ros.{module}', *arguments)
+
+    def collect(self, message_type, topic, qos=RELIABLE):
+        """Subscribe, and return the list that messages will be appended to."""
+        received = []
+        self.node.create_subscription(message_type, topic, received.append, qos)
+        return received
+
+    def spin(self, seconds):
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self.executor.spin_once(timeout_sec=left)
+
+    def spin_until(self, condition, timeout=20.0):
+        """Spin until a condition holds; fail with the processes' output when it does not."""
+        end = time.monotonic() + timeout
+        while not condition():
+            left = end - time.monotonic()
+            if left <= 0:
+                outputs = '\n'.join(process.output for process in self.processes)
+                raise AssertionError(f'not within {timeout} s; the processes say:\n{outputs}')
+            self.executor.spin_once(timeout_sec=min(left, 0.1))
+
+    def close(self):
+        for process in self.processes:
+            if process.popen.poll() is None:
+                process.popen.kill()
+                process.popen.wait()
+        self.executor.shutdown()
+        self.node.destroy_node()
+        rclpy.try_shutdown(context=self.context)
+
+
+@contextmanager
+def ros_world(folder):
+    """Give a RosWorld and end everything that was started in it."""
+    world = RosWorld(folder)
+    try:
+        yield world
+    finally:
+        world.close()
+
+
+def _yaml(value):
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, list) else str(value)

@@ -1,0 +1,133 @@
+"""The odometry buffer under everything that a network and a driver can do to it."""
+
+import numpy as np
+import pytest
+
+from kbr_localization import se2
+from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+
+MS = 1_000_000
+START = 1_600_000_000_000_000_000
+
+
+def drive(index):
+    """Pose at sample `index` of a 20 Hz drive along a circle, 0.5 m/s."""
+    return se2.compose(np.array([3.0, 4.0, 3.0]), np.array([0.025 * index, 0.0, 0.01 * index]))
+
+
+def stamp(index):
+    return START + index * 50 * MS
+
+
+def filled(count=100, **options):
+    buffer = OdometryBuffer(**options)
+    for index in range(count):
+        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+    return buffer
+
+
+def test_interpolates_exactly_as_a_recorded_track():
+    buffer = filled()
+    stamps = np.array([stamp(i) for i in range(100)])
+    track = np.array([drive(i) for i in range(100)])
+    for query in np.random.default_rng(0).integers(stamps[0], stamps[-1], 50):
+        np.testing.assert_array_equal(
+            buffer.at(int(query)), se2.interpolate(stamps, track, int(query))
+        )
+
+
+def test_an_image_ahead_of_the_odometry_waits_and_one_behind_it_is_late():
+    buffer = filled()
+    assert buffer.coverage(stamp(99)) is Coverage.READY
+    assert buffer.coverage(stamp(99) + 1) is Coverage.EARLY
+    assert buffer.coverage(stamp(0)) is Coverage.READY
+    assert buffer.coverage(stamp(0) - 1) is Coverage.LATE
+    with pytest.raises(RosError, match='older than the odometry buffer'):
+        buffer.at(stamp(0) - 1)
+    assert OdometryBuffer().coverage(stamp(0)) is Coverage.EARLY
+
+
+def test_out_of_order_samples_are_sorted_in_and_duplicates_change_nothing():
+    order = np.random.default_rng(1).permutation(15) + 1
+    buffer = OdometryBuffer()
+    buffer.add(stamp(0), drive(0))
+    outcomes = [buffer.add(stamp(i), drive(i)) for i in order]
+    assert Added.INSERTED in outcomes and set(outcomes) <= {Added.INSERTED, Added.NEWEST}
+    assert buffer.add(stamp(7), drive(50)) is Added.DUPLICATE
+    np.testing.assert_allclose(buffer.at(stamp(7)), drive(7))
+    assert len(buffer) == 16
+
+
+def test_memory_is_bounded_by_time_and_by_count():
+    buffer = OdometryBuffer(duration_ns=1_000 * MS)
+    sizes = []
+    for index in range(5_000):
+        buffer.add(stamp(index), drive(index))
+        sizes.append(len(buffer))
+    assert max(sizes) < 40
+    assert buffer.oldest_ns <= buffer.newest_ns - 1_000 * MS
+    assert len(filled(300, max_samples=50)) == 50
+
+
+def test_a_gap_is_not_bridged_but_its_ends_are_good():
+    buffer = filled(10)
+    buffer.add(stamp(100), drive(100))
+    assert buffer.coverage(stamp(50)) is Coverage.GAP
+    assert buffer.coverage(stamp(9)) is Coverage.READY
+    assert buffer.coverage(stamp(100)) is Coverage.READY
+    np.testing.assert_allclose(buffer.at(stamp(100)), drive(100))
+
+
+@pytest.mark.parametrize('bad', [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused(bad):
+    buffer = filled(10)
+    assert buffer.add(stamp(10), np.array([bad, 0.0, 0.0])) is Added.NOT_FINITE
+    assert buffer.newest_ns == stamp(9)
+
+
+def test_a_bag_that_starts_over_is_a_time_jump_after_three_samples():
+    buffer = filled(1000)
+    outcomes = [buffer.add(stamp(i), drive(i)) for i in range(4)]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.TIME_JUMP, Added.NEWEST]
+    assert (buffer.oldest_ns, buffer.newest_ns) == (stamp(0), stamp(3))
+
+
+@pytest.mark.parametrize('offset_s', [-3600, 3600])
+def test_single_samples_from_another_time_are_no_jump(offset_s):
+    buffer = filled(100)
+    for index in range(100, 140):
+        stray = stamp(index) + offset_s * 1_000 * MS
+        assert buffer.add(stray, drive(index)) is Added.SET_ASIDE
+        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+    np.testing.assert_allclose(buffer.at(stamp(120)), drive(120))
+
+
+def test_a_long_pause_is_a_gap_and_keeps_the_track():
+    buffer = filled(100)
+    outcomes = [buffer.add(stamp(10_000 + i), drive(100 + i)) for i in range(4)]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.TIME_GAP, Added.NEWEST]
+    np.testing.assert_allclose(buffer.continued(buffer.at(stamp(10_003))), drive(103))
+
+
+def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still():
+    buffer = filled(100)
+    fresh = [np.array([0.025 * i, 0.0, 0.0]) for i in range(5)]
+    outcomes = [buffer.add(stamp(100 + i), pose) for i, pose in enumerate(fresh)]
+    assert outcomes[2] is Added.POSE_JUMP
+    assert buffer.coverage(stamp(50)) is Coverage.LATE
+    for index, pose in enumerate(fresh):
+        expected = se2.compose(drive(99), pose)
+        np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100 + index))), expected)
+
+
+def test_a_single_wild_pose_is_set_aside():
+    buffer = filled(100)
+    assert buffer.add(stamp(100), np.array([500.0, 0.0, 0.0])) is Added.SET_ASIDE
+    assert buffer.add(stamp(101), drive(101)) is Added.NEWEST
+    np.testing.assert_allclose(buffer.at(stamp(101)), drive(101))
+
+
+def test_bounds_that_make_no_sense_are_refused():
+    with pytest.raises(ConfigurationError, match='max_samples'):
+        OdometryBuffer(max_samples=1)

@@ -1,0 +1,139 @@
+"""The player as a process of its own, seen over DDS."""
+
+import signal
+
+import numpy as np
+import pytest
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry, write_tiny_cold_run
+from nav_msgs.msg import Odometry
+from ros_helpers import BEST_EFFORT, RELIABLE
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage, Image
+
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.errors import DatasetError
+from kbr_localization.ros import conversions
+from kbr_localization.ros.schedule import schedule
+
+pytestmark = pytest.mark.ros
+
+
+def start_player(ros, **values):
+    """Start the player without the seconds that it grants slow subscribers at the end."""
+    return ros.start_node('player', **{'linger': 0.2, 'settle': 0.1, **values})
+
+
+def stamps(messages):
+    return [conversions.stamp_to_ns(message.header.stamp) for message in messages]
+
+
+def test_the_schedule_is_in_order_of_time_and_can_be_cut(tmp_path):
+    run = open_dataset(write_tiny_cold_run(tmp_path / 'run', frames=10))
+    events = schedule(run)
+    assert [e.stamp_ns for e in events] == sorted(e.stamp_ns for e in events)
+    assert sum(e.kind == 'image' for e in events) == 10
+    cut = schedule(run, start=1.0, duration=1.0)
+    assert 2 <= sum(e.kind == 'image' for e in cut) <= 3
+    with pytest.raises(DatasetError, match='no image to play'):
+        schedule(run, start=1000.0)
+
+
+def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, tmp_path):
+    run = open_dataset(write_tiny_cold_run(tmp_path / 'run', frames=8))
+    player = start_player(ros, run=run.path, rate=2.0)
+    ros.spin_until(lambda: 'waiting for subscribers on /image' in player.output)
+    clock = ros.collect(Clock, '/clock')
+    references = ros.collect(PoseWithCovarianceStamped, 'reference_pose')
+    odometry = ros.collect(Odometry, 'odom')
+    images, now = [], []
+
+    def take(message):
+        images.append(message)
+        now.append(conversions.stamp_to_ns(clock[-1].clock))
+
+    ros.node.create_subscription(Image, 'image', take, RELIABLE)
+    ros.spin_until(lambda: player.popen.poll() is not None and len(odometry) >= 77)
+    assert player.wait() == 0
+    assert 'published 8 images, 77 odometry messages, 8 reference poses' in player.output
+    assert stamps(images) == stamps(references) == run.stamps_ns.tolist()
+    assert stamps(odometry) == run.odometry.stamps_ns.tolist()
+    for index, message in enumerate(images):
+        sent = np.frombuffer(message.data, np.uint8).reshape(message.height, message.step)
+        np.testing.assert_array_equal(sent, run[index].load_image())
+        pose = conversions.pose_from_message(references[index].pose.pose)
+        np.testing.assert_allclose(pose, run[index].reference, atol=1e-12)
+    ticks = [conversions.stamp_to_ns(message.clock) for message in clock]
+    assert ticks == sorted(ticks) and len(ticks) > 100
+    assert np.all(np.abs(np.array(now) - run.stamps_ns) < 100_000_000)
+
+
+def test_compressed_images_are_the_bytes_of_the_file(ros, tmp_path):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    images = ros.collect(CompressedImage, 'image/compressed')
+    ros.collect(Odometry, 'odom')
+    player = start_player(ros, run=path, image_transport='compressed', rate=20)
+    ros.spin_until(lambda: len(images) == 3)
+    files = sorted((path / 'std_cam').iterdir())
+    assert [bytes(m.data) for m in images] == [file.read_bytes() for file in files]
+    assert player.wait() == 0
+
+
+def test_a_raw_best_effort_run_at_30_hz_loses_nothing(ros, tmp_path):
+    frames = tiny_frames(90, shape=(480, 640), colour=True)
+    write_cold_run(tmp_path / 'run', frames, tiny_odometry(90))
+    images = ros.collect(Image, 'image', BEST_EFFORT)
+    ros.collect(Odometry, 'odom', BEST_EFFORT)
+    rate = FRAME_NS * 30e-9
+    player = start_player(ros, run=tmp_path / 'run', rate=rate, reliability='best_effort')
+    ros.spin_until(lambda: player.popen.poll() is not None)
+    ros.spin(0.5)
+    assert stamps(images) == [START_NS + index * FRAME_NS for index in range(90)]
+
+
+def test_a_loop_jumps_back_and_sigint_ends_it(ros, tmp_path):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
+    player = start_player(ros, run=path, rate=10, loop=True, settle=0)
+    ros.spin_until(lambda: len(images) >= 7)
+    assert stamps(images)[:3] == stamps(images)[3:6]
+    assert player.stop(signal.SIGINT) == 0
+    assert 'stopped after' in player.output and 'Traceback' not in player.output
+
+
+def test_a_broken_image_is_left_out_and_counted(ros, tmp_path):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=4)
+    sorted((path / 'std_cam').iterdir())[1].write_bytes(b'\xff\xd8 no image')
+    images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
+    player = start_player(ros, run=path, rate=20)
+    assert player.wait() == 0
+    ros.spin_until(lambda: len(images) == 3)
+    assert '1 broken image' in player.output
+
+
+def test_stamps_of_now_need_no_clock(ros, tmp_path):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    images, _ = ros.collect(Image, 'image'), ros.collect(Odometry, 'odom')
+    clock = ros.collect(Clock, '/clock')
+    start_player(ros, run=path, rate=10, stamps='now')
+    ros.spin_until(lambda: len(images) == 3)
+    age = ros.node.get_clock().now().nanoseconds - np.array(stamps(images))
+    assert np.all(np.abs(age) < 5_000_000_000) and not clock
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [
+        ({'run': '/no/such/run'}, 'no such run: /no/such/run'),
+        ({}, "parameter 'run' is empty"),
+        ({'rate': -1.0}, "parameter 'rate': expected a value in [0.01, 1000.0], got -1.0"),
+        ({'rat': 2.0}, "unknown parameter 'rat' = 2.0: did you mean 'rate'?"),
+        ({'rate': 'fast'}, "parameter 'rate': expected float, got 'fast'"),
+    ],
+)
+def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
+    player = start_player(ros, **values)
+    assert player.wait() == 2
+    assert says in player.output and 'Traceback' not in player.output
+    assert len(player.output.strip().splitlines()) == 1
