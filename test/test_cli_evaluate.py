@@ -1,17 +1,14 @@
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from command import assert_one_line, kbr
 from helpers import write_tiny_cold_run
 
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.trajectory import Trajectory
 
-KBR = Path(sys.executable).with_name('kbr')
 KEYS = {
     'position_rmse_m',
     'position_median_m',
@@ -34,8 +31,7 @@ def run_and_estimate(tmp_path):
 
 
 def evaluate(*arguments):
-    command = [KBR, 'evaluate', *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True)
+    return kbr('evaluate', *arguments, check=True)
 
 
 def test_json_is_all_that_stands_on_stdout(run_and_estimate):
@@ -62,10 +58,8 @@ def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tm
     write_tum(tmp_path / 'late.tum', Trajectory(truth.stamps_ns + 50_000_000, truth.poses))
     result = evaluate(run, tmp_path / 'late.tum', '--json', '--tolerance', '0.06')
     assert json.loads(result.stdout)['position_rmse_m'] == pytest.approx(0, abs=1e-6)
-    command = [KBR, 'evaluate', run, tmp_path / 'late.tum']
-    refused = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert refused.returncode == 2
-    assert 'no estimate within 0.01 s' in refused.stderr
+    refused = kbr('evaluate', run, tmp_path / 'late.tum')
+    assert_one_line(refused, 'no estimate within 0.01 s')
 
 
 def test_details_beside_the_trajectory_give_the_coverage(run_and_estimate):

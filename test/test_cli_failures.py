@@ -3,32 +3,18 @@
 import os
 import signal
 import subprocess
-import sys
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from command import KBR, assert_one_line, kbr
 from helpers import write_tiny_cold_run
 
+import kbr_localization.cli
 from kbr_localization import __version__
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
-
-KBR = Path(sys.executable).with_name('kbr')
-
-
-def kbr(*arguments, **options):
-    options = {'capture_output': True, 'text': True} | options
-    return subprocess.run([KBR, *map(str, arguments)], check=False, **options)
-
-
-def assert_one_line(result, *fragments):
-    assert result.returncode == 2, result
-    assert 'Traceback' not in result.stderr
-    lines = result.stderr.strip().splitlines()
-    assert len(lines) == 1, result.stderr
-    for fragment in ('kbr: ', *fragments):
-        assert fragment in lines[0]
 
 
 @pytest.fixture
@@ -38,12 +24,19 @@ def run_with_truth(tmp_path):
     return run, tmp_path / 'truth.tum'
 
 
-def test_the_version_is_that_of_the_package_and_the_module_is_the_command():
+def test_the_version_is_that_of_the_package():
     assert kbr('--version').stdout == f'kbr {__version__}\n'
-    module = [sys.executable, '-m', 'kbr_localization', '--version']
-    assert subprocess.run(module, capture_output=True, text=True, check=True).stdout == (
-        f'kbr {__version__}\n'
-    )
+
+
+def test_the_console_script_is_the_module():
+    (script,) = entry_points(group='console_scripts', name='kbr')
+    assert script.load() is kbr_localization.cli.main
+
+
+def test_no_command_shows_the_help_and_fails():
+    result = kbr()
+    assert result.returncode == 2
+    assert 'evaluate' in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -100,7 +93,7 @@ def test_a_closed_pipe_is_silent(run_with_truth):
 def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
     os.mkfifo(tmp_path / 'slow.tum')
     run = write_tiny_cold_run(tmp_path / 'run')
-    command = [KBR, 'evaluate', run, tmp_path / 'slow.tum']
+    command = [*KBR, 'evaluate', run, tmp_path / 'slow.tum']
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     # opening the other end waits until the command reads the trajectory
     with (tmp_path / 'slow.tum').open('w'):
@@ -114,7 +107,7 @@ def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
 def test_a_defect_keeps_its_traceback(monkeypatch):
     from kbr_localization.cli.failures import run_command
 
-    def broken(arguments, standalone_mode):
+    def broken(arguments, **options):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):

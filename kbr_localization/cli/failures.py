@@ -26,7 +26,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     """
     logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
     try:
-        code = command(arguments, standalone_mode=False)
+        code = command(arguments, prog_name='kbr', standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # the interpreter's own flush at exit would complain about the closed pipe
