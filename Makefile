@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 OPENCV ?= headless
 BIN = $(VENV)/bin
+SOURCES = kbr_localization launch test setup.py
 STAMP = $(VENV)/.setup-stamp
 
 .PHONY: setup demo test lint format bench clean
@@ -21,6 +22,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy kbr_localization
+	$(BIN)/ament_flake8 --linelength 99 $(SOURCES) > $(VENV)/flake8.log || { cat $(VENV)/flake8.log; exit 1; }
+	$(BIN)/ament_pep257 $(SOURCES) > $(VENV)/pep257.log || { cat $(VENV)/pep257.log; exit 1; }
 
 format: setup
 	$(BIN)/ruff check --fix .

@@ -18,16 +18,33 @@ ROS = [
     'ros-visualization-msgs',
 ]
 TOOLS = ['joblib', 'matplotlib', 'rosbags']
+RERUN = ['rerun-sdk']
+# ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
+LINT = [
+    'flake8-blind-except',
+    'flake8-builtins',
+    'flake8-class-newline',
+    'flake8-comprehensions',
+    'flake8-deprecated',
+    'flake8-docstrings',
+    'flake8-import-order',
+    'flake8-quotes',
+    'mypy',
+    'ros-ament-flake8',
+    'ros-ament-pep257',
+    'ruff',
+]
 TEST = [
+    'colcon-package-selection',
+    'colcon-ros',
+    'colcon-test-result',
     'coverage',
     'evo',
     'hypothesis',
-    'mypy',
     'psutil',
     'pytest',
     'pytest-benchmark',
     'pytest-timeout',
-    'ruff',
 ]
 
 
@@ -54,7 +71,8 @@ setup(
         'desktop': ['opencv-python'],
         'ros': ROS,
         'tools': TOOLS,
-        'test': TEST,
+        'rerun': RERUN,
+        'test': LINT + TEST,
     },
     zip_safe=True,
     maintainer='kbr_localization maintainers',

@@ -7,9 +7,9 @@ against these dataclasses.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from kbr_localization.errors import ConfigurationError

@@ -4,10 +4,9 @@ Poses in the plane: float arrays whose last axis is x in metres, y in metres, he
 Every function broadcasts over leading axes, so one pose is (3,) and a trajectory is (n, 3).
 """
 
+from kbr_localization.errors import KbrError
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from kbr_localization.errors import KbrError
 
 FloatArray = NDArray[np.float64]
 StampArray = NDArray[np.int64]

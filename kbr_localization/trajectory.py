@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
 
 
 @dataclass(frozen=True)

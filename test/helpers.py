@@ -3,11 +3,10 @@
 from pathlib import Path
 
 import cv2
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
+import numpy as np
 
 START_NS = 1_600_000_000_000_000_000
 """Stamp of the first frame of every tiny run."""
@@ -32,11 +31,11 @@ def wall_image(x: float, shape: tuple[int, int] = (96, 128), pixels_per_metre=32
     """View of a long textured wall at `x` metres along it: neighbours in x look alike."""
     wall = textured_image(0, (shape[0], shape[1] + 2000))
     left = round((x + 1.0) * pixels_per_metre) % 2000
-    return np.ascontiguousarray(wall[:, left : left + shape[1]])
+    return np.ascontiguousarray(wall[:, slice(left, left + shape[1])])
 
 
 def straight_reference(seconds: float) -> np.ndarray:
-    """Reference pose (3,) of a tiny run: along the x axis at constant speed."""
+    """Return the reference pose (3,) of a tiny run: along the x axis at constant speed."""
     return np.array([SPEED * seconds, 0.0, 0.0])
 
 

@@ -1,22 +1,19 @@
 """A private piece of ROS for every test: own domain, own processes, all ended afterwards."""
 
+from contextlib import contextmanager
 import itertools
 import os
+from pathlib import Path
 import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from pathlib import Path
 
-import pytest
-
-rclpy = pytest.importorskip('rclpy')
-
-from rclpy.context import Context  # noqa: E402
-from rclpy.executors import SingleThreadedExecutor  # noqa: E402
-from rclpy.node import Node  # noqa: E402
-from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
+import rclpy
+from rclpy.context import Context
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'

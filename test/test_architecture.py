@@ -1,13 +1,12 @@
 """The rooms of the package and who may import whom."""
 
 import ast
+from pathlib import Path
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 import kbr_localization
+import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {'', 'errors', 'se2', 'configuration', 'trajectory'}

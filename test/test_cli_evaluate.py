@@ -1,13 +1,12 @@
 import json
 
-import numpy as np
-import pytest
 from command import assert_one_line, kbr
 from helpers import write_tiny_cold_run
-
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.trajectory import Trajectory
+import numpy as np
+import pytest
 
 KEYS = {
     'position_rmse_m',

@@ -1,20 +1,19 @@
 """Every mistake is exit code 2 and one line on stderr."""
 
+from importlib.metadata import entry_points
 import os
+from pathlib import Path
 import signal
 import subprocess
 import time
-from importlib.metadata import entry_points
-from pathlib import Path
 
-import pytest
-from command import KBR, assert_one_line, kbr
+from command import assert_one_line, KBR, kbr
 from helpers import write_tiny_cold_run
-
-import kbr_localization.cli
 from kbr_localization import __version__
+import kbr_localization.cli
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
+import pytest
 
 
 @pytest.fixture

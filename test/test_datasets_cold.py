@@ -2,8 +2,6 @@ import contextlib
 import logging
 import shutil
 
-import numpy as np
-import pytest
 from helpers import (
     FRAME_NS,
     SHARED_DATA,
@@ -15,7 +13,6 @@ from helpers import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import ColdRun, write_cold_run
@@ -28,6 +25,8 @@ from kbr_localization.datasets.cold_format import (
     read_places,
 )
 from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
 
 REAL_PLACES = sorted((SHARED_DATA / 'cold').glob('*/*/localization/places.lst'))
 

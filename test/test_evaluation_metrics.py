@@ -1,12 +1,11 @@
 import json
 
-import numpy as np
-import pytest
-
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import coverage, recall_at, run_errors, summarize
 from kbr_localization.evaluation.association import associate
 from kbr_localization.trajectory import Trajectory
+import numpy as np
+import pytest
 
 
 def straight_run(count=101, step_m=0.5, heading=0.0):

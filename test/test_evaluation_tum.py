@@ -1,17 +1,16 @@
+from pathlib import Path
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
 from kbr_localization.evaluation.details import details_path, with_details, write_details
 from kbr_localization.trajectory import Trajectory
+import numpy as np
+import pytest
 
 
 def wavy_run(count=50, noise=0.0):

@@ -1,11 +1,10 @@
 """Kernels: positive semi-definite, consistent between gram, cross_gram and diagonal."""
 
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.kernels import GaussianKernel
 import numpy as np
 import pytest
 import scipy.stats
-
-from kbr_localization.errors import KernelError
-from kbr_localization.kernels.kernels import GaussianKernel
 
 COVARIANCES = [0.7, [0.5, 2.0, 0.1], [[1.0, 0.3, 0.0], [0.3, 0.5, 0.1], [0.0, 0.1, 0.4]]]
 

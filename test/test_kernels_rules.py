@@ -2,11 +2,8 @@
 
 import logging
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
@@ -20,6 +17,8 @@ from kbr_localization.kernels.rules import (
     squared_bayes_rule,
     thresholded_bayes_rule,
 )
+import numpy as np
+import pytest
 
 EPSILON, DELTA = 1e-3, 1e-4
 TIGHT = {'rtol': 1e-8, 'atol': 1e-10}

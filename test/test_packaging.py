@@ -1,10 +1,10 @@
 """The package as colcon sees, builds and installs it."""
 
 import os
+from pathlib import Path
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 

@@ -2,19 +2,15 @@
 
 import math
 
-import numpy as np
-import pytest
+from geometry_msgs.msg import Pose
 from hypothesis import given
 from hypothesis import strategies as st
-
-pytest.importorskip('rclpy')
-
-from geometry_msgs.msg import Pose
-from rclpy.serialization import deserialize_message, serialize_message
-from sensor_msgs.msg import Image
-
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
+import numpy as np
+import pytest
+from rclpy.serialization import deserialize_message, serialize_message
+from sensor_msgs.msg import Image
 
 pytestmark = pytest.mark.ros
 

@@ -1,11 +1,10 @@
 """The odometry buffer under everything that a network and a driver can do to it."""
 
-import numpy as np
-import pytest
-
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+import numpy as np
+import pytest
 
 MS = 1_000_000
 START = 1_600_000_000_000_000_000

@@ -2,20 +2,19 @@
 
 import signal
 
-import numpy as np
-import pytest
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry, write_tiny_cold_run
-from nav_msgs.msg import Odometry
-from ros_helpers import BEST_EFFORT, RELIABLE
-from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import CompressedImage, Image
-
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.schedule import schedule
+from nav_msgs.msg import Odometry
+import numpy as np
+import pytest
+from ros_helpers import BEST_EFFORT, RELIABLE
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage, Image
 
 pytestmark = pytest.mark.ros
 

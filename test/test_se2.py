@@ -1,10 +1,9 @@
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from kbr_localization import se2
 from kbr_localization.errors import KbrError
+import numpy as np
+import pytest
 
 coordinates = st.floats(-100, 100)
 poses = st.tuples(coordinates, coordinates, st.floats(-10, 10)).map(np.array)

@@ -1,12 +1,11 @@
 """Describers made from real pixels: shapes, round trip, refusals, and what the kernel sees."""
 
 import cv2
+from kbr_localization.errors import ConfigurationError, VisionError
+from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
+from kbr_localization.vision.dense_sift import DenseSift
 import numpy as np
 import pytest
-
-from kbr_localization.errors import ConfigurationError, VisionError
-from kbr_localization.vision import VisionConfig, describer_from_state, fit_describer
-from kbr_localization.vision.dense_sift import DenseSift
 
 SHAPE = (120, 160)
 CONFIG = VisionConfig(words=40, vocabulary_samples=4000)
@@ -41,7 +40,7 @@ def test_descriptor_is_a_vector_of_small_counts_of_all_patches(describer, images
 
 def test_kernel_is_one_for_the_same_image_and_falls_with_displacement(describer, images):
     wide = scene(3, (120, 200))
-    views = [wide[:, shift : shift + 160] for shift in (0, 2, 5, 40)]
+    views = [wide[:, slice(shift, shift + 160)] for shift in (0, 2, 5, 40)]
     descriptors = np.stack([describer.describe(view) for view in views])
     kernel = describer.cross_gram(descriptors[:1], descriptors)[0]
     assert kernel[0] == pytest.approx(1.0, abs=1e-6)

@@ -1,11 +1,10 @@
 """The kernel against its plain definition, and its algebra."""
 
-import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kbr_localization.vision import spatial_pyramid as spm
+import numpy as np
+import pytest
 
 WORDS, LEVELS = 200, 2
 
@@ -21,9 +20,9 @@ def plain_vector(counts, words=WORDS):
     finest = counts.reshape(4, 4, words).astype(float)
     total = finest.sum()
     vector = list(finest.sum(axis=(0, 1)) / total / 4)
-    for row in (0, 2):
-        for column in (0, 2):
-            vector += list(finest[row : row + 2, column : column + 2].sum(axis=(0, 1)) / total / 4)
+    for rows in (slice(0, 2), slice(2, 4)):
+        for columns in (slice(0, 2), slice(2, 4)):
+            vector += list(finest[rows, columns].sum(axis=(0, 1)) / total / 4)
     for row in range(4):
         for column in range(4):
             vector += list(finest[row, column] / total / 2)

@@ -1,10 +1,9 @@
 """Quantisation against brute force; k-means: repeatable, and right on separable data."""
 
-import numpy as np
-import pytest
-
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+import numpy as np
+import pytest
 
 
 def clusters(rng, centres, per_cluster=60, spread=1.0):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+import sys
 from typing import Annotated
-
-import typer
 
 from kbr_localization import __version__
 from kbr_localization.cli import map_commands, run_commands
 from kbr_localization.cli.failures import run_command
+import typer
 
 app = typer.Typer(
     name='kbr',

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import math
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+import json
+import math
 from pathlib import Path
+import sys
 from typing import Any
 
+from kbr_localization.errors import KbrError
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -21,8 +22,6 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
-
-from kbr_localization.errors import KbrError
 
 PLAIN_STEPS = 10
 """Where stderr is no terminal, progress is a line for every tenth of the work."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import typer
-
 from kbr_localization.errors import KbrError
+import typer
 
 BAD_INPUT = 2
 INTERRUPTED = 130

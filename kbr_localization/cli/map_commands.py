@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile, Runs, Seed
+import typer
 
 app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
 

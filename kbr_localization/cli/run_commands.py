@@ -6,11 +6,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile, Run, Seed
 from kbr_localization.errors import KbrError
+import typer
 
 
 class Init(str, Enum):
@@ -149,10 +148,9 @@ def _read_trajectory(path: Path) -> Any:
 
 def _retrieval(map_file: Path, dataset: Any) -> dict[str, Any]:
     """Recall of the map's images for the frames that can be read and have a reference."""
-    import numpy as np
-
     from kbr_localization.evaluation.retrieval import recall_at
     from kbr_localization.localization.kernel_map import KernelMap
+    import numpy as np
 
     kernel_map = KernelMap.load(map_file)
     similarities, references = [], []

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.cold_format import (
-    ImageName,
     format_image_name,
     format_odometry_line,
+    ImageName,
     parse_image_name,
     read_odometry,
     read_places,
 )
 from kbr_localization.datasets.frame import Frame, OdometryTrack
-from kbr_localization.datasets.image_file import ImageFile, encoded_bytes
+from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
 from kbr_localization.errors import DatasetError
+import numpy as np
 
 CAMERAS = ('std_cam', 'omni_cam')
 IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')

@@ -7,18 +7,17 @@ microseconds) and raise ValueError for anything else; writers produce the common
 
 from __future__ import annotations
 
-import logging
-import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+import logging
+import math
 from pathlib import Path
+import re
 from typing import TypeVar
-
-import numpy as np
 
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, wrap_angle
+import numpy as np
 
 Parsed = TypeVar('Parsed')
 

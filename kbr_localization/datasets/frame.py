@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
+import numpy as np
+from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 

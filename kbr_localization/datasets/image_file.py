@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import cv2
-import numpy as np
-
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
+import numpy as np
 
 JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
 JPEG_TAIL = 4096

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from kbr_localization.se2 import StampArray
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.se2 import StampArray
 
 TOLERANCE_S = 0.01
 """Seconds by which the stamps of a frame and its estimate may differ, as evo_ape has it."""

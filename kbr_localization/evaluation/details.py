@@ -10,10 +10,9 @@ import csv
 import dataclasses
 from pathlib import Path
 
-import numpy as np
-
 from kbr_localization.errors import EvaluationError
 from kbr_localization.trajectory import Trajectory
+import numpy as np
 
 UPPER_TRIANGLE = tuple(zip(*np.triu_indices(3), strict=True))
 COLUMNS = (

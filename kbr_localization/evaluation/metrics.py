@@ -9,19 +9,18 @@ that have an estimate (as `evo_ape` does), and `frames_without_estimate` says ho
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
+import math
 
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.association import TOLERANCE_S, associate
+from kbr_localization.evaluation.association import associate, TOLERANCE_S
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
 LOST_M = 1.0
 """A frame whose position is further off than this is lost."""
@@ -112,7 +111,7 @@ def summarize(errors: RunErrors) -> Metrics:
         inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
         summary[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
     summary['localized_after_m'] = None if after is None else float(errors.travel_m[after])
-    rest = errors.position_m[errors.position_m.size if after is None else after :]
+    rest = errors.position_m[slice(after, None) if after is not None else slice(0)]
     summary['rmse_after_localized_m'] = _rmse(rest)
     summary['lost_fraction_after_localized'] = float(np.mean(rest > LOST_M)) if rest.size else None
     return summary | coverage(errors)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbr_localization.datasets import Dataset
 from kbr_localization.trajectory import Trajectory
+import numpy as np
 
 
 def reference_trajectory(dataset: Dataset) -> Trajectory:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
 from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
 
 RECALL_RANKS = (1, 5, 10)
 SAME_PLACE_M = 1.0

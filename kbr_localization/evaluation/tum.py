@@ -7,14 +7,13 @@ Stamps are written and read as text with nine decimals: a floating-point number 
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal, InvalidOperation
+import math
 from pathlib import Path
-
-import numpy as np
 
 from kbr_localization.errors import EvaluationError
 from kbr_localization.trajectory import Trajectory
+import numpy as np
 
 HEADER = '# seconds x y z qx qy qz qw'
 FIELDS = 8

@@ -6,10 +6,9 @@ Private to the room; the checks cost O(size of the argument).
 
 from __future__ import annotations
 
+from kbr_localization.errors import KernelError
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from kbr_localization.errors import KernelError
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]

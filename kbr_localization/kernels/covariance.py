@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-import scipy.linalg
-from numpy.typing import ArrayLike
-
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import FloatArray, as_floats
+from kbr_localization.kernels.checks import as_floats, FloatArray
+import numpy as np
+from numpy.typing import ArrayLike
+import scipy.linalg
 
 
 class Covariance:
@@ -47,7 +46,7 @@ class Covariance:
         return float(2.0 * np.sum(np.log(diagonal)))
 
     def matrix(self, dimension: int) -> FloatArray:
-        """Full matrix (d, d)."""
+        """Return the full (d, d) matrix."""
         if self.value.ndim == 2:
             return self.value
         return np.diag(np.broadcast_to(self.value, dimension))

@@ -7,15 +7,14 @@ sum rule free of coefficients ([MbKSR] section 4.1).
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+import math
 
+from kbr_localization.kernels.checks import as_points, FloatArray
+from kbr_localization.kernels.covariance import as_covariance, Covariance
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import cdist
-
-from kbr_localization.kernels.checks import FloatArray, as_points
-from kbr_localization.kernels.covariance import Covariance, as_covariance
 
 # below this dimension differences are as fast as the matrix product, and exact
 _DIRECT_DIMENSION = 16

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import logging
 
-import numpy as np
-import scipy.linalg
-from numpy.typing import ArrayLike
-
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import (
-    FloatArray,
     as_columns,
     as_positive,
     as_square,
+    FloatArray,
     require_finite,
 )
+import numpy as np
+from numpy.typing import ArrayLike
+import scipy.linalg
 
 _LOG = logging.getLogger(__name__)
 _GROWTH = 10.0

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import FloatArray
-from kbr_localization.kernels.covariance import Covariance, as_covariance
+from kbr_localization.kernels.covariance import as_covariance, Covariance
 from kbr_localization.kernels.kernels import GaussianKernel, Kernel
+import numpy as np
+from numpy.typing import ArrayLike
 
 
 class Noise(ABC):

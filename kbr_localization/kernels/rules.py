@@ -21,22 +21,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-import scipy.linalg
-from numpy.typing import ArrayLike, NDArray
-
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import (
-    FloatArray,
-    IndexArray,
     as_columns,
     as_positive,
     as_square,
     as_weights,
+    FloatArray,
+    IndexArray,
     require_finite,
 )
 from kbr_localization.kernels.kernels import Kernel
 from kbr_localization.kernels.linalg import RegularisedCholesky
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+import scipy.linalg
 
 BayesRule = Callable[[ArrayLike, ArrayLike, ArrayLike, float], FloatArray]
 

@@ -11,14 +11,13 @@ import array
 import math
 from typing import Any
 
-import numpy as np
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
-from nav_msgs.msg import Odometry
-from sensor_msgs.msg import CompressedImage, Image
-
 from kbr_localization.errors import RosError
 from kbr_localization.se2 import FloatArray
+from nav_msgs.msg import Odometry
+import numpy as np
+from sensor_msgs.msg import CompressedImage, Image
 
 NANOSECONDS = 1_000_000_000
 PNG_START = b'\x89PNG'

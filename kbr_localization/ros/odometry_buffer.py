@@ -12,10 +12,9 @@ import bisect
 import enum
 import math
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
+import numpy as np
 
 
 class Added(enum.Enum):

@@ -8,12 +8,14 @@ where a float is meant is converted, a name that nobody knows is refused.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 import dataclasses
 import difflib
 import sys
-from collections.abc import Iterable
 from typing import Any, TypeVar
 
+from kbr_localization import configuration
+from kbr_localization.errors import ConfigurationError
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -22,9 +24,6 @@ from rcl_interfaces.msg import (
 )
 from rclpy.node import Node
 from rclpy.parameter import Parameter
-
-from kbr_localization import configuration
-from kbr_localization.errors import ConfigurationError
 
 Config = TypeVar('Config')
 

@@ -6,24 +6,13 @@ Anything that `datasets.open_dataset` reads can be played: a COLD run or a rosba
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+import sys
+import time
 from typing import Any
 
-import numpy as np
-import rclpy
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from nav_msgs.msg import Odometry
-from rclpy.duration import Duration
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.node import Node
-from rclpy.publisher import Publisher
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import CompressedImage, Image
-
 from kbr_localization import configuration
 from kbr_localization.configuration import parameter
 from kbr_localization.datasets import Dataset, Frame, open_dataset
@@ -32,7 +21,17 @@ from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.ros import conversions, parameters
 from kbr_localization.ros.progress import Progress, terminal_progress
 from kbr_localization.ros.running import run_node
-from kbr_localization.ros.schedule import NANOSECONDS, Event, PlayerOptions, schedule
+from kbr_localization.ros.schedule import Event, NANOSECONDS, PlayerOptions, schedule
+from nav_msgs.msg import Odometry
+import numpy as np
+import rclpy
+from rclpy.duration import Duration
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.publisher import Publisher
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rosgraph_msgs.msg import Clock
+from sensor_msgs.msg import CompressedImage, Image
 
 REFERENCE_COVARIANCE = 1e-6 * np.eye(3)
 HINT_SECONDS = 2.0

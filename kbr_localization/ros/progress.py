@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+import sys
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""

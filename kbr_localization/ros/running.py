@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-
-import rclpy
-from rclpy.executors import ExternalShutdownException
+import sys
 
 from kbr_localization.errors import KbrError
+import rclpy
+from rclpy.executors import ExternalShutdownException
 
 
 def run_node(body: Callable[[], None], args: list[str] | None = None) -> int:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any, cast
 
 import cv2
+from kbr_localization.errors import VisionError
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.errors import VisionError
 
 DESCRIPTOR_SIZE = 128
 _WINDOW_PER_KEYPOINT_SIZE = 6.0

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+import dataclasses
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
+import numpy as np
+from numpy.typing import NDArray
 
 
 def fit_describer(

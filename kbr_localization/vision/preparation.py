@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import cv2
+from kbr_localization.errors import VisionError
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.errors import VisionError
 
 _COLOUR_CHANNELS = 3
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
 from kbr_localization.vision import spatial_pyramid
@@ -15,6 +12,8 @@ from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.dense_sift import DenseSift
 from kbr_localization.vision.preparation import check_image, check_size, to_grey
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+import numpy as np
+from numpy.typing import NDArray
 
 
 class PyramidDescriber:

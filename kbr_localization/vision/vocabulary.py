@@ -7,10 +7,9 @@ does not change which v is nearest.
 
 from __future__ import annotations
 
+from kbr_localization.errors import VisionError
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.errors import VisionError
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 16384  # descriptors per product, so that its result stays small
