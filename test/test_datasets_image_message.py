@@ -3,14 +3,13 @@
 import array
 
 import cv2
-import numpy as np
-import pytest
 from helpers import textured_image
 from hypothesis import given
 from hypothesis import strategies as st
-
-from kbr_localization.datasets.image_message import ENCODINGS, decode_raw_image
+from kbr_localization.datasets.image_message import decode_raw_image, ENCODINGS
 from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
 
 BGR = np.stack([textured_image(seed, (24, 32)) for seed in range(3)], axis=-1)
 GREY = textured_image(3, (24, 32))

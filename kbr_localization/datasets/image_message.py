@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
-import numpy as np
-
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
+import numpy as np
 
 
 @dataclass(frozen=True)
