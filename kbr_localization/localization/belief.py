@@ -1,0 +1,104 @@
+"""A belief on moving points: a kernel mean whose points are poses, and what can be asked of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from kbr_localization import se2
+from kbr_localization.se2 import FloatArray
+
+_MODE_STARTS = 16
+_MODE_ROUNDS = 30
+_MODE_BANDWIDTH = np.array([0.4, 0.4, 0.4])
+
+
+@dataclass
+class Belief:
+    """Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one."""
+
+    points: FloatArray
+    weights: FloatArray
+
+    @staticmethod
+    def gaussian(
+        pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
+    ) -> Belief:
+        """Draw `size` equally weighted points from a Gaussian."""
+        root = _root(covariance)
+        points = pose + rng.standard_normal((size, 3)) @ root.T
+        points[:, 2] = se2.wrap_angle(points[:, 2])
+        return Belief(points, np.full(size, 1.0 / size))
+
+    def effective_size(self) -> float:
+        """Count the points that carry the belief, 1 / sum of squared weights."""
+        return float(1.0 / np.sum(self.weights**2))
+
+    def reweigh(self, factors: FloatArray) -> float:
+        """Multiply the weights (m,) and normalise; return their sum before, the evidence."""
+        weights = self.weights * factors
+        evidence = float(weights.sum())
+        if evidence > 0 and np.isfinite(evidence):
+            self.weights = weights / evidence
+        return evidence
+
+    def resampled(self, size: int, rng: np.random.Generator) -> Belief:
+        """Equally weighted points of the same law, by systematic resampling."""
+        ticks = (rng.random() + np.arange(size)) / size
+        chosen = np.searchsorted(np.cumsum(self.weights), ticks)
+        points = self.points[np.minimum(chosen, len(self.points) - 1)]
+        return Belief(points.copy(), np.full(size, 1.0 / size))
+
+    def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
+        """Add Gaussian noise of variances (3,) along, across and in heading."""
+        noise = rng.standard_normal(self.points.shape) * np.sqrt(variances)
+        self.points = se2.compose(self.points, noise)
+
+    def mode(self) -> FloatArray:
+        """
+        Pose (3,) where the kernel mean is largest.
+
+        The fixed-point iteration of [MbKSR] eq. 33 from the heaviest points; the best end wins.
+        """
+        starts = np.argsort(-self.weights)[:_MODE_STARTS]
+        starts = np.union1d(starts, np.arange(0, len(self.points), max(1, len(self.points) // 16)))
+        means = self.points[starts]
+        for _ in range(_MODE_ROUNDS):
+            kernel = self._kernel_with(means) * self.weights
+            height = np.maximum(kernel.sum(axis=1), 1e-300)
+            moved = weighted_mean(self.points, kernel / height[:, np.newaxis])
+            shift = float(np.max(np.abs(moved[:, :2] - means[:, :2])))
+            means = moved
+            if shift < 1e-3:
+                break
+        return np.asarray(means[int(np.argmax(self._kernel_with(means) @ self.weights))])
+
+    def within(self, pose: FloatArray, radius: float) -> np.ndarray:
+        """Which points (m,) lie within `radius` metres of a pose."""
+        return np.asarray(np.hypot(*(self.points[:, :2] - pose[:2]).T) <= radius)
+
+    def moments(self, members: np.ndarray) -> tuple[FloatArray, FloatArray]:
+        """Mean (3,) and covariance (3, 3) of the points that `members` (m,) selects."""
+        points, weights = self.points[members], self.weights[members]
+        weights = weights / weights.sum()
+        mean = weighted_mean(points, weights[np.newaxis])[0]
+        deviation = points - mean
+        deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
+        return mean, np.asarray((weights[:, np.newaxis] * deviation).T @ deviation)
+
+    def _kernel_with(self, poses: FloatArray) -> FloatArray:
+        difference = poses[:, np.newaxis] - self.points
+        difference[..., 2] = se2.wrap_angle(difference[..., 2])
+        return np.asarray(np.exp(-0.5 * np.sum((difference / _MODE_BANDWIDTH) ** 2, axis=-1)))
+
+
+def weighted_mean(points: FloatArray, weights: FloatArray) -> FloatArray:
+    """Means (q, 3) of poses (m, 3) under rows of weights (q, m), the heading on the circle."""
+    embedded = weights @ se2.to_plane_and_circle(points)
+    return se2.from_plane_and_circle(embedded)
+
+
+def _root(covariance: FloatArray) -> FloatArray:
+    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

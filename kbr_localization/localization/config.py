@@ -1,0 +1,78 @@
+"""Parameters of the filter, with their ranges and the papers' symbols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization.configuration import parameter, validate
+
+
+@dataclass(frozen=True)
+class FilterConfig:
+    """
+    Parameters of the kernel Bayes filter.
+
+    Kept in the map, where building or tuning chose them; a node may override them. Raises
+    ConfigurationError for a value outside of its range.
+    """
+
+    off_map: bool = parameter(
+        True, 'carry the belief on moving points; false keeps it on the map poses ([MbKSR] Alg. 1)'
+    )
+    multi_step: bool = parameter(
+        True, 'compose the predictions between two updates analytically, project once'
+    )
+    bayes_rule: str = parameter(
+        'thresholded',
+        'regularisation of the kernel Bayes rule for a belief on the map poses',
+        choices=('squared', 'thresholded'),
+    )
+    position_bandwidth: float = parameter(
+        0.5, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.35, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    state_ridge: float = parameter(
+        0.05, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+    )
+    sharpening: float = parameter(
+        0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+    )
+    delta: float = parameter(
+        1.0, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
+    )
+    outlier_rate: float = parameter(
+        0.02, 'share of an image that says nothing about the pose', low=0.0, high=1.0
+    )
+    initial_outlier_rate: float = parameter(
+        1e-4, 'the same for the first image of a global start', low=0.0, high=1.0
+    )
+    noise_scale: float = parameter(
+        1.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
+    )
+    update_min_d: float = parameter(
+        0.25, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+    )
+    update_min_a: float = parameter(
+        0.2, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
+    )
+    points: int = parameter(500, 'points that carry the belief', low=10, high=1_000_000)
+    recovery_points: int = parameter(
+        150, 'points that look for the robot elsewhere; 0 never recovers', low=0, high=100_000
+    )
+    recovery_rate: float = parameter(
+        1e-4, 'prior weight of having been carried elsewhere, per update', low=0.0, high=0.5
+    )
+    covariance_scale: float = parameter(
+        1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
+    )
+    localized_radius: float = parameter(
+        1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
+    )
+    localized_mass: float = parameter(
+        0.9, 'share of the belief within the radius that makes a pose sure', low=0.0, high=1.0
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)

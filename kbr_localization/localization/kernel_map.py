@@ -1,0 +1,87 @@
+"""The position-image map: what a localizer knows of a building."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from kbr_localization.errors import MapError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.vision import Describer
+
+
+@dataclass(frozen=True)
+class KernelMap:
+    """
+    Poses and image descriptors (X_i, Y_i), i = 1..n, with everything needed to use them.
+
+    `poses`: (n, 3) in the map frame. `descriptors`: (n, d) of the describer. `stamps_ns`: (n,).
+    `run_index`: (n,) into `run_names`. `image_shape`: (height, width) of the images. `controls`:
+    (n, 3) odometry increment from each image to the next one of its run, `next_poses`: (n, 3) the
+    pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
+    """
+
+    poses: FloatArray
+    descriptors: np.ndarray
+    stamps_ns: StampArray
+    run_index: np.ndarray
+    run_names: tuple[str, ...]
+    describer: Describer
+    image_shape: tuple[int, int]
+    controls: FloatArray
+    next_poses: FloatArray
+    filter_config: FilterConfig = field(default_factory=FilterConfig)
+    motion_noise: MotionNoise = field(default_factory=MotionNoise.default)
+    thumbnails: tuple[bytes, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.poses)
+        if n == 0:
+            raise MapError('the map has no images: give runs with images and reference poses')
+        for name in ('descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses'):
+            if len(getattr(self, name)) != n:
+                raise MapError(
+                    f'{name} has {len(getattr(self, name))} rows for {n} poses: build the map '
+                    'again'
+                )
+        if not np.isfinite(self.poses).all():
+            raise MapError('the map has poses that are not finite: build it again')
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.poses)
+
+    def subset(self, indices: np.ndarray) -> KernelMap:
+        """Map of some of the images; indices (m,) into 0..n-1."""
+        return replace(
+            self,
+            poses=self.poses[indices],
+            descriptors=self.descriptors[indices],
+            stamps_ns=self.stamps_ns[indices],
+            run_index=self.run_index[indices],
+            controls=self.controls[indices],
+            next_poses=self.next_poses[indices],
+            thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
+        )
+
+    def similarities(self, descriptor: np.ndarray) -> FloatArray:
+        """Kernel vector (n,) of the map's images and a descriptor (d,): k_Y before sharpening."""
+        row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
+        return np.asarray(row[0], dtype=np.float64)
+
+    def save(self, path: Path | str) -> None:
+        """Write the map to one HDF5 file, atomically; raises MapError when that fails."""
+        from kbr_localization.localization.map_file import write_map  # noqa: PLC0415
+
+        write_map(self, Path(path))
+
+    @staticmethod
+    def load(path: Path | str) -> KernelMap:
+        """Read a map; raises MapError that says what is wrong with the file and what to do."""
+        from kbr_localization.localization.map_file import read_map  # noqa: PLC0415
+
+        return read_map(Path(path))

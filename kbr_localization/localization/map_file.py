@@ -1,0 +1,157 @@
+"""The map as one HDF5 file: written atomically, checked when read, never pickled."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from kbr_localization import __version__
+from kbr_localization.configuration import from_mapping, to_mapping
+from kbr_localization.errors import KbrError, MapError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.vision import describer_from_state
+
+FORMAT = 'kbr_localization map'
+FORMAT_VERSION = 1
+_ARRAYS = ('poses', 'descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses')
+
+
+def write_map(kernel_map: KernelMap, path: Path) -> None:
+    """Write to a temporary file beside `path` and rename it; raises MapError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', dir=path.parent)
+        os.close(handle)
+    except OSError as error:
+        raise MapError(f'cannot write the map {path}: {error.strerror}') from error
+    temporary = Path(name)
+    try:
+        with h5py.File(temporary, 'w') as file:
+            _write(file, kernel_map)
+        _sync(temporary)
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise MapError(f'cannot write the map {path}: {error.strerror or error}') from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_map(path: Path) -> KernelMap:
+    """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
+    if not path.is_file():
+        raise MapError(f'map {path} does not exist: build it with `kbr map build --out {path}`')
+    try:
+        with h5py.File(path, 'r') as file:
+            _check_format(file, path)
+            return _read(file)
+    except MapError:
+        raise
+    except (KbrError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+        detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise MapError(
+            f'map {path} is truncated, damaged or not a map ({detail}): build it again'
+        ) from error
+
+
+def _write(file: h5py.File, kernel_map: KernelMap) -> None:
+    file.attrs['format'] = FORMAT
+    file.attrs['format_version'] = FORMAT_VERSION
+    file.attrs['package_version'] = __version__
+    file.attrs['created'] = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    file.attrs['image_shape'] = kernel_map.image_shape
+    for name in _ARRAYS:
+        _write_array(file, name, getattr(kernel_map, name))
+    file['run_names'] = list(kernel_map.run_names)
+    _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
+    _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
+    _write_mapping(file.create_group('describer'), kernel_map.describer.state())
+    _write_thumbnails(file, kernel_map.thumbnails)
+
+
+def _write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
+    compression = 'gzip' if array.dtype.kind == 'u' and array.ndim == 2 else None
+    options = {'compression': compression, 'compression_opts': 1 if compression else None}
+    group.create_dataset(name, data=array, chunks=True, fletcher32=True, **options)
+
+
+def _write_mapping(group: h5py.Group, values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, np.ndarray) and value.ndim > 0:
+            _write_array(group, name, value)
+        else:
+            group.attrs[name] = value
+
+
+def _write_thumbnails(file: h5py.File, thumbnails: tuple[bytes, ...]) -> None:
+    if not thumbnails:
+        return
+    sizes = np.array([len(item) for item in thumbnails], dtype=np.int64)
+    group = file.create_group('thumbnails')
+    _write_array(group, 'sizes', sizes)
+    _write_array(group, 'jpeg', np.frombuffer(b''.join(thumbnails), dtype=np.uint8))
+
+
+def _check_format(file: h5py.File, path: Path) -> None:
+    if file.attrs.get('format') != FORMAT:
+        raise MapError(
+            f'{path} is an HDF5 file but not a map of kbr_localization: give a file made by '
+            '`kbr map build`'
+        )
+    version = int(file.attrs['format_version'])
+    if version > FORMAT_VERSION:
+        raise MapError(
+            f'map {path} has format {version} (package {file.attrs.get("package_version")}), this '
+            f'package {__version__} reads up to {FORMAT_VERSION}: update kbr_localization'
+        )
+
+
+def _read(file: h5py.File) -> KernelMap:
+    arrays = {name: file[name][...] for name in _ARRAYS}
+    height, width = (int(side) for side in file.attrs['image_shape'])
+    return KernelMap(
+        **arrays,
+        run_names=tuple(name.decode() for name in file['run_names'][...]),
+        describer=describer_from_state(_read_mapping(file['describer'])),
+        image_shape=(height, width),
+        filter_config=_read_filter(file['filter']),
+        motion_noise=from_mapping(MotionNoise, _read_mapping(file['motion_noise'])),
+        thumbnails=_read_thumbnails(file),
+    )
+
+
+def _read_mapping(group: h5py.Group) -> dict[str, Any]:
+    values: dict[str, Any] = {name: array[...] for name, array in group.items()}
+    for name, value in group.attrs.items():
+        values[name] = value.item() if isinstance(value, np.generic) else value
+    return values
+
+
+def _read_filter(group: h5py.Group) -> FilterConfig:
+    # a parameter that a later package dropped is left out; a new one takes its default
+    known = {field.name for field in dataclasses.fields(FilterConfig)}
+    values = {name: value for name, value in _read_mapping(group).items() if name in known}
+    return from_mapping(FilterConfig, values)
+
+
+def _read_thumbnails(file: h5py.File) -> tuple[bytes, ...]:
+    if 'thumbnails' not in file:
+        return ()
+    data = file['thumbnails/jpeg'][...].tobytes()
+    sizes = file['thumbnails/sizes'][...]
+    ends = np.cumsum(sizes)
+    return tuple(data[end - size : end] for end, size in zip(ends, sizes, strict=True))
+
+
+def _sync(path: Path) -> None:
+    with path.open('rb') as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,139 @@
+"""
+The odometry motion model and the maximum-likelihood estimate of its variances.
+
+[MbKSR] section 6.3 and [PR] section 5.4 move a pose by rotation, translation, rotation. Composing
+the increment in the base frame gives the same pose and has no singularity when the robot stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.optimize
+from numpy.typing import ArrayLike
+
+from kbr_localization import se2
+from kbr_localization.errors import LocalizationError
+from kbr_localization.se2 import FloatArray
+
+_WINDOW_METRES = 1.0
+_FLOOR = np.array([1e-7, 1e-7, 1e-7])
+_ROUNDS = 20
+
+
+@dataclass(frozen=True)
+class MotionNoise:
+    """
+    Variances of an odometry increment in the base frame: along, across, heading.
+
+    They grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian` (3,) per
+    radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from image to
+    image, as [MbKSR] section 6.3 has them.
+    """
+
+    per_metre: FloatArray
+    per_radian: FloatArray
+    step: FloatArray
+
+    @staticmethod
+    def default() -> MotionNoise:
+        """Variances of an ordinary indoor robot, for runs too short to estimate them."""
+        return MotionNoise(
+            per_metre=np.array([4e-4, 2e-4, 2e-4]),
+            per_radian=np.array([1e-4, 1e-4, 1e-3]),
+            step=np.array([4e-4, 4e-4, 4e-4, 4e-4]),
+        )
+
+    def variances(self, increment: FloatArray) -> FloatArray:
+        """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
+        metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
+        radians = np.abs(increment[..., 2])[..., np.newaxis]
+        return np.asarray(metres * self.per_metre + radians * self.per_radian)
+
+
+def rotation_translation_rotation(start: ArrayLike, end: ArrayLike) -> FloatArray:
+    """
+    Decompose a motion into turn, way, turn ([PR] table 5.6).
+
+    Below a tenth of a millimetre the direction of the way is noise: the whole turn is then the
+    second one. Shapes: (..., 3), (..., 3) -> (..., 3) as radians, metres, radians.
+    """
+    increment = se2.between(start, end)
+    way = np.hypot(increment[..., 0], increment[..., 1])
+    first = np.where(way < 1e-4, 0.0, np.arctan2(increment[..., 1], increment[..., 0]))
+    way = np.where(way < 1e-4, 0.0, way)
+    return np.stack([first, way, se2.wrap_angle(increment[..., 2] - first)], axis=-1)
+
+
+def move(poses: ArrayLike, motion: FloatArray) -> FloatArray:
+    """
+    Move poses by rotation, translation, rotation without noise: f(x, u) of [MbKSR] section 6.3.
+
+    Shapes: (..., 3) and (3,) -> (..., 3).
+    """
+    start = np.asarray(poses, dtype=np.float64)
+    direction = start[..., 2] + motion[..., 0]
+    x = start[..., 0] + motion[..., 1] * np.cos(direction)
+    y = start[..., 1] + motion[..., 1] * np.sin(direction)
+    return np.stack([x, y, se2.wrap_angle(direction + motion[..., 2])], axis=-1)
+
+
+def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
+    """
+    Estimate the variances from runs by maximum likelihood.
+
+    `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The errors
+    are taken over windows of a metre of way, because wheel errors are correlated: the variance of
+    a single step is overconfident. Runs that are too short give `MotionNoise.default()`.
+    """
+    windows = [_window_errors(odometry, reference) for odometry, reference in tracks]
+    ways = np.concatenate([way for way, _ in windows]) if windows else np.zeros((0, 2))
+    errors = np.concatenate([error for _, error in windows]) if windows else np.zeros((0, 3))
+    if len(errors) < 10:
+        return MotionNoise.default()
+    fitted = np.array([_fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
+    return MotionNoise(
+        per_metre=np.maximum(fitted[:, 0], _FLOOR),
+        per_radian=np.maximum(fitted[:, 1], _FLOOR),
+        step=_step_variances(tracks),
+    )
+
+
+def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Way and turn (w, 2) of each window and the odometry's error (w, 3) over it."""
+    if odometry.shape != reference.shape:
+        raise LocalizationError(
+            f'odometry of shape {odometry.shape} and reference of shape {reference.shape} differ: '
+            'give one pose of each per frame'
+        )
+    steps = se2.between(odometry[:-1], odometry[1:])
+    way = np.concatenate([[0.0], np.cumsum(np.hypot(steps[:, 0], steps[:, 1]))])
+    turn = np.concatenate([[0.0], np.cumsum(np.abs(steps[:, 2]))])
+    marks = np.unique(np.searchsorted(way, np.arange(0.0, way[-1], _WINDOW_METRES)))
+    start, end = marks[:-1], marks[1:]
+    error = se2.between(
+        se2.between(odometry[start], odometry[end]), se2.between(reference[start], reference[end])
+    )
+    ways = np.stack([way[end] - way[start], turn[end] - turn[start]], axis=-1)
+    return ways, error
+
+
+def _fit_variance(ways: FloatArray, squared: FloatArray) -> FloatArray:
+    """Gaussian maximum likelihood of variance = ways @ rates, by reweighted least squares."""
+    rates = np.array([squared.sum() / ways[:, 0].sum(), 0.0])
+    for _ in range(_ROUNDS):
+        variance = np.maximum(ways @ rates, 1e-9)
+        rates = scipy.optimize.nnls(ways / variance[:, np.newaxis], squared / variance)[0]
+    return np.asarray(rates, dtype=np.float64)
+
+
+def _step_variances(tracks: list[tuple[FloatArray, FloatArray]]) -> FloatArray:
+    """Variances (4,) of x', y', cos', sin' given the pose and the odometry before."""
+    residuals = []
+    for odometry, reference in tracks:
+        predicted = se2.compose(reference[:-1], se2.between(odometry[:-1], odometry[1:]))
+        residuals.append(
+            se2.to_plane_and_circle(reference[1:]) - se2.to_plane_and_circle(predicted)
+        )
+    return np.asarray(np.maximum(np.mean(np.concatenate(residuals) ** 2, axis=0), 1e-9))

@@ -1,0 +1,65 @@
+"""
+The fully-nonparametric kernel Bayes filter (fKBF), [KBR] section 4.3.
+
+It learns the motion from the transitions of the training runs instead of a model. A Gaussian
+kernel on the controls multiplies k_X in the prediction.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kbr_localization import se2
+from kbr_localization.errors import LocalizationError
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.rules import regularise
+from kbr_localization.localization.algorithm1 import MapPoseFilter, as_printed
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray
+
+
+class FullyNonparametricFilter(MapPoseFilter):
+    """The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w."""
+
+    def __init__(self, kernel_map: KernelMap, config: FilterConfig | None = None) -> None:
+        super().__init__(kernel_map, config or as_printed(kernel_map.filter_config))
+        known = np.flatnonzero(np.isfinite(kernel_map.controls).all(axis=1))
+        if known.size < 2:
+            raise LocalizationError(
+                f'the map has {known.size} transitions between images: fkbf needs at least 2; '
+                'build the map from longer runs'
+            )
+        self._known = known
+        self._controls = _scaled(kernel_map.controls[known])
+        self._control_kernel = GaussianKernel(_median_square(self._controls), normalised=False)
+        start, following = self._points[known], kernel_map.next_poses[known]
+        joint = self.kernel.gram(start) * self._control_kernel.gram(self._controls)
+        epsilon = self.config.state_ridge * self.kernel.peak(4) / known.size
+        self._regularised_joint = regularise(joint, epsilon)
+        self._following = self.kernel.cross_gram(self._points, se2.to_plane_and_circle(following))
+        self._from_map = self.kernel.cross_gram(start, self._points)
+
+    def _predict(self) -> None:
+        assert self.alpha is not None
+        control = _scaled(self._increment[np.newaxis])
+        closeness = self._control_kernel.cross_gram(self._controls, control)[:, 0]
+        weights = self._regularised_joint.solve((self._from_map @ self.alpha) * closeness)
+        total = float(np.sum(weights))
+        if total > 1e-9:
+            weights = weights / total
+        self._mu = self._on_map(self._following @ weights)
+        self._increment, self._steps = np.zeros(3), 0
+
+
+def _scaled(controls: FloatArray) -> FloatArray:
+    # a tenth of a metre of way weighs as much as a tenth of a radian of turning
+    return np.asarray(controls, dtype=np.float64)
+
+
+def _median_square(controls: FloatArray) -> float:
+    """Squared median distance between controls, the usual bandwidth."""
+    sample = controls[:: max(1, len(controls) // 500)]
+    distances = np.linalg.norm(sample[:, np.newaxis] - sample, axis=-1)
+    median = float(np.median(distances[np.triu_indices(len(sample), 1)]))
+    return max(median, 1e-3) ** 2

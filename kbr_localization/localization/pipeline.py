@@ -1,0 +1,181 @@
+"""Run a localizer over frames: the node's offline twin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError, LocalizationError, VisionError
+from kbr_localization.localization.algorithm1 import MapPoseFilter, as_printed
+from kbr_localization.localization.baselines import (
+    DeadReckoning,
+    NearestImage,
+    NearestNeighbourParticleFilter,
+)
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from kbr_localization.se2 import FloatArray
+from kbr_localization.trajectory import Trajectory
+
+Progress = Callable[[str, int, int], None]
+
+METHODS = {
+    'kbr': 'kernel Bayes filter: Mb-KSR and KBR on moving points',
+    'algorithm1': 'Algorithm 1 of the paper as printed, on the map poses',
+    'fkbf': 'fully-nonparametric kernel Bayes filter',
+    'knn-particle': 'particle filter with k-nearest-neighbour observations (NN)',
+    'nearest': 'pose of the most similar map image (NAI)',
+    'dead-reckoning': 'odometry alone',
+}
+
+_REFERENCE_SPREAD = np.diag([0.1, 0.1, 0.05]) ** 2
+
+
+def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localizer:
+    """Make the localizer called `method` on a map; raises LocalizationError for another name."""
+    rng = np.random.default_rng(seed)
+    config = kernel_map.filter_config
+    if method == 'kbr':
+        on_map = MapPoseFilter(kernel_map, config) if not config.off_map else None
+        return on_map or KernelBayesFilter(kernel_map, config, rng)
+    if method == 'knn-particle':
+        return NearestNeighbourParticleFilter(kernel_map, rng=rng)
+    simple: dict[str, Callable[[], Localizer]] = {
+        'algorithm1': lambda: MapPoseFilter(kernel_map, as_printed(config)),
+        'fkbf': lambda: FullyNonparametricFilter(kernel_map),
+        'nearest': lambda: NearestImage(kernel_map),
+        'dead-reckoning': lambda: DeadReckoning(kernel_map),
+    }
+    if method not in simple:
+        raise LocalizationError(f'unknown method {method!r}: expected one of {", ".join(METHODS)}')
+    return simple[method]()
+
+
+class Tracker:
+    """
+    Drive a localizer by stamped images and odometry poses.
+
+    Images that entered the belief are counted in `used`, those that cannot be used in `skipped`
+    by reason; `last_error` says what was
+    wrong with the last one; the motion is taken in all the same.
+    """
+
+    def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
+        self.kernel_map = kernel_map
+        self.localizer = localizer
+        self.skipped: dict[str, int] = {}
+        self.used = 0
+        self.last_error = ''
+        self._odometry: FloatArray | None = None
+
+    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Start from a pose (3,) with covariance (3, 3) at the time of the next frame."""
+        self.localizer.initialize(pose, covariance)
+        self._odometry = None
+
+    def initialize_globally(self) -> None:
+        """Start with no knowledge of the pose."""
+        self.localizer.initialize_globally()
+        self._odometry = None
+
+    def process(
+        self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
+    ) -> PoseEstimate:
+        """
+        Take in one image with the odometry pose (3,) at its stamp.
+
+        The image, or the function that loads it, is used only when the localizer wants one.
+        """
+        if not np.isfinite(odometry).all():
+            raise LocalizationError(
+                f'odometry at {stamp_ns * 1e-9:.3f} s is {odometry}: expected finite numbers'
+            )
+        if self._odometry is not None:
+            self.localizer.predict(se2.between(self._odometry, odometry))
+        self._odometry = np.array(odometry, dtype=np.float64)
+        if self.localizer.wants_image():
+            self._update(image)
+        return self.localizer.estimate()
+
+    def _update(self, image: Image | Callable[[], Image]) -> None:
+        try:
+            loaded = image() if callable(image) else image
+            descriptor = self.kernel_map.describer.describe(loaded)
+        except DatasetError as error:
+            self._skip('broken image', error)
+        except VisionError as error:
+            self._skip('unusable image', error)
+        else:
+            self.localizer.update(descriptor)
+            self.used += 1
+
+    def _skip(self, reason: str, error: Exception) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.last_error = str(error)
+
+
+def localize(
+    kernel_map: KernelMap,
+    dataset: Dataset,
+    method: str = 'kbr',
+    init: str = 'global',
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Trajectory:
+    """
+    Localize a run: one pose for every frame.
+
+    `init`: 'global' starts from nothing, 'reference' from the first frame's true pose. Raises
+    LocalizationError when no image of the run could be used.
+    """
+    tracker = Tracker(kernel_map, make_localizer(method, kernel_map, seed))
+    _initialize(tracker, dataset, init)
+    estimates, seconds = [], []
+    for index, frame in enumerate(dataset):
+        start = time.perf_counter()
+        estimates.append(tracker.process(frame.stamp_ns, frame.load_image, frame.odometry))
+        seconds.append(time.perf_counter() - start)
+        if progress is not None:
+            progress('localizing', index + 1, len(dataset))
+    if not estimates or (tracker.skipped and not tracker.used):
+        raise LocalizationError(
+            f'no image of {dataset.name} could be used: {tracker.last_error or "it has no frames"}'
+        )
+    trajectory = _trajectory([frame.stamp_ns for frame in dataset], estimates)
+    skipped = dict(dataset.skipped)
+    for reason, count in tracker.skipped.items():
+        skipped[reason] = skipped.get(reason, 0) + count
+    return replace(trajectory, seconds=np.array(seconds), skipped=skipped)
+
+
+def _initialize(tracker: Tracker, dataset: Dataset, init: str) -> None:
+    if init == 'global':
+        tracker.initialize_globally()
+        return
+    if init != 'reference':
+        raise LocalizationError(f'init: expected global or reference, got {init!r}')
+    first: Frame = dataset[0]
+    if first.reference is None:
+        raise LocalizationError(
+            f'{dataset.name} has no reference pose for its first frame: start it globally'
+        )
+    tracker.initialize(first.reference, _REFERENCE_SPREAD)
+
+
+def _trajectory(stamps: list[int], estimates: list[PoseEstimate]) -> Trajectory:
+    return Trajectory(
+        stamps_ns=np.array(stamps, dtype=np.int64),
+        poses=np.array([estimate.pose for estimate in estimates]),
+        covariances=np.array([estimate.covariance for estimate in estimates]),
+        confidences=np.array([estimate.confidence for estimate in estimates]),
+        statuses=tuple(estimate.status for estimate in estimates),
+        updated=np.array([estimate.updated for estimate in estimates]),
+    )

@@ -1,0 +1,64 @@
+"""From a belief on points to the answer that a robot can use."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kbr_localization.localization.belief import Belief
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE, PoseEstimate
+from kbr_localization.se2 import FloatArray
+
+_LOST_EVIDENCE = 0.05  # of the best explanation on the map, smoothed over the last updates
+
+
+def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
+    """Return the answer while there is no belief."""
+    covariance = np.diag(np.full(3, UNKNOWN_VARIANCE))
+    return PoseEstimate(np.zeros(3), covariance, 0.0, 'not localized', dict(why), updated)
+
+
+def summarize(
+    belief: Belief,
+    config: FilterConfig,
+    pending: FloatArray,
+    evidence: float,
+    why: dict[str, float],
+    updated: bool,
+) -> PoseEstimate:
+    """
+    Mean and covariance about the belief's highest mode, and how far they can be trusted.
+
+    `pending` (3,): variances along, across and in heading of the motion since the points were
+    last dispersed. `evidence`: how well the belief explained the last images, 1 for as well as
+    the best place on the map. The confidence is the share of the belief near the mode.
+    """
+    members = belief.within(belief.mode(), config.localized_radius)
+    mass = float(belief.weights[members].sum())
+    pose, covariance = belief.moments(members)
+    status = _status(mass, evidence, config)
+    if status == 'not localized':
+        covariance = np.diag(np.full(3, UNKNOWN_VARIANCE))
+    else:
+        covariance = config.covariance_scale * covariance + in_map_axes(pending, pose[2])
+    details = why | {
+        'mass_in_radius': mass,
+        'evidence': evidence,
+        'effective_points': belief.effective_size(),
+    }
+    return PoseEstimate(pose, covariance, mass, status, details, updated)
+
+
+def in_map_axes(variances: FloatArray, heading: float) -> FloatArray:
+    """Covariance (3, 3) in the map frame of variances (3,) along, across and in heading."""
+    cosine, sine = np.cos(heading), np.sin(heading)
+    turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+    return np.asarray(turn @ np.diag(variances) @ turn.T)
+
+
+def _status(mass: float, evidence: float, config: FilterConfig) -> str:
+    if mass < 0.5 * config.localized_mass or evidence < 0.5 * _LOST_EVIDENCE:
+        return 'not localized'
+    if mass < config.localized_mass or evidence < _LOST_EVIDENCE:
+        return 'uncertain'
+    return 'localized'
