@@ -3,35 +3,85 @@ Additive noise models x' = f(x) + e with closed-form conditional kernel means.
 
 For a noise that is conjugate to a kernel k, the conditional kernel mean
 m(z | x) = E[k(z, f(x) + e)] is again a kernel, wider than k, evaluated at z and f(x)
-([MbKSR] Example 1 and Appendix A).
+([MbKSR] Example 1 and Appendix A). Sums and scaled versions of conjugate kernels work too, and
+products of kernels on separate coordinates with `IndependentNoise`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+import math
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import FloatArray
+from kbr_localization.kernels.algebra import (
+    ColumnsKernel,
+    Kernel,
+    ProductKernel,
+    ScaledKernel,
+    SumKernel,
+)
+from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
+from kbr_localization.kernels.conditional_means import (
+    ConditionalKernelMean,
+    PlainMean,
+    ProductMean,
+    Smoothable,
+    WeightedMeans,
+)
 from kbr_localization.kernels.covariance import as_covariance, Covariance
-from kbr_localization.kernels.kernels import GaussianKernel, Kernel
+from kbr_localization.kernels.kernels import (
+    GaussianKernel,
+    MaternKernel,
+    RadialKernel,
+    RationalQuadraticKernel,
+)
+from kbr_localization.kernels.manifold import CircularKernel, WrappedNormalKernel
 import numpy as np
 from numpy.typing import ArrayLike
+import scipy.special
 
 
 class Noise(ABC):
     """The law of an additive noise e."""
 
-    @abstractmethod
-    def conditional_kernel_mean(self, kernel: Kernel) -> Kernel:
+    def conditional_kernel_mean(self, kernel: Kernel | Smoothable) -> ConditionalKernelMean:
         """
-        Return the kernel K with K(z, f(x)) = E[k(z, f(x) + e)].
+        Return K with K(z, f(x)) = E[k(z, f(x) + e)].
 
         Raises KernelError with the reason when noise and kernel are not conjugate.
         """
+        if isinstance(kernel, Smoothable):
+            return kernel.smoothed(self.conditional_kernel_mean)
+        if isinstance(kernel, ScaledKernel):
+            mean = self.conditional_kernel_mean(kernel.kernel)
+            return WeightedMeans([mean], [kernel.factor])
+        if isinstance(kernel, SumKernel):
+            means = [self.conditional_kernel_mean(part) for part in kernel.kernels]
+            return WeightedMeans(means, [1.0] * len(means))
+        if isinstance(kernel, RadialKernel) and not kernel.normalised:
+            density = kernel.with_normalised(True)
+            return PlainMean(self._conjugate(density), density.peak)
+        if isinstance(kernel, WrappedNormalKernel) and not kernel.normalised:
+            density_mean = self._conjugate(WrappedNormalKernel(kernel.variance))
+            return WeightedMeans([density_mean], [1.0 / kernel.density_peak()])
+        return self._conjugate(kernel)
+
+    @abstractmethod
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        """Return the conditional kernel mean of a normalised kernel."""
 
     @abstractmethod
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw noise. Shapes: -> (size, dimension)."""
+
+    def refuse(self, kernel: Kernel, wanted: str) -> KernelError:
+        """Return the error for a kernel that is not conjugate to this noise."""
+        return KernelError(
+            f'kernel: expected {wanted} for {type(self).__name__}, got {kernel!r}: only conjugate '
+            'pairs have a conditional kernel mean in closed form; change the kernel, or learn the '
+            'transition with the nonparametric sum rule'
+        )
 
 
 class GaussianNoise(Noise):
@@ -44,15 +94,187 @@ class GaussianNoise(Noise):
     def __init__(self, covariance: ArrayLike | Covariance) -> None:
         self.covariance = as_covariance('covariance', covariance)
 
-    def conditional_kernel_mean(self, kernel: Kernel) -> Kernel:
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
         """Return the normalised Gaussian kernel of covariance R + Sigma ([MbKSR] eq. 19)."""
-        if not isinstance(kernel, GaussianKernel) or not kernel.normalised:
-            raise KernelError(
-                f'kernel: expected a normalised GaussianKernel for Gaussian noise, got {kernel!r}:'
-                ' only that pair has a conditional kernel mean in closed form'
-            )
-        return GaussianKernel(kernel.covariance + self.covariance, normalised=True)
+        if not isinstance(kernel, GaussianKernel):
+            raise self.refuse(kernel, 'a GaussianKernel')
+        return GaussianKernel(kernel.covariance + self.covariance)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw noise. Shapes: -> (size, dimension)."""
         return self.covariance.colour(rng.standard_normal((size, dimension)))
+
+
+class CauchyNoise(Noise):
+    """
+    Multivariate Cauchy noise of a scale matrix; conjugate to the rational quadratic kernel.
+
+    `scale`: scalar, diagonal or full matrix, proportional to the kernel's: c^2 R. The Cauchy law
+    is 1-stable: the conditional kernel mean has scale (1 + c)^2 R.
+    """
+
+    def __init__(self, scale: ArrayLike | Covariance) -> None:
+        self.scale = as_covariance('scale', scale)
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if not isinstance(kernel, RationalQuadraticKernel) or kernel.exponent is not None:
+            raise self.refuse(kernel, 'a RationalQuadraticKernel with exponent (1 + d) / 2')
+        ratio = self.scale.ratio_to(kernel.scale)
+        if ratio is None:
+            raise self.refuse(kernel, f'a scale proportional to the noise scale {self.scale}')
+        return RationalQuadraticKernel(kernel.scale.scaled((1.0 + math.sqrt(ratio)) ** 2))
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise. Shapes: -> (size, dimension)."""
+        chi = np.abs(rng.standard_normal((size, 1)))
+        return self.scale.colour(rng.standard_normal((size, dimension)) / chi)
+
+
+class VarianceGammaNoise(Noise):
+    """
+    Variance-gamma noise VG(shape; alpha, S); conjugate to the Matern kernel of the same alpha, S.
+
+    Characteristic function (1 + t^T S t / alpha^2)^-shape; in one dimension and with shape 1 it
+    is Laplace noise of scale sqrt(S) / alpha. The conditional kernel mean is the Matern kernel of
+    smoothness v + shape.
+    """
+
+    def __init__(
+        self, scale: ArrayLike | Covariance, shape: float = 1.0, alpha: float = 1.0
+    ) -> None:
+        self.scale = as_covariance('scale', scale)
+        self.shape = as_positive('shape', shape)
+        self.alpha = as_positive('alpha', alpha)
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if not isinstance(kernel, MaternKernel):
+            raise self.refuse(kernel, 'a MaternKernel')
+        # only S / alpha^2 matters: VG(shape; alpha, S) = VG(shape; 1, S / alpha^2)
+        ratio = self.scale.ratio_to(kernel.scale)
+        same = ratio is not None and math.isclose(ratio, (self.alpha / kernel.alpha) ** 2)
+        if not same:
+            raise self.refuse(
+                kernel, f'a MaternKernel of alpha {self.alpha} and scale {self.scale}'
+            )
+        return MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.alpha)
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise. Shapes: -> (size, dimension)."""
+        # a normal law whose variance is gamma distributed with mean 2 shape / alpha^2
+        variance = rng.gamma(self.shape, 2.0 / self.alpha**2, size=(size, 1))
+        normal = rng.standard_normal((size, dimension))
+        return self.scale.colour(np.sqrt(variance) * normal)
+
+
+class WrappedNormalNoise(Noise):
+    """Normal noise on an angle, variance in rad^2; conjugate to the wrapped normal kernel."""
+
+    def __init__(self, variance: float) -> None:
+        self.variance = as_positive('variance', variance)
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if not isinstance(kernel, WrappedNormalKernel):
+            raise self.refuse(kernel, 'a WrappedNormalKernel')
+        return WrappedNormalKernel(kernel.variance + self.variance)
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise in rad, not wrapped. Shapes: -> (size, dimension)."""
+        return math.sqrt(self.variance) * rng.standard_normal((size, dimension))
+
+
+class VonMisesNoise(Noise):
+    """
+    Von Mises noise on an angle; with the wrapped normal kernel its mean is a Fourier series.
+
+    `concentration` kappa > 0. Coefficients: I_k(kappa) / I_0(kappa) exp(-s^2 k^2 / 2).
+    """
+
+    def __init__(self, concentration: float) -> None:
+        self.concentration = as_positive('concentration', concentration)
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if not isinstance(kernel, WrappedNormalKernel):
+            raise self.refuse(kernel, 'a WrappedNormalKernel')
+        count = math.ceil(9.0 / math.sqrt(kernel.variance)) + 1
+        order = np.arange(count + 1)
+        bessel = scipy.special.ive(order, self.concentration)
+        return CircularKernel(bessel / bessel[0] * kernel.fourier(count))
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise in [-pi, pi). Shapes: -> (size, dimension)."""
+        return rng.vonmises(0.0, self.concentration, size=(size, dimension))
+
+
+class MixtureNoise(Noise):
+    """
+    Mixture sum_k pi_k p_k of noises, each with a location of its own.
+
+    `weights` pi (K,): positive, normalised here; `locations` (K, d): zero when None. Conjugate to
+    whatever all components are conjugate to.
+    """
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        components: Sequence[Noise],
+        locations: ArrayLike | None = None,
+    ) -> None:
+        array = as_floats('weights', weights)
+        if array.shape != (len(components),) or array.size == 0 or np.any(array <= 0):
+            raise KernelError(
+                f'weights: expected {len(components)} positive numbers, one per component, got '
+                f'shape {array.shape}'
+            )
+        self.weights = array / array.sum()
+        self.components = tuple(components)
+        self.locations = None if locations is None else as_floats('locations', locations)
+        shape = (len(components), 1) if self.locations is None else self.locations.shape
+        if len(shape) != 2 or shape[0] != len(components):
+            raise KernelError(
+                f'locations: expected shape ({len(components)}, d), one row per component, '
+                f'got {shape}'
+            )
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        means = [component.conditional_kernel_mean(kernel) for component in self.components]
+        return WeightedMeans(means, self.weights.tolist(), self.locations)
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise. Shapes: -> (size, dimension)."""
+        chosen = rng.choice(len(self.components), size=size, p=self.weights)
+        draws = np.stack([part.sample(size, dimension, rng) for part in self.components])
+        noise = draws[chosen, np.arange(size)]
+        return noise if self.locations is None else noise + self.locations[chosen]
+
+
+class IndependentNoise(Noise):
+    """
+    Independent noises on separate coordinates, for products of kernels made with `Kernel.on`.
+
+    `parts`: pairs (noise, columns); a coordinate that no part names has no noise.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Noise, Sequence[int]]]) -> None:
+        self.parts = {tuple(columns): noise for noise, columns in parts}
+
+    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        factors = kernel.kernels if isinstance(kernel, ProductKernel) else (kernel,)
+        columns = [part.columns if isinstance(part, ColumnsKernel) else None for part in factors]
+        if None in columns or not set(self.parts) <= set(columns):
+            raise self.refuse(
+                kernel, f'a product of kernels on the columns {", ".join(map(str, self.parts))}'
+            )
+        return ProductMean([self._factor(part) for part in factors])
+
+    def _factor(self, part: Kernel) -> tuple[tuple[int, ...], ConditionalKernelMean]:
+        assert isinstance(part, ColumnsKernel)
+        noise = self.parts.get(part.columns)
+        mean = noise.conditional_kernel_mean(part.kernel) if noise else part.kernel
+        return part.columns, mean
+
+    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        """Draw noise. Shapes: -> (size, dimension)."""
+        draws = np.zeros((size, dimension))
+        for columns, noise in self.parts.items():
+            draws[:, list(columns)] = noise.sample(size, len(columns), rng)
+        return draws

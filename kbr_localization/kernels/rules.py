@@ -31,7 +31,7 @@ from kbr_localization.kernels.checks import (
     IndexArray,
     require_finite,
 )
-from kbr_localization.kernels.kernels import Kernel
+from kbr_localization.kernels.conditional_means import ConditionalKernelMean
 from kbr_localization.kernels.linalg import RegularisedCholesky
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -74,7 +74,10 @@ def nonparametric_sum_rule(
 
 
 def model_based_sum_rule(
-    conditional_kernel_mean: Kernel, z: ArrayLike, f_x: ArrayLike, weights: ArrayLike
+    conditional_kernel_mean: ConditionalKernelMean,
+    z: ArrayLike,
+    f_x: ArrayLike,
+    weights: ArrayLike,
 ) -> FloatArray:
     """
     Mb-KSR: evaluate m_Q = sum_j gamma_j m(. | x_j) at z, with no training data.

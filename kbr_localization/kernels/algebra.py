@@ -1,0 +1,145 @@
+"""What a kernel is, and how kernels combine: sums, products, scaling, selected coordinates."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import reduce
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.checks import as_points, as_positive, FloatArray
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class Kernel(ABC):
+    """
+    A positive definite kernel k: Gram matrices, cross-Gram matrices and their diagonal.
+
+    `k1 + k2`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0 and 1 only.
+    """
+
+    @abstractmethod
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+
+    @abstractmethod
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+
+    def gram(self, x: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
+        matrix = self.cross_gram(x, x)
+        return np.asarray(0.5 * (matrix + matrix.T), dtype=np.float64)
+
+    def on(self, *columns: int) -> ColumnsKernel:
+        """Return the kernel that sees only these coordinates of its points."""
+        return ColumnsKernel(self, columns)
+
+    def __add__(self, other: Kernel) -> SumKernel:
+        return SumKernel((self, other))
+
+    def __mul__(self, other: Kernel) -> ProductKernel:
+        return ProductKernel((self, other))
+
+    def __rmul__(self, factor: float) -> ScaledKernel:
+        return ScaledKernel(self, factor)
+
+
+class SumKernel(Kernel):
+    """Sum k_1 + k_2 + ... of kernels on the same points."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.kernels = _flatten(SumKernel, kernels)
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        return reduce(np.add, (kernel.cross_gram(x, z) for kernel in self.kernels))
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return reduce(np.add, (kernel.diagonal(x) for kernel in self.kernels))
+
+    def __repr__(self) -> str:
+        return f'({" + ".join(map(repr, self.kernels))})'
+
+
+class ProductKernel(Kernel):
+    """Product k_1 k_2 ... of kernels on the same points; with `on`, of different coordinates."""
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        self.kernels = _flatten(ProductKernel, kernels)
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        return reduce(np.multiply, (kernel.cross_gram(x, z) for kernel in self.kernels))
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return reduce(np.multiply, (kernel.diagonal(x) for kernel in self.kernels))
+
+    def __repr__(self) -> str:
+        return ' * '.join(map(repr, self.kernels))
+
+
+class ScaledKernel(Kernel):
+    """Kernel c k for a constant c > 0."""
+
+    def __init__(self, kernel: Kernel, factor: float) -> None:
+        self.kernel = kernel
+        self.factor = as_positive('factor', factor)
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of c k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        return np.asarray(self.factor * self.kernel.cross_gram(x, z), dtype=np.float64)
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values c k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return np.asarray(self.factor * self.kernel.diagonal(x), dtype=np.float64)
+
+    def __repr__(self) -> str:
+        return f'{self.factor!r} * {self.kernel!r}'
+
+
+class ColumnsKernel(Kernel):
+    """Kernel that sees only some coordinates of its points."""
+
+    def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
+        self.kernel = kernel
+        self.columns = tuple(int(column) for column in columns)
+        if not self.columns or min(self.columns) < 0:
+            raise KernelError(
+                f'columns: expected at least one index >= 0, got {self.columns}: '
+                'name the coordinates that the kernel sees'
+            )
+
+    def select(self, name: str, x: ArrayLike) -> FloatArray:
+        """Return the columns of the points that the kernel sees. (n, d) -> (n, len(columns))."""
+        points = as_points(name, x)
+        if points.shape[1] <= max(self.columns):
+            raise KernelError(
+                f'{name}: expected points with a coordinate {max(self.columns)}, got shape '
+                f'{points.shape}: give all coordinates, or select fewer with on()'
+            )
+        return points[:, self.columns]
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        left = self.select('x', x)
+        return self.kernel.cross_gram(left, left if z is x else self.select('z', z))
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return self.kernel.diagonal(self.select('x', x))
+
+    def __repr__(self) -> str:
+        return f'{self.kernel!r}.on({", ".join(map(str, self.columns))})'
+
+
+def _flatten(
+    kind: type[SumKernel] | type[ProductKernel], kernels: Sequence[Kernel]
+) -> tuple[Kernel, ...]:
+    if not kernels:
+        raise KernelError('kernels: expected at least one kernel, got none')
+    nested = [part.kernels if isinstance(part, kind) else (part,) for part in kernels]
+    return tuple(kernel for group in nested for kernel in group)

@@ -1,0 +1,75 @@
+"""Squared Mahalanobis distances and the Bessel function of the Matern kernel, numerically safe."""
+
+from __future__ import annotations
+
+import math
+
+from kbr_localization.kernels.checks import as_points, FloatArray
+from kbr_localization.kernels.covariance import Covariance
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.spatial.distance import cdist
+import scipy.special
+
+# below this dimension differences are as fast as the matrix product, and exact
+_DIRECT_DIMENSION = 16
+
+
+def squared_distances(x: ArrayLike, z: ArrayLike, scale: Covariance) -> FloatArray:
+    """
+    Squared Mahalanobis distances (x_i - z_j)^T S^-1 (x_i - z_j).
+
+    Shapes: (n, d), (m, d) -> (n, m); exactly symmetric with a zero diagonal when `z is x`.
+    """
+    left = as_points('x', x, scale.dimension)
+    right = left if z is x else as_points('z', z, left.shape[1])
+    a = scale.whiten(left)
+    b = a if right is left else scale.whiten(right)
+    if a.shape[1] <= _DIRECT_DIMENSION:
+        return np.asarray(cdist(a, b, 'sqeuclidean'), dtype=np.float64)
+    return _distances_by_product(a, b)
+
+
+def _distances_by_product(a: FloatArray, b: FloatArray) -> FloatArray:
+    # centring keeps the cancellation in |a|^2 + |b|^2 - 2ab small
+    centre = a.mean(axis=0)
+    left = a - centre
+    right = left if b is a else b - centre
+    distances = -2.0 * (left @ right.T)
+    distances += (left * left).sum(axis=1)[:, np.newaxis]
+    distances += (right * right).sum(axis=1)
+    np.maximum(distances, 0.0, out=distances)
+    if b is a:
+        np.fill_diagonal(distances, 0.0)
+        distances = 0.5 * (distances + distances.T)
+    return np.asarray(distances, dtype=np.float64)
+
+
+def bessel_profile(r: FloatArray, order: float) -> FloatArray:
+    """
+    Matern profile 2^(1-v) / Gamma(v) r^v K_v(r), 1 at r = 0.
+
+    Half-integer orders up to 5/2 have closed forms; shapes: any -> the same.
+    """
+    polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
+    if order in polynomials:
+        values = np.polynomial.polynomial.polyval(r, polynomials[order]) * np.exp(-r)
+        return np.asarray(values, dtype=np.float64)
+    bessel = scipy.special.kv(order, r)
+    # K_v overflows near zero, where the power series of the profile converges at once
+    near = ~np.isfinite(bessel)
+    safe = np.where(near, 1.0, r)
+    log_factor = (1.0 - order) * math.log(2.0) - math.lgamma(order) + order * np.log(safe)
+    values = np.where(near, _series(np.where(near, r, 0.0), order), 0.0)
+    with np.errstate(divide='ignore'):
+        values += np.where(near, 0.0, np.exp(log_factor + np.log(bessel)))
+    return np.asarray(values, dtype=np.float64)
+
+
+def _series(r: FloatArray, order: float) -> FloatArray:
+    """Regular part of the series at r = 0: sum_k (-r^2/4)^k / (k! (v-1) ... (v-k)) for k < v."""
+    total = term = np.ones_like(r)
+    for k in range(1, min(math.ceil(order), 40)):
+        term = term * (-0.25 * r * r) / (k * (order - k))
+        total = total + term
+    return total

@@ -1,0 +1,235 @@
+"""
+Kernel means: elements of the RKHS that represent probability laws.
+
+`KernelMean` is points with signed weights; `ModelKernelMean` adds a noise to its points, in closed
+form, and is what the model-based sum rule returns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_floats, as_weights, FloatArray
+from kbr_localization.kernels.modes import find_modes
+from kbr_localization.kernels.noise import MixtureNoise, Noise
+from kbr_localization.kernels.rules import normalise
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class Embedding(ABC):
+    """An element of the RKHS of `kernel` that can be evaluated and compared with others."""
+
+    kernel: Kernel
+
+    @abstractmethod
+    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+        """Points (n, d), weights (n,) and the noise about the points, one triple per noise."""
+
+    def __call__(self, z: ArrayLike) -> FloatArray:
+        """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
+        values = (
+            _smoothed(self.kernel, noise).cross_gram(z, points) @ weights
+            for points, weights, noise in self.terms()
+        )
+        return np.asarray(sum(values), dtype=np.float64)
+
+    def __add__(self, other: Embedding) -> EmbeddingSum:
+        _require_same_kernel(self.kernel, other.kernel)
+        return EmbeddingSum(self.kernel, (self, other))
+
+    def inner(self, other: Embedding) -> float:
+        """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
+        _require_same_kernel(self.kernel, other.kernel)
+        return sum(_inner(self.kernel, a, b) for a in self.terms() for b in other.terms())
+
+    def norm(self) -> float:
+        """RKHS norm of m."""
+        return float(np.sqrt(max(self.inner(self), 0.0)))
+
+    def mmd(self, other: Embedding) -> float:
+        """Maximum mean discrepancy |m - m'| in the RKHS."""
+        squared = self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
+        return float(np.sqrt(max(squared, 0.0)))
+
+
+@dataclass(frozen=True, eq=False)
+class KernelMean(Embedding):
+    """
+    Kernel mean m = sum_i w_i k(., x_i).
+
+    `points` x: (n, d), or (n, 3, 3) for rotations; `weights` w: (n,), signed, not probabilities.
+    """
+
+    kernel: Kernel
+    points: FloatArray
+    weights: FloatArray
+
+    def __post_init__(self) -> None:
+        points = as_floats('points', self.points)
+        if points.ndim < 2 or points.shape[0] == 0:
+            raise KernelError(
+                f'points: expected shape (n, d) with n > 0, got {points.shape}: reshape scalars '
+                'with x.reshape(-1, 1)'
+            )
+        object.__setattr__(self, 'points', points)
+        object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(points)))
+
+    @classmethod
+    def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
+        """Empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
+        array = as_floats('points', points)
+        count = max(array.shape[0], 1) if array.ndim else 1
+        return cls(kernel, array, np.full(count, 1.0 / count))
+
+    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+        """Points and weights, without noise."""
+        return [(self.points, self.weights, None)]
+
+    def normalised(self) -> KernelMean:
+        """Return the kernel mean with weights that sum to one; KernelError if they cannot."""
+        return replace(self, weights=normalise(self.weights))
+
+    def expectation(self, function: Callable[[FloatArray], Any]) -> FloatArray:
+        """
+        Return the expectation sum_i w_i h(x_i) of a function; consistent for h in the RKHS.
+
+        Shapes: h: (n, d) -> (n, ...); returns (...). Source: [MbKSR] eq. 5, [KBR] eq. 14.
+        """
+        values = as_floats('function(points)', function(self.points))
+        if values.shape[:1] != self.weights.shape:
+            raise KernelError(
+                f'function: expected one value per point, shape ({self.weights.size}, ...), got '
+                f'{values.shape}: let the function map all points at once'
+            )
+        return np.asarray(np.tensordot(self.weights, values, axes=1), dtype=np.float64)
+
+    def mean(self) -> FloatArray:
+        """Mean of the points under normalised weights. Shapes: -> (d,)."""
+        return self.normalised().expectation(lambda x: x)
+
+    def covariance(self) -> FloatArray:
+        """
+        Return the covariance of the points under normalised weights, positive semi-definite.
+
+        Signed weights can make it indefinite: its negative eigenvalues are set to zero.
+        Shapes: -> (d, d).
+        """
+        offsets = self.points.reshape(len(self.points), -1)
+        offsets = offsets - normalise(self.weights) @ offsets
+        scatter = (offsets.T * normalise(self.weights)) @ offsets
+        eigenvalues, vectors = np.linalg.eigh(0.5 * (scatter + scatter.T))
+        clipped = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
+        return np.asarray(0.5 * (clipped + clipped.T), dtype=np.float64)
+
+    def heaviest(self) -> FloatArray:
+        """Point of the largest weight, as [MbKSR] section 6.3 estimates poses. Shapes: -> (d,)."""
+        return np.asarray(self.points[int(np.argmax(self.weights))], dtype=np.float64)
+
+    def mode(self, starts: int = 8) -> FloatArray:
+        """
+        Point x whose k(., x) is nearest to m in the RKHS: the pseudo-MAP estimate.
+
+        Fixed-point iteration from several starts; shapes: -> (d,). Source: [MbKSR] eq. 33.
+        """
+        modes, _ = self.modes(starts)
+        return np.asarray(modes[0], dtype=np.float64)
+
+    def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
+        """Return distinct local maxima (q, d) and their heights m(x) (q,), highest first."""
+        return find_modes(self.kernel, self.points, self.weights, starts)
+
+    def herd(self, count: int, candidates: ArrayLike | None = None) -> FloatArray:
+        """
+        Kernel herding: `count` points whose empirical kernel mean approaches m greedily.
+
+        `candidates` (c, d) to choose from, with repetition; the own points when None. Shapes: ->
+        (count, d). Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
+        """
+        if not isinstance(count, int | np.integer) or count < 1:
+            raise KernelError(f'count: expected an integer > 0, got {count!r}')
+        pool = self.points if candidates is None else as_floats('candidates', candidates)
+        target = self.normalised()(pool)
+        repulsion = np.zeros(len(pool))
+        chosen = np.empty(count, dtype=np.int64)
+        for t in range(count):
+            chosen[t] = np.argmax(target - repulsion / (t + 1))
+            repulsion += self.kernel.cross_gram(pool, pool[[chosen[t]]])[:, 0]
+        return np.asarray(pool[chosen], dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelKernelMean(Embedding):
+    """
+    Kernel mean sum_j w_j E[k(., f_j + e)] of noisy points, in closed form.
+
+    `images` f: (n, d) noise-free points; `weights` w: (n,), signed; `noise`: law of e, conjugate
+    to the kernel. It is what the model-based sum rule returns; with a Gaussian noise and positive
+    weights it is the exact embedding of a Gaussian mixture.
+    """
+
+    kernel: Kernel
+    images: FloatArray
+    weights: FloatArray
+    noise: Noise
+
+    def __post_init__(self) -> None:
+        images = as_floats('images', self.images)
+        object.__setattr__(self, 'images', images)
+        object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(images)))
+        self.noise.conditional_kernel_mean(self.kernel)  # refuses a pair that is not conjugate
+
+    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+        """Points, weights and noise, one triple per component of a mixture."""
+        return _split(self.images, self.weights, self.noise)
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingSum(Embedding):
+    """Sum of embeddings, such as a mixture whose components have noises of their own."""
+
+    kernel: Kernel
+    parts: tuple[Embedding, ...]
+
+    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+        """All terms of all parts."""
+        return [term for part in self.parts for term in part.terms()]
+
+
+def _split(
+    points: FloatArray, weights: FloatArray, noise: Noise
+) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+    if not isinstance(noise, MixtureNoise):
+        return [(points, weights, noise)]
+    terms = []
+    for k, component in enumerate(noise.components):
+        offset = 0.0 if noise.locations is None else noise.locations[k]
+        terms += _split(points + offset, weights * noise.weights[k], component)
+    return terms
+
+
+def _smoothed(kernel: Any, noise: Noise | None) -> Any:
+    return kernel if noise is None else noise.conditional_kernel_mean(kernel)
+
+
+def _inner(
+    kernel: Kernel,
+    left: tuple[FloatArray, FloatArray, Noise | None],
+    right: tuple[FloatArray, FloatArray, Noise | None],
+) -> float:
+    # E k(f + e, f' + e') smooths the kernel once with each noise, all of which are symmetric
+    mean = _smoothed(_smoothed(kernel, left[2]), right[2])
+    return float(left[1] @ mean.cross_gram(left[0], right[0]) @ right[1])
+
+
+def _require_same_kernel(left: Kernel, right: Kernel) -> None:
+    if left is not right and repr(left) != repr(right):
+        raise KernelError(
+            f'other: expected a kernel mean of {left!r}, got one of {right!r}: embeddings are '
+            'comparable in one RKHS only'
+        )

@@ -1,0 +1,216 @@
+"""Closed-form conditional kernel means against numerical integration and Monte Carlo."""
+
+import math
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.kernels import (
+    GaussianKernel,
+    LaplaceKernel,
+    MaternKernel,
+    RationalQuadraticKernel,
+)
+from kbr_localization.kernels.manifold import wrapped_normal, WrappedNormalKernel
+from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.noise import (
+    CauchyNoise,
+    GaussianNoise,
+    IndependentNoise,
+    MixtureNoise,
+    VarianceGammaNoise,
+    VonMisesNoise,
+    WrappedNormalNoise,
+)
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+
+FULL = np.array([[0.6, 0.2], [0.2, 0.3]])
+
+
+def variance_gamma_density(shape, alpha, scale):
+    """Density on the line as a gamma mixture of normals, integrated; not the Bessel formula."""
+    mixing = scipy.stats.gamma(shape, scale=2.0 / alpha**2)
+
+    def density(e):
+        def integrand(g):
+            return scipy.stats.norm(scale=math.sqrt(g * scale)).pdf(e) * mixing.pdf(g)
+
+        return scipy.integrate.quad(integrand, 0.0, np.inf, epsabs=1e-12, limit=200)[0]
+
+    return density
+
+
+# noise, kernel, density of the noise on the line, relative tolerance of the integral
+SCALAR_PAIRS = {
+    'gaussian': (
+        GaussianNoise(0.5),
+        GaussianKernel(0.3),
+        scipy.stats.norm(scale=math.sqrt(0.5)).pdf,
+    ),
+    'plain gaussian': (
+        GaussianNoise(0.5),
+        GaussianKernel(0.3, normalised=False),
+        scipy.stats.norm(scale=math.sqrt(0.5)).pdf,
+    ),
+    'cauchy': (
+        CauchyNoise(0.49),
+        RationalQuadraticKernel(0.3),
+        scipy.stats.cauchy(scale=0.7).pdf,
+    ),
+    'plain cauchy': (
+        CauchyNoise(0.49),
+        RationalQuadraticKernel(0.3, normalised=False),
+        scipy.stats.cauchy(scale=0.7).pdf,
+    ),
+    'laplace as variance-gamma': (
+        VarianceGammaNoise(0.64, shape=1.0, alpha=1.6),
+        MaternKernel(0.64, smoothness=1.5, alpha=1.6),
+        scipy.stats.laplace(scale=0.5).pdf,
+    ),
+    'variance-gamma': (
+        VarianceGammaNoise(0.5, shape=2.3, alpha=1.2),
+        MaternKernel(0.5, smoothness=0.8, alpha=1.2),
+        variance_gamma_density(2.3, 1.2, 0.5),
+    ),
+    'sum of scaled gaussians': (
+        GaussianNoise(0.5),
+        2.0 * GaussianKernel(0.3) + GaussianKernel(1.0, normalised=False),
+        scipy.stats.norm(scale=math.sqrt(0.5)).pdf,
+    ),
+    'mixture': (
+        MixtureNoise([1.0, 3.0], [GaussianNoise(0.2), GaussianNoise(0.7)], [[-1.0], [0.5]]),
+        GaussianKernel(0.3),
+        lambda e: (
+            0.25 * scipy.stats.norm(-1.0, math.sqrt(0.2)).pdf(e)
+            + 0.75 * scipy.stats.norm(0.5, math.sqrt(0.7)).pdf(e)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize('name', SCALAR_PAIRS)
+def test_conditional_kernel_mean_is_the_integral_of_the_kernel_over_the_noise(name):
+    noise, kernel, density = SCALAR_PAIRS[name]
+    z, image = np.array([[-1.1], [0.2], [2.0]]), np.array([[0.3]])
+    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, image)[:, 0]
+    for zi, value in zip(z, closed, strict=True):
+
+        def integrand(e, zi=zi):
+            return kernel.cross_gram([zi], image + e)[0, 0] * density(e)
+
+        # break points at the peaks of the kernel and of the noise
+        breaks = [-60.0, -1.0, 0.0, 0.5, float(zi[0] - 0.3), 60.0]
+        pieces = zip(sorted(breaks)[:-1], sorted(breaks)[1:], strict=True)
+        total = sum(scipy.integrate.quad(integrand, a, b, epsabs=1e-11)[0] for a, b in pieces)
+        tails = [(-np.inf, -60.0), (60.0, np.inf)]
+        total += sum(scipy.integrate.quad(integrand, a, b, epsabs=1e-11)[0] for a, b in tails)
+        assert value == pytest.approx(total, rel=1e-7)
+
+
+@pytest.mark.parametrize(
+    ('noise', 'density'),
+    [
+        (WrappedNormalNoise(0.6), lambda e: wrapped_normal(np.array([e]), 0.6)[0]),
+        (VonMisesNoise(2.5), scipy.stats.vonmises(2.5).pdf),
+    ],
+)
+@pytest.mark.parametrize('normalised', [True, False])
+def test_conditional_kernel_mean_on_the_circle(noise, density, normalised):
+    kernel = WrappedNormalKernel(0.2, normalised)
+    z, image = np.array([[3.0], [-2.0], [0.4]]), np.array([[2.5]])
+    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, image)[:, 0]
+    for zi, value in zip(z, closed, strict=True):
+        total, _ = scipy.integrate.quad(
+            lambda e, zi=zi: kernel.cross_gram([zi], image + e)[0, 0] * density(e),
+            -np.pi,
+            np.pi,
+            epsabs=1e-12,
+        )
+        assert value == pytest.approx(total, rel=1e-9)
+
+
+PLANE_PAIRS = {
+    'gaussian': (GaussianNoise(FULL), GaussianKernel([0.4, 0.5])),
+    'cauchy': (CauchyNoise(0.25 * FULL), RationalQuadraticKernel(FULL)),
+    'variance-gamma': (
+        VarianceGammaNoise(FULL, shape=1.4, alpha=1.3),
+        MaternKernel(FULL, smoothness=1.5, alpha=1.3),
+    ),
+    'mixture': (
+        MixtureNoise([0.3, 0.7], [GaussianNoise(FULL), GaussianNoise(0.1)], [[1, 0], [0, -1]]),
+        GaussianKernel([0.4, 0.5], normalised=False),
+    ),
+    'plane and circle': (
+        IndependentNoise([(GaussianNoise(0.3), [0]), (WrappedNormalNoise(0.4), [1])]),
+        GaussianKernel(0.5).on(0) * WrappedNormalKernel(0.2).on(1),
+    ),
+    'noise on one coordinate': (
+        IndependentNoise([(WrappedNormalNoise(0.4), [1])]),
+        GaussianKernel(0.5).on(0) * WrappedNormalKernel(0.2).on(1),
+    ),
+}
+
+
+@pytest.mark.parametrize('name', PLANE_PAIRS)
+def test_conditional_kernel_mean_is_the_monte_carlo_average(name):
+    noise, kernel = PLANE_PAIRS[name]
+    z, image = np.array([[-0.5, 0.4], [0.2, 0.1], [1.0, -0.9]]), np.array([[0.3, -0.2]])
+    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, image)[:, 0]
+    draws = image + noise.sample(200_000, 2, np.random.default_rng(0))
+    values = kernel.cross_gram(z, draws)
+    error = values.std(axis=1) / math.sqrt(200_000)
+    assert np.all(np.abs(values.mean(axis=1) - closed) < 4.0 * error)
+    assert np.all(error < 0.01 * closed)  # the comparison has power
+
+
+@pytest.mark.parametrize(
+    ('noise', 'kernel', 'message'),
+    [
+        (GaussianNoise(1.0), LaplaceKernel(1.0), 'expected a GaussianKernel for GaussianNoise'),
+        (GaussianNoise([1.0, 1.0]), GaussianKernel([1.0] * 3), 'matrices of one dimension'),
+        (CauchyNoise(1.0), GaussianKernel(1.0), 'expected a RationalQuadraticKernel'),
+        (CauchyNoise(1.0), RationalQuadraticKernel(1.0, 3.0), r'with exponent \(1 \+ d\) / 2'),
+        (CauchyNoise([1.0, 2.0]), RationalQuadraticKernel(1.0), 'a scale proportional'),
+        (VarianceGammaNoise(1.0), GaussianKernel(1.0), 'expected a MaternKernel'),
+        (VarianceGammaNoise(1.0), MaternKernel(2.0, alpha=1.0), 'MaternKernel of alpha 1.0'),
+        (WrappedNormalNoise(1.0), GaussianKernel(1.0), 'expected a WrappedNormalKernel'),
+        (VonMisesNoise(1.0), GaussianKernel(1.0), 'expected a WrappedNormalKernel'),
+        (
+            IndependentNoise([(GaussianNoise(1.0), [0])]),
+            GaussianKernel(1.0) * GaussianKernel(1.0),
+            'expected a product of kernels on the columns',
+        ),
+        (MixtureNoise([1.0], [GaussianNoise(1.0)]), LaplaceKernel(1.0), 'a GaussianKernel'),
+    ],
+)
+def test_a_pair_that_is_not_conjugate_is_refused_with_the_reason(noise, kernel, message):
+    with pytest.raises(KernelError, match=message):
+        noise.conditional_kernel_mean(kernel)
+
+
+def test_a_mixture_needs_one_weight_and_location_per_component():
+    with pytest.raises(KernelError, match=r'weights: expected 2 positive numbers'):
+        MixtureNoise([1.0], [GaussianNoise(1.0)] * 2)
+    with pytest.raises(KernelError, match=r'locations: expected shape \(2, d\)'):
+        MixtureNoise([1.0, 1.0], [GaussianNoise(1.0)] * 2, [[0.0]])
+
+
+def test_variance_gamma_samples_have_the_variance_of_the_characteristic_function():
+    noise = VarianceGammaNoise(FULL, shape=1.4, alpha=1.3)
+    draws = noise.sample(200_000, 2, np.random.default_rng(1))
+    np.testing.assert_allclose(np.cov(draws.T), 2 * 1.4 / 1.3**2 * FULL, rtol=0.03)
+
+
+def test_a_model_follows_its_control_and_the_time():
+    def drive(x, speed, _t):
+        return x + np.array([speed, 0.0])
+
+    model = AdditiveNoiseModel(drive, lambda speed, t: GaussianNoise(0.1 * t + speed**2))
+    x, z = np.zeros((2, 2)), np.array([[3.0, 0.0]])
+    kernel = GaussianKernel(0.5)
+    for speed, t in [(3.0, 1), (1.0, 7)]:
+        expected = GaussianKernel(0.5 + 0.1 * t + speed**2).cross_gram(z, [[speed, 0.0]])[0, 0]
+        np.testing.assert_allclose(model.kernel_matrix(kernel, z, x, speed, t), expected)
+    with pytest.raises(KernelError, match=r'function: expected images of shape \(2, d\)'):
+        AdditiveNoiseModel(lambda x: x[0], GaussianNoise(1.0)).images(x)
