@@ -29,14 +29,15 @@ FULL = np.array([[0.6, 0.2], [0.2, 0.3]])
 
 
 def variance_gamma_density(shape, alpha, scale):
-    """Density on the line as a gamma mixture of normals, integrated; not the Bessel formula."""
-    mixing = scipy.stats.gamma(shape, scale=2.0 / alpha**2)
+    """Density on the line as a gamma mixture of normals, summed; not the Bessel formula."""
+    # the trapezoidal rule in log g converges geometrically
+    g = np.exp(np.linspace(-45.0, 6.0, 1500))
+    weight = scipy.stats.gamma(shape, scale=2.0 / alpha**2).pdf(g) * g * (51.0 / 1499)
 
     def density(e):
-        def integrand(g):
-            return scipy.stats.norm(scale=math.sqrt(g * scale)).pdf(e) * mixing.pdf(g)
-
-        return scipy.integrate.quad(integrand, 0.0, np.inf, epsabs=1e-12, limit=200)[0]
+        return float(
+            weight @ (np.exp(-0.5 * e * e / (g * scale)) / np.sqrt(2 * np.pi * g * scale))
+        )
 
     return density
 

@@ -48,7 +48,7 @@ class RadialKernel(Kernel):
 
     @abstractmethod
     def slope(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return minus the profile's derivative at s > 0, up to a constant: the shift weight."""
+        """Return minus the profile's derivative at s > 0."""
 
     @abstractmethod
     def log_density_peak(self, dimension: int) -> float:
@@ -94,7 +94,7 @@ class GaussianKernel(RadialKernel):
 
     @property
     def covariance(self) -> Covariance:
-        """The covariance R."""
+        """Return the covariance R."""
         return self.scale
 
     def profile(self, s: FloatArray, dimension: int) -> FloatArray:
@@ -103,8 +103,8 @@ class GaussianKernel(RadialKernel):
         return np.exp(s, out=s)
 
     def slope(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return exp(-s / 2): the weights of the fixed point in [KBR] section 4.1."""
-        return np.asarray(np.exp(-0.5 * s), dtype=np.float64)
+        """Return exp(-s / 2) / 2: the weights of the fixed point in [KBR] section 4.1."""
+        return np.asarray(0.5 * np.exp(-0.5 * s), dtype=np.float64)
 
     def log_density_peak(self, dimension: int) -> float:
         """Return log |2 pi R|^-1/2."""
@@ -146,8 +146,9 @@ class RationalQuadraticKernel(RadialKernel):
         return np.asarray((1.0 + s) ** -self.power(dimension), dtype=np.float64)
 
     def slope(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return (1 + s)^-(a + 1)."""
-        return np.asarray((1.0 + s) ** -(self.power(dimension) + 1.0), dtype=np.float64)
+        """Return a (1 + s)^-(a + 1)."""
+        power = self.power(dimension)
+        return np.asarray(power * (1.0 + s) ** -(power + 1.0), dtype=np.float64)
 
     def log_density_peak(self, dimension: int) -> float:
         """Return log of Gamma(a) / (Gamma(a - d/2) pi^(d/2) |R|^(1/2))."""
@@ -200,12 +201,13 @@ class MaternKernel(RadialKernel):
         return bessel_profile(self.alpha * np.sqrt(s), self.smoothness)
 
     def slope(self, s: FloatArray, dimension: int) -> FloatArray:
-        """Return r^(v-1) K_(v-1)(r), finite away from r = 0."""
+        """Return alpha^2 2^-v / Gamma(v) r^(v-1) K_(v-1)(r), finite away from r = 0."""
         r = np.maximum(self.alpha * np.sqrt(s), 1e-9)
         order = self.smoothness - 1.0
         if order > 0:
-            return bessel_profile(r, order)
-        return np.asarray(r**order * scipy.special.kv(-order, r), dtype=np.float64)
+            return bessel_profile(r, order) * self.alpha**2 / (4.0 * order)
+        factor = self.alpha**2 * 0.5**self.smoothness / math.gamma(self.smoothness)
+        return np.asarray(factor * r**order * scipy.special.kv(-order, r), dtype=np.float64)
 
     def log_density_peak(self, dimension: int) -> float:
         """Return log of (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2)."""

@@ -13,16 +13,16 @@ from functools import singledispatch
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel
 from kbr_localization.kernels.checks import FloatArray
-from kbr_localization.kernels.distances import squared_distances
 from kbr_localization.kernels.kernels import RadialKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 import numpy as np
 import scipy.optimize
+from scipy.spatial.distance import cdist
 
-_MAX_ITERATIONS = 1000
+_MAX_ITERATIONS = 200
 _MAX_HALVINGS = 12
 # squared steps and separations, in squared bandwidths
-_CONVERGED = 1e-20
+_SMALL_STEP = 1e-8
 _DISTINCT = 1e-4
 # starts are sought among this many of the heaviest points
 _POOL = 256
@@ -44,30 +44,23 @@ def find_modes(
         return float(0.5 * kernel.diagonal(row)[0] - value)
 
     begin = points[_spread_starts(kernel, points, weights, starts)]
-    found = [scipy.optimize.minimize(loss, x, method='L-BFGS-B') for x in begin]
-    found.sort(key=lambda result: float(result.fun))
-    ends = np.array([result.x for result in found])
+    ends = np.array([scipy.optimize.minimize(loss, x, method='L-BFGS-B').x for x in begin])
     spread = np.maximum(points.std(axis=0), 1e-12)
-    return _distinct(ends, _heights(kernel, points, weights, ends), ends / spread)
+    ends = _distinct(ends, _heights(kernel, points, weights, ends), spread)
+    return ends, _heights(kernel, points, weights, ends)
 
 
 @find_modes.register
 def _(
     kernel: RadialKernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
-    x = points[_spread_starts(kernel, points, weights, starts)]
-    height = _heights(kernel, points, weights, x)
-    moving = np.arange(len(x))
-    for _ in range(_MAX_ITERATIONS):
-        step = _shift(kernel, points, weights, x[moving])
-        before = x[moving]
-        x[moving], height[moving] = _climb(kernel, points, weights, before, height[moving], step)
-        moved = ((kernel.scale.whiten(x[moving] - before)) ** 2).sum(axis=1)
-        moving = moving[moved > _CONVERGED]
-        if moving.size == 0:
-            break
-    order = np.argsort(-height)
-    return _distinct(x[order], height[order], kernel.scale.whiten(x[order]))
+    landscape = _Landscape(kernel, points, weights)
+    chosen = _spread_starts(kernel, points, weights, starts)
+    near = landscape.ascend(landscape.points[chosen])
+    near = _distinct(near, landscape.heights(near))
+    ends = np.array([landscape.polish(u) for u in near])
+    ends = _distinct(ends, landscape.heights(ends))
+    return kernel.scale.colour(ends), landscape.heights(ends)
 
 
 @find_modes.register
@@ -87,40 +80,72 @@ def _(
     return rotation, _heights(kernel, points, weights, rotation)
 
 
-def _shift(
-    kernel: RadialKernel, points: FloatArray, weights: FloatArray, x: FloatArray
-) -> FloatArray:
-    """Return the fixed-point steps; they ascend also where the sum of weights is negative."""
-    distances = squared_distances(points, x, kernel.scale)
-    pull = weights[:, np.newaxis] * kernel.slope(distances, points.shape[1])
-    total = pull.sum(axis=0)
-    size = np.abs(total)
-    usable = size > 1e-300
-    step = pull.T @ points - total[:, np.newaxis] * x
-    rate = np.where(usable, 1.0 / np.where(usable, size, 1.0), 0.0)
-    return np.asarray(rate[:, np.newaxis] * step, dtype=np.float64)
+class _Landscape:
+    """The function m of a radial kernel in whitened coordinates, where bandwidths are one."""
 
+    def __init__(self, kernel: RadialKernel, points: FloatArray, weights: FloatArray) -> None:
+        self.kernel, self.weights = kernel, weights
+        self.points = kernel.scale.whiten(points)
+        self.dimension = points.shape[1]
+        self.peak = kernel.peak(self.dimension)
 
-def _climb(
-    kernel: RadialKernel,
-    points: FloatArray,
-    weights: FloatArray,
-    x: FloatArray,
-    height: FloatArray,
-    step: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Take the step, halved until it does not descend; stay where no step climbs."""
-    best, best_height = x.copy(), height.copy()
-    pending = np.arange(len(x))
-    for halving in range(_MAX_HALVINGS):
-        trial = x[pending] + 0.5**halving * step[pending]
-        trial_height = _heights(kernel, points, weights, trial)
-        climbs = trial_height >= height[pending]
-        best[pending[climbs]], best_height[pending[climbs]] = trial[climbs], trial_height[climbs]
-        pending = pending[~climbs]
-        if pending.size == 0:
-            break
-    return best, best_height
+    def heights(self, u: FloatArray) -> FloatArray:
+        """Return m(u) (q,)."""
+        profile = self.kernel.profile(cdist(self.points, u, 'sqeuclidean'), self.dimension)
+        return np.asarray(self.peak * (self.weights @ profile), dtype=np.float64)
+
+    def shift(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return half the gradient of m / peak (q, d) and the sum of its coefficients (q,)."""
+        slope = self.kernel.slope(cdist(self.points, u, 'sqeuclidean'), self.dimension)
+        pull = self.weights[:, np.newaxis] * slope
+        total = pull.sum(axis=0)
+        return pull.T @ self.points - total[:, np.newaxis] * u, total
+
+    def ascend(self, u: FloatArray) -> FloatArray:
+        """Fixed-point iteration of all starts at once, until steps are small."""
+        heights = self.heights(u)
+        moving = np.arange(len(u))
+        for _ in range(_MAX_ITERATIONS):
+            before = u[moving]
+            direction, total = self.shift(before)
+            # with a negative sum the fixed point would descend: step the same length uphill
+            step = direction / np.maximum(np.abs(total), 1e-300)[:, np.newaxis]
+            u[moving], heights[moving] = self._climb(before, heights[moving], step)
+            moving = moving[((u[moving] - before) ** 2).sum(axis=1) > _SMALL_STEP]
+            if moving.size == 0:
+                break
+        return u
+
+    def _climb(
+        self, u: FloatArray, heights: FloatArray, step: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Take the step, halved until it does not descend; stay where no step climbs."""
+        best, best_heights = u.copy(), heights.copy()
+        pending = np.arange(len(u))
+        for halving in range(_MAX_HALVINGS):
+            trial = u[pending] + 0.5**halving * step[pending]
+            found = self.heights(trial)
+            climbs = found >= heights[pending]
+            best[pending[climbs]], best_heights[pending[climbs]] = trial[climbs], found[climbs]
+            pending = pending[~climbs]
+            if pending.size == 0:
+                break
+        return best, best_heights
+
+    def polish(self, u: FloatArray) -> FloatArray:
+        """Quasi-Newton from a nearly converged point, where the fixed point is slow."""
+        unit = abs(float(self.heights(u[np.newaxis])[0])) or 1.0
+
+        def loss(v: FloatArray) -> tuple[float, FloatArray]:
+            direction, _ = self.shift(v[np.newaxis])
+            value = float(self.heights(v[np.newaxis])[0])
+            return -value / unit, -2.0 * self.peak * direction[0] / unit
+
+        result = scipy.optimize.minimize(
+            loss, u, jac=True, method='L-BFGS-B', options={'ftol': 1e-15, 'gtol': 1e-9}
+        )
+        pair = np.array([u, result.x])
+        return np.asarray(pair[np.argmax(self.heights(pair))], dtype=np.float64)
 
 
 def _heights(kernel: Kernel, points: FloatArray, weights: FloatArray, x: FloatArray) -> FloatArray:
@@ -148,12 +173,11 @@ def _spread_starts(
     return pool[chosen]
 
 
-def _distinct(
-    x: FloatArray, heights: FloatArray, whitened: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Drop what is a copy of a higher mode."""
-    kept: list[int] = []
-    for i, position in enumerate(whitened):
-        if all(np.sum((position - whitened[j]) ** 2) > _DISTINCT for j in kept):
-            kept.append(i)
-    return x[kept], heights[kept]
+def _distinct(u: FloatArray, heights: FloatArray, unit: FloatArray | float = 1.0) -> FloatArray:
+    """Points by falling height, without copies of a higher one."""
+    ordered = u[np.argsort(-heights)]
+    kept: list[FloatArray] = []
+    for point in ordered:
+        if all(np.sum(((point - other) / unit) ** 2) > _DISTINCT for other in kept):
+            kept.append(point)
+    return np.array(kept)
