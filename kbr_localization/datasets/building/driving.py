@@ -1,0 +1,250 @@
+"""Ways through a building, a robot that follows them, and what its wheels report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization import se2
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.building.floor_plan import FloorPlan
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.se2 import FloatArray
+
+RATE = 20
+"""Poses per second of a drive, as COLD's odometry has."""
+STEP_NS = 10**9 // RATE
+REST = 10
+"""Poses at rest before and after a drive: half a second."""
+FINE = 0.02
+"""Metres between the points of a path that is followed."""
+LOOK_AHEAD = 0.6
+"""Metres between the robot and the point that it steers to."""
+
+
+@dataclass(frozen=True)
+class OdometryNoise:
+    """
+    Errors of wheel odometry; the defaults were measured on a run of COLD.
+
+    The random errors are those of 0.2 s of driving; they grow with the root of the time.
+    """
+
+    along: float = parameter(0.0049, 'standard deviation along the motion, m', 0.0, 1.0)
+    across: float = parameter(0.0019, 'standard deviation across it, m', 0.0, 1.0)
+    turn: float = parameter(0.0029, 'standard deviation of the heading, rad', 0.0, 1.0)
+    yaw_bias: float = parameter(0.012, 'systematic turn, rad per metre', -1.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        validate(self)
+
+
+@dataclass(frozen=True)
+class Drive:
+    """
+    True poses (m, 3) at 20 Hz from time 0 on.
+
+    `carried`: indices of poses to which the robot was carried from the one before, its wheels
+    standing still.
+    """
+
+    poses: FloatArray
+    carried: tuple[int, ...] = ()
+
+    @property
+    def stamps_ns(self) -> se2.StampArray:
+        """Times (m,) in nanoseconds since the start of the drive."""
+        return np.arange(len(self.poses), dtype=np.int64) * STEP_NS
+
+    @property
+    def length(self) -> float:
+        """Metres driven, without those carried."""
+        steps = np.hypot(*np.diff(self.poses[:, :2], axis=0).T)
+        steps[[index - 1 for index in self.carried]] = 0.0
+        return float(steps.sum())
+
+    def then(self, other: Drive, noticed: bool = False) -> Drive:
+        """
+        Be carried to the start of another drive and go on with it (kidnapping).
+
+        With `noticed`, the odometry reports the way there, else it reports a standstill.
+        """
+        joint = len(self.poses)
+        carried = (*self.carried, *(() if noticed else (joint,)))
+        later = tuple(index + joint for index in other.carried)
+        return Drive(np.concatenate([self.poses, other.poses]), (*carried, *later))
+
+    def at(self, stamps_ns: se2.StampArray) -> FloatArray:
+        """Poses (q, 3) at times within the drive."""
+        return se2.interpolate(self.stamps_ns, self.poses, stamps_ns)
+
+
+def random_walk(
+    plan: FloorPlan, length: float, rng: np.random.Generator, start: int | None = None
+) -> list[int]:
+    """Nodes of a way of at least `length` metres that turns back in dead ends only."""
+    neighbours = _neighbours(plan)
+    nodes = [int(rng.integers(len(plan.nodes))) if start is None else start]
+    covered = 0.0
+    while covered < length:
+        onward = [node for node in neighbours[nodes[-1]] if node not in nodes[-2:-1]]
+        nodes.append(int(rng.choice(onward or neighbours[nodes[-1]])))
+        covered += float(np.hypot(*(plan.nodes[nodes[-1]] - plan.nodes[nodes[-2]])))
+    return nodes
+
+
+def tour(plan: FloorPlan, rng: np.random.Generator) -> list[int]:
+    """
+    Nodes of a closed way that takes every edge once in each direction.
+
+    Such a way exists in any connected plan (every node has as many ways in as out); it is found
+    by Hierholzer's algorithm.
+    """
+    untaken = {node: rng.permutation(ways).tolist() for node, ways in _neighbours(plan).items()}
+    trail, way = [int(rng.integers(len(plan.nodes)))], []
+    while trail:
+        onward = untaken[trail[-1]]
+        if not onward:
+            way.append(trail.pop())
+            continue
+        ahead = [node for node in onward if node not in trail[-2:-1]]
+        chosen = (ahead or onward)[0]
+        onward.remove(chosen)
+        trail.append(chosen)
+    return way[::-1]
+
+
+def follow(
+    plan: FloorPlan, nodes: list[int], speed: float, wander: float, rng: np.random.Generator
+) -> Drive:
+    """
+    Drive along nodes at up to `speed` m/s, off the line by about `wander` metres.
+
+    The robot steers to a point ahead of it (pure pursuit), slows down in turns and turns on the
+    spot where it has to; accelerations are limited.
+    """
+    path = _fine_path(plan, nodes, wander, rng)
+    first = path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
+    pose = (float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0]))
+    poses, target, motion = [pose] * REST, 0, (0.0, 0.0)
+    while target < len(path) - 1 or motion[0] > 0.05:
+        target = _advance(path, target, pose)
+        motion = _steer(pose, path[target], motion, speed, target == len(path) - 1)
+        pose = _move(pose, motion)
+        poses.append(pose)
+    poses.extend([pose] * REST)
+    result = np.array(poses)
+    result[:, 2] = se2.wrap_angle(result[:, 2])
+    return Drive(result)
+
+
+def measure(drive: Drive, noise: OdometryNoise, rng: np.random.Generator) -> OdometryTrack:
+    """Odometry of a drive in a frame of its own, with the errors of the wheels."""
+    steps = se2.between(drive.poses[:-1], drive.poses[1:])
+    steps[[index - 1 for index in drive.carried]] = 0.0
+    distance = np.hypot(steps[:, 0], steps[:, 1])
+    moving = ((distance > 1e-6) | (np.abs(steps[:, 2]) > 1e-6))[:, np.newaxis]
+    deviations = np.array([noise.along, noise.across, noise.turn]) * math.sqrt(5.0 / RATE)
+    errors = rng.normal(size=steps.shape) * deviations * moving
+    errors[:, 2] += noise.yaw_bias * distance
+    origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-np.pi, np.pi)])
+    return OdometryTrack(drive.stamps_ns, _chain(origin, steps + errors))
+
+
+def turn_rates(drive: Drive) -> FloatArray:
+    """Turn rates (m,) in rad/s, the central difference over two steps; 0 where carried."""
+    turns = se2.wrap_angle(np.diff(drive.poses[:, 2]))
+    turns[[index - 1 for index in drive.carried]] = 0.0
+    padded = np.concatenate([[0.0], turns, [0.0]])
+    return np.asarray((padded[:-1] + padded[1:]) * (RATE / 2))
+
+
+def path_of(
+    plan: FloorPlan, nodes: list[int], offset: float
+) -> tuple[FloatArray, NDArray[np.float64]]:
+    """Corners (k, 2) of a way that keeps `offset` metres to the right, and metres to each."""
+    corners = plan.nodes[nodes]
+    steps = np.diff(corners, axis=0)
+    lengths = np.hypot(*steps.T)
+    right = np.stack([steps[:, 1], -steps[:, 0]], axis=1) / lengths[:, np.newaxis]
+    begin, end = corners[:-1] + offset * right, corners[1:] + offset * right
+    points = np.stack([begin, end], axis=1).reshape(-1, 2)
+    metres = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(points, axis=0).T))])
+    return points, metres
+
+
+def _neighbours(plan: FloorPlan) -> dict[int, list[int]]:
+    neighbours: dict[int, list[int]] = {node: [] for node in range(len(plan.nodes))}
+    for a, b in plan.edges.tolist():
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    return neighbours
+
+
+def _fine_path(
+    plan: FloorPlan, nodes: list[int], wander: float, rng: np.random.Generator
+) -> FloatArray:
+    corners, metres = path_of(plan, nodes, 0.0)
+    at = np.arange(0.0, metres[-1] + FINE, FINE)
+    path = np.stack([np.interp(at, metres, corners[:, axis]) for axis in (0, 1)], axis=1)
+    knots = rng.normal(0, wander, (2, int(metres[-1] / 3.0) + 2))
+    shift = [np.interp(at / 3.0, np.arange(line.size), line) for line in knots]
+    shifted: FloatArray = path + np.clip(np.stack(shift, axis=1), -2 * wander, 2 * wander)
+    return shifted
+
+
+def _advance(path: FloatArray, target: int, pose: tuple[float, float, float]) -> int:
+    last = len(path) - 1
+    while target < last and math.hypot(path[target, 0] - pose[0], path[target, 1] - pose[1]) < (
+        LOOK_AHEAD
+    ):
+        target += 1
+    return target
+
+
+def _steer(
+    pose: tuple[float, float, float],
+    target: FloatArray,
+    motion: tuple[float, float],
+    speed: float,
+    at_end: bool,
+) -> tuple[float, float]:
+    """Forward speed and turn rate that follow, within the limits of acceleration."""
+    x, y = float(target[0]) - pose[0], float(target[1]) - pose[1]
+    distance = math.hypot(x, y)
+    error = math.remainder(math.atan2(y, x) - pose[2], 2 * math.pi)
+    wanted = speed * max(0.0, 1.0 - abs(error) / 0.9)
+    if at_end:
+        wanted = min(wanted, distance) if distance > 0.1 else 0.0
+    turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
+    return _limited(motion[0], wanted, 0.8 / RATE), _limited(motion[1], turn, 4.0 / RATE)
+
+
+def _limited(value: float, wanted: float, step: float) -> float:
+    return max(value - step, min(value + step, wanted))
+
+
+def _move(
+    pose: tuple[float, float, float], motion: tuple[float, float]
+) -> tuple[float, float, float]:
+    """One step along an arc, by its chord."""
+    step, turn = motion[0] / RATE, motion[1] / RATE
+    middle = pose[2] + turn / 2
+    return pose[0] + step * math.cos(middle), pose[1] + step * math.sin(middle), pose[2] + turn
+
+
+def _chain(origin: FloatArray, steps: FloatArray) -> FloatArray:
+    """Compose increments (m, 3) one after the other: poses (m + 1, 3) from the origin on."""
+    heading = origin[2] + np.concatenate([[0.0], np.cumsum(steps[:, 2])])
+    cosine, sine = np.cos(heading[:-1]), np.sin(heading[:-1])
+    x = origin[0] + np.cumsum(cosine * steps[:, 0] - sine * steps[:, 1])
+    y = origin[1] + np.cumsum(sine * steps[:, 0] + cosine * steps[:, 1])
+    poses = np.stack(
+        [np.concatenate([origin[:1], x]), np.concatenate([origin[1:2], y]), heading], axis=1
+    )
+    poses[:, 2] = se2.wrap_angle(poses[:, 2])
+    return poses

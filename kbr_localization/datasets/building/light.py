@@ -1,0 +1,99 @@
+"""Light that changes from run to run: lamps, daylight, and how the camera answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.building.floor_plan import CELL, SOLID, FloorPlan
+
+FloatGrid = NDArray[Any]
+
+AMBIENT = 0.35
+LAMP_REACH = 1.6
+"""Metres over which a lamp's light falls to one half."""
+LEAK = 0.2
+"""Share of a lamp's light that reaches other regions, through open doors."""
+
+
+@dataclass(frozen=True)
+class Light:
+    """Light in the building and exposure of the camera during one run."""
+
+    lamps: float = parameter(0.8, 'brightness of the lamps', 0.0, 2.0)
+    daylight: float = parameter(0.7, 'brightness outside of the windows', 0.0, 2.0)
+    spread: float = parameter(0.25, 'relative spread of the lamps', 0.0, 1.0)
+    broken: float = parameter(0.1, 'share of the lamps that are off', 0.0, 1.0)
+    gradient: float = parameter(0.15, 'fall of brightness across the image', 0.0, 0.9)
+    gain: float = parameter(1.0, 'brightness of the image after exposure', 0.2, 4.0)
+    gamma: float = parameter(1.0, 'exponent of the camera response', 0.3, 3.0)
+    noise: float = parameter(2.5, 'standard deviation of the sensor noise, grey levels', 0.0, 50.0)
+    seed: int = parameter(0, 'which lamps are weak or off, and how the image falls off', 0)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        validate(self)
+
+
+LIGHTS = {
+    'cloudy': Light(),
+    'sunny': Light(lamps=0.55, daylight=1.6, gain=1.1, gamma=0.9, gradient=0.25, seed=1),
+    'night': Light(
+        lamps=1.0, daylight=0.05, spread=0.4, broken=0.25, gamma=1.2, gradient=0.2, noise=5.0,
+        seed=2,
+    ),
+}  # fmt: skip
+"""The weathers of COLD by name."""
+
+
+def light_grid(plan: FloorPlan, light: Light) -> FloatGrid:
+    """
+    Brightness (rows, columns) of every cell of the plan; solid cells have their neighbours'.
+
+    The lamps of a region light it; a part of it leaks into others.
+    """
+    rng = np.random.default_rng([light.seed, 7])
+    power = light.lamps * np.clip(rng.normal(1, light.spread, len(plan.lamps)), 0.1, None)
+    power[rng.random(len(plan.lamps)) < light.broken] = 0.0
+    rows, columns = plan.region.shape
+    y, x = (np.mgrid[:rows, :columns] + 0.5).astype(np.float32) * CELL
+    lamp_region = plan.region[plan.cells(plan.lamps)]
+    grid = np.full((rows, columns), AMBIENT * (0.3 + 0.7 * light.daylight), np.float32)
+    for (lamp_x, lamp_y), region, watts in zip(plan.lamps, lamp_region, power, strict=True):
+        falloff = watts / (1 + ((x - lamp_x) ** 2 + (y - lamp_y) ** 2) / LAMP_REACH**2)
+        grid += falloff * np.where(plan.region == region, 1.0, LEAK).astype(np.float32)
+    # as a camera's response has it: twice the light is less than twice as bright
+    grid = np.float32(1.4) * grid / (grid + np.float32(0.8))
+    return _spread_into_walls(grid, plan.region != SOLID)
+
+
+def _spread_into_walls(grid: FloatGrid, free: NDArray[np.bool_]) -> FloatGrid:
+    """Smooth the light over free cells only, so that walls do not mix their two sides."""
+    weight = free.astype(np.float32)
+    smooth = cv2.blur(grid * weight, (3, 3)) / np.maximum(cv2.blur(weight, (3, 3)), 1e-6)
+    return np.asarray(np.where(cv2.blur(weight, (3, 3)) > 0, smooth, grid), np.float32)
+
+
+def vignette(shape: tuple[int, int], light: Light) -> FloatGrid:
+    """Factor (height, width) of the lens' falloff and the gradient of a light, around 1."""
+    y, x = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
+    y, x = 2 * y / shape[0] - 1, 2 * x / shape[1] - 1
+    angle = np.random.default_rng([light.seed, 8]).uniform(0, 2 * np.pi)
+    slope = light.gradient * (np.cos(angle) * x + np.sin(angle) * y)
+    return np.asarray((1 - 0.12 * (x**2 + y**2)) * (1 + slope), np.float32)
+
+
+def response(light: Light, mean: float, target: float = 115.0) -> NDArray[np.uint8]:
+    """
+    Look-up table (256,) of an exposure that goes part of the way to the target brightness.
+
+    `mean`: the mean grey level before it.
+    """
+    exposure = float(np.clip((target / max(mean, 1.0)) ** 0.8, 0.5, 2.0)) * light.gain
+    levels = np.minimum(np.arange(256) * (exposure / 255), 1.0) ** light.gamma
+    return np.asarray(np.rint(255 * levels), np.uint8)

@@ -1,0 +1,176 @@
+"""A building that renders: plan, textures, light, furniture and camera together."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import cv2
+import numpy as np
+
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.building import driving, sprites
+from kbr_localization.datasets.building.architect import PLANS
+from kbr_localization.datasets.building.atlas import Atlas
+from kbr_localization.datasets.building.camera import Camera, cast, look
+from kbr_localization.datasets.building.driving import Drive
+from kbr_localization.datasets.building.light import (
+    LIGHTS,
+    FloatGrid,
+    Light,
+    light_grid,
+    response,
+    vignette,
+)
+from kbr_localization.datasets.building.motifs import Pixels
+from kbr_localization.datasets.building.passers_by import Passerby, crowd
+from kbr_localization.datasets.building.sprites import Standing
+from kbr_localization.datasets.building.textures import Style
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
+
+WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0
+"""Metres."""
+KEPT_LIGHTS = 3
+"""Lit texture atlases that a building keeps; each takes tens of megabytes."""
+
+
+@dataclass(frozen=True)
+class BuildingConfig:
+    """A building and the camera that drives through it."""
+
+    kind: str = parameter('office', 'kind of floor plan', choices=tuple(PLANS))
+    size: float = parameter(18.0, 'metres along the longer side', 14.0, 40.0)
+    seed: int = parameter(0, 'of plan, textures and furniture', 0)
+    unique: float = parameter(0.25, 'share of wall decoration found nowhere else', 0.0, 1.0)
+    furniture: float = parameter(0.08, 'pieces of furniture per metre of wall', 0.0, 2.0)
+    width: int = parameter(640, 'pixels of an image from left to right', 16, 4096)
+    height: int = parameter(480, 'pixels of an image from top to bottom', 16, 4096)
+    view: float = parameter(68.9, 'horizontal field of view, degrees', 20.0, 140.0)
+    colour: bool = parameter(False, 'BGR images instead of grey ones')
+    texture: int = parameter(96, 'pixels per metre of wall', 16, 96)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        validate(self)
+
+
+@dataclass(frozen=True)
+class _Scene:
+    """A building under one light."""
+
+    atlas: Pixels
+    grid: FloatGrid
+    furniture: list[Standing]
+    vignette: FloatGrid
+
+
+class SyntheticBuilding:
+    """
+    A building that renders on demand.
+
+    `plan`: its floor plan. `camera`: the pinhole camera of its images.
+    """
+
+    def __init__(self, config: BuildingConfig | None = None) -> None:
+        self.config = config or BuildingConfig()
+        rng = np.random.default_rng([self.config.seed, 1])
+        self.plan = PLANS[self.config.kind](self.config.size, rng)
+        style = Style(self.config.seed, self.config.unique, self.config.texture, WALL_HEIGHT)
+        self._atlas = Atlas(self.plan, style, self.config.colour, rng)
+        self._characters = [sprites.person(rng, self.config.colour) for _ in range(6)]
+        pieces = [sprites.furniture(rng, self.config.colour) for _ in range(8)]
+        self._furniture = sprites.furnish(self.plan, pieces, self.config.furniture, rng)
+        focal = self.config.width / 2 / math.tan(math.radians(self.config.view) / 2)
+        self.camera = Camera(
+            self.config.width, self.config.height, focal, CAMERA_HEIGHT, WALL_HEIGHT
+        )
+        shape = (self.config.height + 64, self.config.width + 64)
+        self._noise = rng.normal(size=shape).astype(np.float32)
+        self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
+
+    def render(
+        self,
+        pose: FloatArray,
+        light: Light = LIGHTS['cloudy'],
+        rng: np.random.Generator | None = None,
+        people: Sequence[tuple[sprites.Sprite, FloatArray]] = (),
+        turn: float = 0.0,
+    ) -> Image:
+        """
+        Take a picture at a pose (3,), which must lie in free space.
+
+        `rng` draws sensor noise and the camera's shaking; without it there is neither. `people`:
+        sprites and the points (2,) where they stand. `turn`: radians turned during the exposure.
+        Returns uint8 (height, width), or (height, width, 3) BGR for a building in colour.
+        Raises DatasetError for a pose inside of a wall.
+        """
+        pose = np.asarray(pose, dtype=np.float64)
+        if pose.shape != (3,) or not np.all(np.isfinite(pose)) or not self.plan.is_free(pose[:2]):
+            raise DatasetError(
+                f'cannot render: expected a pose (x, y, heading) in free space, got {pose}'
+            )
+        scene = self._scene(light)
+        camera = self.camera if rng is None else replace(self.camera, tilt=rng.normal(0, 1.5))
+        hits = cast(self.plan.walls, camera, pose)
+        image = look(scene.atlas, self._atlas.layout, camera, pose, hits)
+        walking = [self._lit(Standing(sprite, point), scene.grid) for sprite, point in people]
+        sprites.put(image, camera, pose, hits, [*scene.furniture, *walking])
+        return self._expose(image, scene.vignette, light, rng, turn)
+
+    def drive(
+        self, length_m: float, rng: np.random.Generator, speed: float = 0.8, wander: float = 0.1
+    ) -> Drive:
+        """Drive at random through the building: true poses at 20 Hz over about `length_m`."""
+        nodes = driving.random_walk(self.plan, length_m, rng)
+        return driving.follow(self.plan, nodes, speed, wander, rng)
+
+    def tour(self, rng: np.random.Generator, speed: float = 0.8, wander: float = 0.1) -> Drive:
+        """Drive every way of the building once in each direction: true poses at 20 Hz."""
+        return driving.follow(self.plan, driving.tour(self.plan, rng), speed, wander, rng)
+
+    def passers_by(self, count: int, seconds: float, rng: np.random.Generator) -> list[Passerby]:
+        """People who walk through the building for some time."""
+        return crowd(self.plan, self._characters, count, seconds, rng)
+
+    def _light_up(self, light: Light) -> _Scene:
+        grid = light_grid(self.plan, light)
+        field = vignette((self.camera.height, self.camera.width), light)
+        if self.config.colour:
+            field = cv2.merge([field] * 3)
+        return _Scene(
+            self._atlas.lit(light),
+            grid,
+            [self._lit(item, grid) for item in self._furniture],
+            field,
+        )
+
+    def _lit(self, item: Standing, grid: FloatGrid) -> Standing:
+        return replace(item, brightness=float(grid[self.plan.cells(item.point)]))
+
+    def _expose(
+        self,
+        image: Pixels,
+        field: FloatGrid,
+        light: Light,
+        rng: np.random.Generator | None,
+        turn: float,
+    ) -> Image:
+        blur = round(abs(turn) * self.camera.focal)
+        if blur > 1:
+            image = cv2.blur(image, (blur, 1))
+        image = cv2.multiply(image, field, dtype=cv2.CV_8U)
+        image = cv2.LUT(image, response(light, float(image[::8, ::8].mean())))
+        return np.asarray(image if rng is None else self._add_noise(image, light.noise, rng))
+
+    def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
+        row, column = rng.integers(0, 65, 2)
+        noise = self._noise[row : row + image.shape[0], column : column + image.shape[1]]
+        scaled: FloatGrid = noise * np.float32(sigma)
+        if image.ndim == 3:
+            scaled = cv2.merge([scaled] * 3)
+        noisy: Pixels = cv2.add(image, scaled, dtype=cv2.CV_8U)
+        return noisy

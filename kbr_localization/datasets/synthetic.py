@@ -1,0 +1,191 @@
+"""
+Rendered runs: a building in which places look alike, as real as it needs to be.
+
+Walls repeat every few metres, corridors and rooms repeat as a whole, the light changes from run
+to run, people walk through the view, the camera blurs and is noisy, the odometry has the errors
+of a real robot. Everything follows from seeds.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from kbr_localization import se2
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.atomic import new_folder
+from kbr_localization.datasets.building import driving
+from kbr_localization.datasets.building.driving import Drive, OdometryNoise
+from kbr_localization.datasets.building.light import LIGHTS, Light
+from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.datasets.frame import Frame, Image
+from kbr_localization.errors import DatasetError
+
+__all__ = [
+    'DEMO_RUNS',
+    'LIGHTS',
+    'BuildingConfig',
+    'Drive',
+    'Light',
+    'OdometryNoise',
+    'RunConfig',
+    'SyntheticBuilding',
+    'SyntheticRun',
+    'write_building',
+]
+
+Progress = Callable[[str, int, int], None]
+
+FIRST_STAMP_NS = 1_600_000_000 * 10**9
+HOUR_NS = 3600 * 10**9
+EXPOSURE_S = {'cloudy': 0.02, 'sunny': 0.01, 'night': 0.03}
+"""Seconds over which a turning camera blurs."""
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """One run through a building."""
+
+    name: str = parameter('run', 'name of the run and of its folder')
+    route: str = parameter(
+        'walk', 'every way in both directions, or at random', choices=('tour', 'walk')
+    )
+    seconds: float = parameter(90.0, 'length of the run; tours are as long as they are', 1.0, 1e5)
+    light: str = parameter('cloudy', 'weather', choices=tuple(LIGHTS))
+    people: int = parameter(4, 'passers-by in the building', 0, 1000)
+    speed: float = parameter(0.8, 'metres per second at most', 0.05, 3.0)
+    wander: float = parameter(0.1, 'standard deviation from the middle of the way, m', 0.0, 0.3)
+    frame_rate: float = parameter(2.5, 'images per second', 0.1, 20.0)
+    seed: int = parameter(0, 'of route, people, noise and odometry', 0)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        validate(self)
+
+
+DEMO_RUNS = (
+    RunConfig('train1_cloudy', route='tour', seed=1),
+    RunConfig('train2_sunny', route='tour', light='sunny', seed=2),
+    RunConfig('test_night', seconds=100.0, light='night', people=8, seed=3),
+)
+"""Two runs for the map and one under another light for the test."""
+
+
+class SyntheticRun:
+    """
+    A run through a building as a dataset; images are rendered when asked for, always alike.
+
+    `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
+    wheels report.
+    """
+
+    def __init__(
+        self,
+        building: SyntheticBuilding,
+        config: RunConfig | None = None,
+        drive: Drive | None = None,
+        noise: OdometryNoise | None = None,
+    ) -> None:
+        self.building, self.config = building, config or RunConfig()
+        self.drive = drive or plan_drive(building, self.config)
+        self.name = self.config.name
+        self.skipped: dict[str, int] = {}
+        rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
+        self._light = LIGHTS[self.config.light]
+        self._start_ns = FIRST_STAMP_NS + self.config.seed * HOUR_NS
+        track = driving.measure(self.drive, noise or OdometryNoise(), rng)
+        self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
+        seconds = len(self.drive.poses) / driving.RATE
+        self._people = building.passers_by(self.config.people, seconds, rng)
+        self._times_ns = _frame_times(self.drive, self.config.frame_rate, rng)
+        self._references = self.drive.at(self._times_ns)
+        self._turn_rates = driving.turn_rates(self.drive)[self._times_ns // driving.STEP_NS]
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self._times_ns)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame; its image is rendered when asked for."""
+        index = range(len(self))[index]
+        stamp_ns = int(self._times_ns[index]) + self._start_ns
+        reference = self._references[index]
+        region = int(self.building.plan.region[self.building.plan.cells(reference[:2])])
+        return Frame(
+            stamp_ns=stamp_ns,
+            image=functools.partial(self._render, index),
+            odometry=self.odometry.at(stamp_ns),
+            reference=reference,
+            name=f'{self.name} frame {index}',
+            label=f'{self.building.plan.kinds[region]}-{region}',
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        return (self[index] for index in range(len(self)))
+
+    def _render(self, index: int) -> Image:
+        rng = np.random.default_rng([self.config.seed, index, 4])
+        people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
+        turn = EXPOSURE_S[self.config.light] * float(self._turn_rates[index])
+        return self.building.render(self._references[index], self._light, rng, people, turn)
+
+
+def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
+    """Drive through a building on the route, for the time and at the speed of a run."""
+    rng = np.random.default_rng([building.config.seed, config.seed, 2])
+    if config.route == 'tour':
+        return building.tour(rng, config.speed, config.wander)
+    # corners are cut and dead ends are not driven to the end
+    length = 1.1 * config.speed * config.seconds + 5.0
+    drive = building.drive(length, rng, config.speed, config.wander)
+    return Drive(drive.poses[: round(config.seconds * driving.RATE) + 1])
+
+
+def write_building(
+    out: Path | str,
+    seed: int | None = None,
+    runs: Sequence[RunConfig] = DEMO_RUNS,
+    building: BuildingConfig | None = None,
+    progress: Progress | None = None,
+) -> list[Path]:
+    """
+    Render runs through one building into `out/<name of the run>`, in COLD's format.
+
+    `seed` replaces the building's. `progress(what, done, total)` is called for every frame.
+    Returns the runs' folders. Raises DatasetError when `out` exists already or when two runs
+    have one name.
+    """
+    names = [run_config.name for run_config in runs]
+    if len(set(names)) < len(names):
+        raise DatasetError(f'cannot write runs: expected different names, got {", ".join(names)}')
+    config = building or BuildingConfig()
+    rendered = SyntheticBuilding(config if seed is None else replace(config, seed=seed))
+    with new_folder(out) as folder:
+        for run_config in runs:
+            run = SyntheticRun(rendered, run_config)
+            frames = _counted(run, progress) if progress else run
+            write_cold_run(folder / run.name, frames, run.odometry, quality=90)
+    return [Path(out) / name for name in names]
+
+
+def _counted(run: SyntheticRun, progress: Progress) -> Iterator[Frame]:
+    for done, frame in enumerate(run, start=1):
+        yield frame
+        progress(f'render {run.name}', done, len(run))
+
+
+def _frame_times(drive: Drive, rate: float, rng: np.random.Generator) -> se2.StampArray:
+    """Camera times in nanoseconds since the start; none while the robot is carried."""
+    end = (len(drive.poses) - 1) * driving.STEP_NS
+    count = int(end * 1e-9 * rate)
+    times = (np.arange(count) + 0.5) / rate + np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
+    # whole microseconds, as COLD has them
+    times_ns = np.rint(times * 1e6).astype(np.int64) * 1000
+    carried = np.isin(times_ns // driving.STEP_NS + 1, drive.carried)
+    return np.asarray(times_ns[~carried & (times_ns > 0) & (times_ns < end)])

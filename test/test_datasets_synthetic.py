@@ -1,0 +1,146 @@
+import numpy as np
+import pytest
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets.synthetic import (
+    DEMO_RUNS,
+    BuildingConfig,
+    Drive,
+    RunConfig,
+    SyntheticBuilding,
+    SyntheticRun,
+    write_building,
+)
+from kbr_localization.errors import ConfigurationError, DatasetError
+
+SMALL = BuildingConfig(width=160, height=120, texture=48, size=14.0)
+RUN = RunConfig('run', seconds=6.0, seed=7)
+
+
+@pytest.fixture(scope='module')
+def building():
+    return SyntheticBuilding(SMALL)
+
+
+def test_a_run_is_a_dataset_with_regular_frames(building):
+    run = SyntheticRun(building, RUN)
+    assert isinstance(run, Dataset)
+    assert len(run) == 15
+    stamps = np.array([frame.stamp_ns for frame in run])
+    np.testing.assert_allclose(np.diff(stamps) * 1e-9, 0.4, atol=0.021)
+    assert run.odometry.stamps_ns[0] < stamps[0] < stamps[-1] < run.odometry.stamps_ns[-1]
+    np.testing.assert_allclose(np.diff(run.odometry.stamps_ns), 50_000_000)
+    assert run[-1].stamp_ns == stamps[-1]
+    assert {frame.label.split('-')[0] for frame in run} <= set(building.plan.kinds)
+    with pytest.raises(IndexError):
+        run[15]
+
+
+def test_a_frame_is_always_rendered_alike(building):
+    first, second = SyntheticRun(building, RUN), SyntheticRun(building, RUN)
+    np.testing.assert_array_equal(first[3].load_image(), second[3].load_image())
+    assert np.any(first[3].load_image() != first[4].load_image())
+
+
+def test_odometry_follows_the_truth_closely_for_a_while(building):
+    run = SyntheticRun(building, RunConfig(seconds=20.0, seed=1))
+    odometry = np.array([frame.odometry for frame in run])
+    reference = np.array([frame.reference for frame in run])
+    errors = se2.between(odometry[:-1], odometry[1:]) - se2.between(reference[:-1], reference[1:])
+    assert 1e-4 < np.abs(errors[:, :2]).max() < 0.05
+    drift = se2.between(odometry[0], odometry[-1]) - se2.between(reference[0], reference[-1])
+    assert 0.01 < np.hypot(*drift[:2]) < 3.0
+
+
+def test_runs_of_different_seeds_take_different_ways(building):
+    first, second = (SyntheticRun(building, RunConfig(seed=seed)) for seed in (1, 2))
+    assert np.abs(first.drive.poses[:200] - second.drive.poses[:200]).max() > 1.0
+    assert abs(first[0].stamp_ns - second[0].stamp_ns) >= 3599 * 10**9
+
+
+def test_a_kidnapped_robot_has_no_frame_while_it_is_carried(building):
+    rng = np.random.default_rng(3)
+    drive = building.drive(8.0, rng).then(building.drive(8.0, rng))
+    run = SyntheticRun(building, RUN, drive)
+    carried_s = drive.carried[0] / 20
+    seconds = (np.array([f.stamp_ns for f in run]) - run.odometry.stamps_ns[0]) * 1e-9
+    assert not np.any((seconds > carried_s - 0.05) & (seconds < carried_s))
+    for frame in run:
+        assert building.plan.is_free(frame.reference[:2])
+    assert isinstance(drive, Drive)
+
+
+def test_corridors_look_more_alike_than_places_two_metres_apart():
+    """What makes nearest-image matching fail: another corridor wins over the next door."""
+    config = BuildingConfig(width=160, height=120, unique=0.0, furniture=0.0, seed=1)
+    building = SyntheticBuilding(config)
+    # between the rooms' doors, whose places differ
+    y = [building.plan.nodes[2 * index][1] for index in range(3)]
+    wins = 0
+    xs = np.linspace(4.0, 12.0, 9)
+    for x in xs:
+        image, twin, neighbour = (
+            building.render(np.array([px, py, 0.0])).astype(float).ravel()
+            for px, py in ((x, y[0]), (x, y[2]), (x + 1.0, y[0]))
+        )
+        alike, different = (np.corrcoef(image, other)[0, 1] for other in (twin, neighbour))
+        wins += alike > different
+        assert alike < 0.999
+    assert wins >= 6
+
+
+def test_a_building_is_written_as_cold_runs(tmp_path):
+    calls = []
+    runs = [RunConfig('one', seconds=2.0, seed=1), RunConfig('two', seconds=2.0, seed=2)]
+    paths = write_building(
+        tmp_path / 'out', 3, runs, SMALL, lambda *progress: calls.append(progress)
+    )
+    assert [path.name for path in paths] == ['one', 'two']
+    assert calls == [(f'render {name}', i, 5) for name in ('one', 'two') for i in range(1, 6)]
+    building = SyntheticBuilding(BuildingConfig(**{**vars(SMALL), 'seed': 3}))
+    for path, config in zip(paths, runs, strict=True):
+        written, rendered = open_dataset(path), SyntheticRun(building, config)
+        assert written.skipped == {}
+        for frame, original in zip(written, rendered, strict=True):
+            assert (frame.stamp_ns, frame.label) == (original.stamp_ns, original.label)
+            np.testing.assert_allclose(frame.reference, original.reference, atol=1e-6)
+            np.testing.assert_allclose(frame.odometry, original.odometry, atol=1e-5)
+            difference = frame.load_image().astype(int) - original.load_image()
+            assert np.abs(difference).mean() < 6
+
+
+def test_writing_a_building_refuses_taken_folders_and_names(tmp_path):
+    runs = [RunConfig(seconds=1.0)]
+    with pytest.raises(DatasetError, match='expected different names, got run, run'):
+        write_building(tmp_path / 'out', runs=runs * 2, building=SMALL)
+    (tmp_path / 'out').mkdir()
+    (tmp_path / 'out' / 'file').write_text('')
+    with pytest.raises(DatasetError, match='exists already'):
+        write_building(tmp_path / 'out', runs=runs, building=SMALL)
+
+
+def test_an_interrupted_building_leaves_nothing(tmp_path):
+    def interrupt(what, done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_building(
+            tmp_path / 'out', runs=[RunConfig(seconds=2.0)], building=SMALL, progress=interrupt
+        )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    'settings', [{'route': 'sea'}, {'seconds': 0.0}, {'light': 'fog'}, {'people': -1}]
+)
+def test_bad_parameters_of_a_run_are_refused(settings):
+    with pytest.raises(ConfigurationError, match=f"'{next(iter(settings))}': expected"):
+        RunConfig(**settings)
+
+
+def test_the_demo_maps_every_way_and_tests_under_another_light():
+    *training, test = DEMO_RUNS
+    assert {run.route for run in training} == {'tour'}
+    assert test.light not in {run.light for run in training}
+    assert 60.0 <= test.seconds <= 120.0
