@@ -10,10 +10,12 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
+    importance_weighted_bayes_rule,
     model_based_sum_rule,
     nonparametric_sum_rule,
     normalise,
     regularise,
+    regularised_bayes_rule,
     squared_bayes_rule,
     thresholded_bayes_rule,
 )
@@ -183,6 +185,68 @@ def test_squared_rule_survives_a_tiny_weight_and_a_tiny_delta():
     mu[0] = 1e-300
     weights = squared_bayes_rule(p.gram_y, mu, p.k_y, 1e-14)
     assert np.all(np.isfinite(weights))
+
+
+def test_a_delta_below_rounding_is_raised_and_logged(caplog):
+    gram, mu = np.ones((50, 50)), np.full(50, 0.02)
+    with caplog.at_level(logging.WARNING):
+        weights = squared_bayes_rule(gram, mu, np.ones(50), 1e-80)
+    assert 'delta raised' in caplog.text
+    np.testing.assert_allclose(weights, 0.02, rtol=1e-6)  # one point, seen fifty times
+
+
+def test_importance_weighted_rule_is_the_thresholded_rule_of_the_density_ratio():
+    p = Problem(0)
+    weights = importance_weighted_bayes_rule(p.gram_y, 40 * p.mu, p.k_y, DELTA)
+    half = np.diag(np.sqrt(np.maximum(p.mu, 0.0)))  # the form of [IW-KBR]
+    expected = half @ np.linalg.solve(half @ p.gram_y @ half + DELTA * np.eye(40), half @ p.k_y)
+    np.testing.assert_allclose(weights, expected, **TIGHT)
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_regularised_rule_is_the_textbook_formula_with_supervision_appended(seed):
+    p = Problem(seed)
+    rng = np.random.default_rng(seed)
+    joint = np.concatenate([p.y, rng.normal(size=(5, 2))])
+    gram = p.kernel_y.gram(joint)
+    k_y = p.kernel_y.cross_gram(joint, p.query)[:, 0]
+    strength = rng.uniform(0.1, 1.0, size=5)
+    kept = np.concatenate([np.flatnonzero(p.mu > 0), 40 + np.arange(5)])
+    diagonal = np.concatenate([1.0 / p.mu[p.mu > 0], 1.0 / strength])  # Lambda^+ of [kReg] eq. 11
+    expected = np.zeros(45)
+    expected[kept] = np.linalg.solve(
+        gram[np.ix_(kept, kept)] + DELTA * np.diag(diagonal), k_y[kept]
+    )
+    weights = regularised_bayes_rule(gram, p.mu, k_y, DELTA, strength)
+    np.testing.assert_allclose(weights, expected, **TIGHT)
+
+
+def test_regularised_rule_minimises_the_regularised_loss():
+    # [kReg] eq. 10 restricted to one output function h: a weighted ridge regression
+    p = Problem(1)
+    joint = np.concatenate([p.y, p.query])
+    gram, target = p.kernel_y.gram(joint), np.append(p.x[:, 0], 2.0)
+    strength = np.append(np.maximum(p.mu, 0.0), 0.7)
+
+    def predict(columns):
+        return regularised_bayes_rule(gram, p.mu, columns, DELTA, 0.7).T @ target
+
+    def loss(coefficients):
+        fitted = gram @ coefficients
+        penalty = DELTA * coefficients @ gram @ coefficients
+        return strength @ (fitted - target) ** 2 + penalty
+
+    best = np.linalg.lstsq(gram, predict(gram), rcond=None)[0]
+    rng = np.random.default_rng(0)
+    least = loss(best)
+    assert all(least <= loss(best + 1e-3 * rng.normal(size=41)) for _ in range(50))
+
+
+@pytest.mark.parametrize('weight', [0.0, -1.0, np.ones(3), np.nan])
+def test_bad_supervision_is_refused(weight):
+    p = Problem(0)
+    with pytest.raises(KernelError, match='supervision_weight: expected'):
+        regularised_bayes_rule(p.gram_y, p.mu[:38], p.k_y, DELTA, weight)
 
 
 def test_a_singular_gram_matrix_raises_epsilon_and_says_so(caplog):

@@ -18,7 +18,7 @@ from kbr_localization.kernels.checks import (
     require_finite,
 )
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 import scipy.linalg
 
 _LOG = logging.getLogger(__name__)
@@ -55,9 +55,56 @@ class RegularisedCholesky:
         return float(2.0 * np.sum(np.log(np.diag(self.factor))))
 
 
+def solve_root_form(
+    matrix: FloatArray, signs: FloatArray | float, delta: float, right_side: FloatArray
+) -> tuple[NDArray[np.complex128], float]:
+    """
+    Solve (B + i sqrt(delta) J) z = b, B real symmetric, J = diag(signs); return z and delta.
+
+    Its real part is B (B^2 + delta I)^-1 b for J = I, without squaring the condition number of B.
+    A solve that is singular to working precision raises delta, and logs it. Shapes: (n, n), (n,)
+    or scalar, (n,) or (n, q) -> as b.
+    """
+    size = matrix.shape[0]
+    right = right_side.reshape(size, -1).astype(np.complex128)
+    current = delta
+    for _ in range(_ATTEMPTS):
+        shifted = np.array(matrix, dtype=np.complex128, order='F')
+        shifted.flat[:: size + 1] += 1j * np.sqrt(current) * signs
+        solution = _solve_symmetric(shifted, right)
+        if solution is not None:
+            _warn_if_raised('delta', delta, current)
+            return solution.reshape(right_side.shape), current
+        current = max(current * _GROWTH, _smallest_ridge(matrix) ** 2)
+    raise KernelError(
+        f'delta: system of shape {matrix.shape} is singular even with delta {current:.3g}: check '
+        'that the Gram matrix and the weights are of ordinary size'
+    )
+
+
+def _solve_symmetric(
+    matrix: NDArray[np.complex128], right: NDArray[np.complex128]
+) -> NDArray[np.complex128] | None:
+    norm = float(np.abs(matrix).sum(axis=0).max())
+    work, _ = scipy.linalg.lapack.zsysv_lwork(matrix.shape[0], lower=1)
+    factor, pivots, solution, info = scipy.linalg.lapack.zsysv(
+        matrix, right, lwork=int(work.real), lower=1, overwrite_a=1
+    )
+    if info != 0:
+        return None
+    reciprocal_condition, _ = scipy.linalg.lapack.zsycon(factor, pivots, norm, lower=1)
+    usable = reciprocal_condition > np.finfo(np.float64).eps
+    return np.asarray(solution, dtype=np.complex128) if usable else None
+
+
+def _smallest_ridge(matrix: FloatArray) -> float:
+    """Return the size of a rounding error in the eigenvalues."""
+    scale = float(np.abs(np.diag(matrix)).mean()) or 1.0
+    return float(np.finfo(np.float64).eps) * float(matrix.shape[0]) * scale
+
+
 def _factorise(matrix: FloatArray, ridge: float, name: str) -> tuple[FloatArray, float]:
-    scale = float(np.mean(np.abs(np.diag(matrix)))) or 1.0
-    smallest = np.finfo(np.float64).eps * matrix.shape[0] * scale
+    smallest = _smallest_ridge(matrix)
     current = ridge
     for _ in range(_ATTEMPTS):
         factor = _cholesky(matrix, current)

@@ -22,8 +22,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels import low_rank_rules
 from kbr_localization.kernels.checks import (
     as_columns,
+    as_floats,
     as_positive,
     as_square,
     as_weights,
@@ -32,26 +34,31 @@ from kbr_localization.kernels.checks import (
     require_finite,
 )
 from kbr_localization.kernels.conditional_means import ConditionalKernelMean
-from kbr_localization.kernels.linalg import RegularisedCholesky
+from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
+from kbr_localization.kernels.low_rank import LowRankGram, RegularisedLowRank
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-import scipy.linalg
 
-BayesRule = Callable[[ArrayLike, ArrayLike, ArrayLike, float], FloatArray]
+GramMatrix = ArrayLike | LowRankGram
+RegularisedGram = RegularisedCholesky | RegularisedLowRank
+BayesRule = Callable[[GramMatrix, ArrayLike, ArrayLike, float], FloatArray]
 
 
-def regularise(gram: ArrayLike, epsilon: float) -> RegularisedCholesky:
+def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
     """
     Factor G + n epsilon I once, for any number of sum rules and conditional means.
 
     Shapes: (n, n). A failed factorisation raises epsilon and logs it.
     """
+    if isinstance(gram, LowRankGram):
+        ridge = gram.size * as_positive('epsilon', epsilon)
+        return RegularisedLowRank(gram, ridge, name='n * epsilon')
     matrix = as_square('gram', gram)
     ridge = matrix.shape[0] * as_positive('epsilon', epsilon)
     return RegularisedCholesky(matrix, ridge, name='n * epsilon')
 
 
-def conditional_mean(regularised_gram_x: RegularisedCholesky, k_x: ArrayLike) -> FloatArray:
+def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> FloatArray:
     """
     Weights on Y_i of the conditional kernel mean of Y given x: (G_X + n epsilon I)^-1 k_X(x).
 
@@ -61,7 +68,7 @@ def conditional_mean(regularised_gram_x: RegularisedCholesky, k_x: ArrayLike) ->
 
 
 def nonparametric_sum_rule(
-    regularised_gram_x: RegularisedCholesky, prior_at_sample: ArrayLike
+    regularised_gram_x: RegularisedGram, prior_at_sample: ArrayLike
 ) -> FloatArray:
     """
     NP-KSR: weights mu = (G_X + n epsilon I)^-1 m_Pi(X) on Y_i, of the law of Y when X ~ Pi.
@@ -92,7 +99,7 @@ def model_based_sum_rule(
 
 
 def squared_bayes_rule(
-    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike, delta: float
+    gram_y: GramMatrix, mu: ArrayLike, k_y: ArrayLike, delta: float
 ) -> FloatArray:
     """
     Posterior weights w = L G ((L G)^2 + delta I)^-1 L k, with L = diag(mu), of any sign.
@@ -101,23 +108,18 @@ def squared_bayes_rule(
     complex symmetric solve that does not square the condition number.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13.
     """
+    if isinstance(gram_y, LowRankGram):
+        return low_rank_rules.squared_bayes_rule(gram_y, mu, k_y, delta).values
     matrix, weights, columns = _checked(gram_y, mu, k_y)
-    root_delta = np.sqrt(as_positive('delta', delta))
     active, half, block = _active_block(matrix, weights, weights != 0)
-    shifted = block.astype(np.complex128)
-    shifted.flat[:: active.size + 1] += 1j * root_delta * np.sign(weights[active])
-    solution = scipy.linalg.solve(
-        shifted,
-        _scale(half, columns[active]),
-        assume_a='sym',
-        overwrite_a=True,
-        check_finite=False,
-    )
+    signs = np.sign(weights[active])
+    observed = _scale(half, columns[active])
+    solution, _ = solve_root_form(block, signs, as_positive('delta', delta), observed)
     return _scatter(columns, active, _scale(half, solution.real))
 
 
 def thresholded_bayes_rule(
-    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike, delta: float
+    gram_y: GramMatrix, mu: ArrayLike, k_y: ArrayLike, delta: float
 ) -> FloatArray:
     """
     Posterior weights w_S = (G_SS + delta diag(1 / mu_S))^-1 k_S on S = {mu > 0}, 0 elsewhere.
@@ -126,6 +128,8 @@ def thresholded_bayes_rule(
     conditioned however small a weight is.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8.
     """
+    if isinstance(gram_y, LowRankGram):
+        return low_rank_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta).values
     matrix, weights, columns = _checked(gram_y, mu, k_y)
     active, half, block = _active_block(matrix, weights, weights > 0)
     factor = RegularisedCholesky(block, as_positive('delta', delta), name='delta')
@@ -137,6 +141,55 @@ BAYES_RULES: dict[str, BayesRule] = {
     'squared': squared_bayes_rule,
     'thresholded': thresholded_bayes_rule,
 }
+
+
+def importance_weighted_bayes_rule(
+    gram_y: GramMatrix, density_ratio: ArrayLike, k_y: ArrayLike, delta: float
+) -> FloatArray:
+    """
+    Posterior weights from density ratios r_i = dPi/dP_X(X_i), by any estimator of them.
+
+    It is the thresholded rule with mu = max(r, 0) / n, in the symmetric form of [IW-KBR]; with
+    the KuLSIF estimate r = n (G_X + n epsilon I)^-1 m_Pi(X) the two are the same.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
+    """
+    size = _size(gram_y)
+    mu = as_weights('density_ratio', density_ratio, size) / size
+    return thresholded_bayes_rule(gram_y, mu, k_y, delta)
+
+
+def regularised_bayes_rule(
+    gram_y: GramMatrix,
+    mu: ArrayLike,
+    k_y: ArrayLike,
+    delta: float,
+    supervision_weight: ArrayLike,
+) -> FloatArray:
+    """
+    kRegBayes: the thresholded rule with supervision pairs (y_j, t_j) appended to the sample.
+
+    `gram_y` and `k_y` are of the observations Y_1..Y_n followed by the s supervised ones;
+    `supervision_weight` scalar or (s,) takes the place of mu_j there (delta' in [kReg] eq. 10: the
+    penalty on the distance of the posterior given y_j from the point t_j).
+    Shapes: (n + s, n + s), (n,), (n + s,) or (n + s, q) -> as `k_y`: weights on X_i, then on t_j.
+    Source: [kReg] eq. 11.
+    """
+    prior = as_floats('mu', mu)
+    count = _size(gram_y) - prior.size
+    strength = as_floats('supervision_weight', supervision_weight)
+    if prior.ndim != 1 or count < 0 or strength.shape not in ((), (count,)):
+        raise KernelError(
+            f'supervision_weight: expected a number or shape ({count},), got {strength.shape}, '
+            f'with mu of shape {prior.shape} and a Gram matrix of {_size(gram_y)} points: append '
+            'the supervised observations to the sample'
+        )
+    if np.any(strength <= 0):
+        raise KernelError(
+            f'supervision_weight: expected positive numbers, got {strength.min():g}: leave out '
+            'pairs without weight'
+        )
+    extended = np.concatenate([prior, np.broadcast_to(strength, count)])
+    return thresholded_bayes_rule(gram_y, extended, k_y, delta)
 
 
 def normalise(weights: ArrayLike) -> FloatArray:
@@ -155,6 +208,10 @@ def normalise(weights: ArrayLike) -> FloatArray:
             'start again from the conditional mean'
         )
     return np.asarray(array / total, dtype=np.float64)
+
+
+def _size(gram: GramMatrix) -> int:
+    return gram.size if isinstance(gram, LowRankGram) else as_square('gram_y', gram).shape[0]
 
 
 def _checked(

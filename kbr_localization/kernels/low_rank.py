@@ -1,0 +1,184 @@
+"""
+Low-rank Gram matrices G = Gamma Gamma^T + E from kernel columns only, and solves with them.
+
+Pivoted incomplete Cholesky (Fine and Scheinberg, 2001; [KBR] section 4.2): O(n r^2) time, O(n r)
+memory; the n x n matrix is never formed. E is positive semi-definite and its diagonal is kept, so
+its norm is bounded by its trace and every rule can bound its distance from the dense result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import (
+    as_columns,
+    as_floats,
+    as_positive,
+    FloatArray,
+    IndexArray,
+)
+from kbr_localization.kernels.linalg import RegularisedCholesky
+import numpy as np
+from numpy.typing import ArrayLike
+import scipy.linalg
+
+_FIRST_CAPACITY = 64
+
+
+@dataclass(frozen=True, eq=False)
+class LowRankGram:
+    """
+    Gram matrix G of n points as Gamma Gamma^T + E.
+
+    `factor` Gamma: (n, r); `pivots`: (r,) points whose kernel columns were used; `residual`: (n,)
+    diagonal of E >= 0.
+    """
+
+    factor: FloatArray
+    pivots: IndexArray
+    residual: FloatArray
+
+    @property
+    def size(self) -> int:
+        """Return the number n of points."""
+        return int(self.factor.shape[0])
+
+    @property
+    def rank(self) -> int:
+        """Return the rank r."""
+        return int(self.factor.shape[1])
+
+    @property
+    def trace_error(self) -> float:
+        """Trace of E: a bound of its spectral and Frobenius norm."""
+        return float(self.residual.sum())
+
+    def features(self, kernel: Kernel, points: ArrayLike, new_points: ArrayLike) -> FloatArray:
+        """
+        Return rows phi with k(x_i, z_j) = Gamma_i phi_j^T up to the residual, for new points z.
+
+        `points`: those the matrix was made from. Shapes: (n, d), (m, d) -> (m, r).
+        """
+        pivots = np.asarray(points, dtype=np.float64)[self.pivots]
+        columns = kernel.cross_gram(pivots, new_points)
+        triangle = self.factor[self.pivots]
+        rows = scipy.linalg.solve_triangular(triangle, columns, lower=True, check_finite=False)
+        return np.asarray(rows.T, dtype=np.float64)
+
+    def dense(self) -> FloatArray:
+        """Gamma Gamma^T as a matrix (n, n), for small n."""
+        return np.asarray(self.factor @ self.factor.T, dtype=np.float64)
+
+
+def incomplete_cholesky(
+    kernel: Kernel, points: ArrayLike, tolerance: float = 1e-3, max_rank: int | None = None
+) -> LowRankGram:
+    """
+    Low-rank Gram matrix of points from r kernel columns.
+
+    Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
+    `max_rank`. Shapes: (n, d). Source: [KBR] section 5.2, where the tolerance is 0.001.
+    """
+    array = as_floats('points', points)
+    if array.ndim < 2 or array.shape[0] == 0:
+        raise KernelError(
+            f'points: expected shape (n, d) with n > 0, got {array.shape}: give the sample whose '
+            'Gram matrix is wanted'
+        )
+
+    def column(index: int) -> FloatArray:
+        return kernel.cross_gram(array, array[[index]])[:, 0]
+
+    return pivoted_cholesky(kernel.diagonal(array), column, tolerance, max_rank)
+
+
+def pivoted_cholesky(
+    diagonal: ArrayLike,
+    column: Callable[[int], FloatArray],
+    tolerance: float = 1e-3,
+    max_rank: int | None = None,
+) -> LowRankGram:
+    """
+    Low-rank form of a positive semi-definite matrix known by its diagonal and its columns.
+
+    `column(i)` returns column i (n,); it is called r times. The pivot is the largest residual.
+    """
+    residual = np.array(as_floats('diagonal', diagonal))
+    target = as_positive('tolerance', tolerance, allow_zero=True) * float(residual.sum())
+    limit = residual.size if max_rank is None else min(max_rank, residual.size)
+    # below rounding the residual is noise, and more columns would only add to it
+    floor = 4.0 * np.finfo(np.float64).eps * float(residual.max(initial=0.0))
+    factor = np.empty((residual.size, min(_FIRST_CAPACITY, limit)), order='F')
+    pivots: list[int] = []
+    while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
+        factor = _with_capacity(factor, len(pivots) + 1, limit)
+        _eliminate(factor, pivots, residual, column)
+    if not pivots:
+        raise KernelError(
+            f'diagonal: expected a matrix with positive trace and max_rank >= 1, got shape '
+            f'{residual.shape} with trace {residual.sum():.3g} and max_rank {max_rank}'
+        )
+    rank = len(pivots)
+    return LowRankGram(factor[:, :rank], np.array(pivots, dtype=np.int64), residual)
+
+
+def _eliminate(
+    factor: FloatArray,
+    pivots: list[int],
+    residual: FloatArray,
+    column: Callable[[int], FloatArray],
+) -> None:
+    """Add one column to Gamma and subtract its square from the residual, in place."""
+    rank, pivot = len(pivots), int(np.argmax(residual))
+    root = np.sqrt(residual[pivot])
+    new = column(pivot) - factor[:, :rank] @ factor[pivot, :rank]
+    # exact zeros above the diagonal keep Gamma[pivots] triangular
+    new[pivots] = 0.0
+    new[pivot] = residual[pivot]
+    factor[:, rank] = new / root
+    residual -= factor[:, rank] ** 2
+    np.maximum(residual, 0.0, out=residual)
+    pivots.append(pivot)
+    residual[pivots] = 0.0
+
+
+def _with_capacity(factor: FloatArray, needed: int, limit: int) -> FloatArray:
+    if needed <= factor.shape[1]:
+        return factor
+    wider = np.empty((factor.shape[0], min(2 * factor.shape[1], limit)), order='F')
+    wider[:, : factor.shape[1]] = factor
+    return wider
+
+
+class RegularisedLowRank:
+    """
+    Solves with Gamma Gamma^T + ridge I by Woodbury's identity, in O(n r) after O(n r^2).
+
+    `ridge` is the value that was used, see RegularisedCholesky.
+    """
+
+    def __init__(self, gram: LowRankGram, ridge: float, name: str = 'ridge') -> None:
+        self.gram = gram
+        self.size = gram.size
+        as_positive(name, ridge)
+        self._small = RegularisedCholesky(gram.factor.T @ gram.factor, ridge, name)
+        self.ridge = self._small.ridge
+
+    def solve(self, right_side: ArrayLike) -> FloatArray:
+        """Return (Gamma Gamma^T + ridge I)^-1 b. Shapes: (n,) or (n, q) -> the same."""
+        b = as_columns('right_side', right_side, self.size)
+        inner = self._small.solve(self.gram.factor.T @ b)
+        return np.asarray((b - self.gram.factor @ inner) / self.ridge, dtype=np.float64)
+
+    def error_bound(self, solution: ArrayLike) -> FloatArray:
+        """
+        Bound of the Euclidean distance between a solution and that of the dense G + ridge I.
+
+        From (G + r)^-1 - (G' + r)^-1 = -(G + r)^-1 E (G' + r)^-1: trace(E) |w| / r. Shapes: (n,)
+        -> (), (n, q) -> (q,).
+        """
+        norms = np.linalg.norm(as_columns('solution', solution, self.size), axis=0)
+        return np.asarray(self.gram.trace_error * norms / self.ridge, dtype=np.float64)

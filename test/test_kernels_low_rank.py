@@ -1,0 +1,213 @@
+"""Low-rank rules: equal to the dense ones at full rank, within their own bound below it."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels import low_rank_rules
+from kbr_localization.kernels.kernels import GaussianKernel, LaplaceKernel, MaternKernel
+from kbr_localization.kernels.low_rank import incomplete_cholesky, RegularisedLowRank
+from kbr_localization.kernels.rules import (
+    BAYES_RULES,
+    conditional_mean,
+    importance_weighted_bayes_rule,
+    model_based_sum_rule,
+    nonparametric_sum_rule,
+    regularise,
+    regularised_bayes_rule,
+)
+import numpy as np
+import pytest
+
+KERNEL = GaussianKernel(0.5, normalised=False)
+LOW_RANK = {
+    'squared': low_rank_rules.squared_bayes_rule,
+    'thresholded': low_rank_rules.thresholded_bayes_rule,
+}
+
+
+class Sample:
+    """A sample with a dense Gram matrix, prior weights of both signs and an observation."""
+
+    def __init__(self, seed=0, size=80):
+        rng = np.random.default_rng(seed)
+        self.y = rng.normal(size=(size, 2))
+        self.gram = KERNEL.gram(self.y)
+        self.mu = rng.normal(0.5, 1.0, size=size) / size
+        self.query = rng.normal(size=(1, 2))
+        self.k = KERNEL.cross_gram(self.y, self.query)[:, 0]
+
+
+@pytest.mark.parametrize('kernel', [KERNEL, LaplaceKernel(1.0), MaternKernel(0.5, 2.5)], ids=repr)
+@pytest.mark.parametrize('tolerance', [1e-1, 1e-3, 1e-6])
+def test_residual_is_positive_semidefinite_with_the_reported_diagonal(kernel, tolerance):
+    y = Sample().y
+    low = incomplete_cholesky(kernel, y, tolerance)
+    residual = kernel.gram(y) - low.dense()
+    scale = kernel.diagonal(y)[0]
+    np.testing.assert_allclose(np.diag(residual), low.residual, atol=1e-12 * scale)
+    assert np.linalg.eigvalsh(residual)[0] > -1e-11 * scale
+    assert low.trace_error <= tolerance * 80 * scale
+    assert low.rank == len(set(low.pivots.tolist())) <= 80
+    triangle = low.factor[low.pivots]
+    np.testing.assert_array_equal(triangle, np.tril(triangle))
+
+
+def test_only_kernel_columns_are_evaluated():
+    class Counting(GaussianKernel):
+        evaluations = 0
+
+        def cross_gram(self, x, z):
+            Counting.evaluations += len(x) * len(z)
+            return super().cross_gram(x, z)
+
+    low = incomplete_cholesky(Counting(0.5, normalised=False), Sample(size=500).y)
+    assert Counting.evaluations == 500 * low.rank < 500 * 100
+
+
+def test_features_extend_the_factor_to_new_points():
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 1e-12)
+    new = np.random.default_rng(1).normal(size=(7, 2))
+    features = low.features(KERNEL, s.y, new)
+    np.testing.assert_allclose(low.factor @ features.T, KERNEL.cross_gram(s.y, new), atol=1e-5)
+    own = low.features(KERNEL, s.y, s.y)
+    np.testing.assert_allclose(own, low.factor, atol=1e-6)
+
+
+def test_rank_is_found_exactly_and_duplicates_cost_nothing():
+    points = np.repeat(np.random.default_rng(0).normal(size=(5, 2)), 20, axis=0)
+    low = incomplete_cholesky(KERNEL, points, tolerance=0.0)
+    assert low.rank == 5
+    np.testing.assert_allclose(low.dense(), KERNEL.gram(points), atol=1e-12)
+    assert incomplete_cholesky(KERNEL, points, 0.0, max_rank=3).rank == 3
+
+
+@pytest.mark.parametrize('epsilon', [1e-2, 1e-4])
+def test_sum_rule_at_full_rank_is_the_dense_one(epsilon):
+    s = Sample()
+    low = regularise(incomplete_cholesky(KERNEL, s.y, 0.0), epsilon)
+    dense = regularise(s.gram, epsilon)
+    expected = conditional_mean(dense, s.k)
+    np.testing.assert_allclose(conditional_mean(low, s.k), expected, rtol=1e-8, atol=1e-9)
+    columns = np.stack([s.k, s.gram[:, 3]], axis=1)
+    np.testing.assert_allclose(
+        nonparametric_sum_rule(low, columns), dense.solve(columns), rtol=1e-8, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize('method', LOW_RANK)
+@pytest.mark.parametrize('delta', [1e-2, 1e-5])
+def test_bayes_rule_at_full_rank_is_the_dense_one(method, delta):
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 0.0)
+    dense = BAYES_RULES[method](s.gram, s.mu, s.k, delta)
+    np.testing.assert_allclose(
+        BAYES_RULES[method](low, s.mu, s.k, delta), dense, rtol=1e-8, atol=1e-9
+    )
+
+
+@pytest.mark.parametrize('epsilon', [1e-1, 1e-3])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), exponent=st.floats(-8, -1))
+def test_sum_rule_stays_within_its_bound(epsilon, seed, exponent):
+    s = Sample(seed, size=40)
+    low = incomplete_cholesky(KERNEL, s.y, 10.0**exponent)
+    solver = regularise(low, epsilon)
+    assert isinstance(solver, RegularisedLowRank)
+    weights = solver.solve(s.k)
+    distance = np.linalg.norm(weights - regularise(s.gram, epsilon).solve(s.k))
+    assert distance <= solver.error_bound(weights) * (1 + 1e-6) + 1e-10
+
+
+@pytest.mark.parametrize('method', LOW_RANK)
+@pytest.mark.parametrize('delta', [1e-1, 1e-3])
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10_000), exponent=st.floats(-8, -1))
+def test_bayes_rule_stays_within_its_bound(method, delta, seed, exponent):
+    s = Sample(seed, size=40)
+    low = incomplete_cholesky(KERNEL, s.y, 10.0**exponent)
+    result = LOW_RANK[method](low, s.mu, s.k, delta)
+    dense = BAYES_RULES[method](s.gram, s.mu, s.k, delta)
+    distance = np.linalg.norm(result.values - dense)
+    assert distance <= result.error_bound * (1 + 1e-6) + 1e-10
+
+
+@pytest.mark.parametrize('method', LOW_RANK)
+def test_the_bound_is_useful_and_falls_with_the_tolerance(method):
+    s = Sample()
+    bounds = []
+    for tolerance in (1e-6, 1e-9, 1e-12):
+        low = incomplete_cholesky(KERNEL, s.y, tolerance)
+        result = LOW_RANK[method](low, s.mu, s.k, 1e-1)
+        bounds.append(float(result.error_bound) / np.linalg.norm(result.values))
+    assert bounds[0] > 30 * bounds[1] > 900 * bounds[2]
+    assert bounds[0] < 1e-2
+
+
+@pytest.mark.parametrize('method', LOW_RANK)
+def test_several_observations_at_once(method):
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y)
+    columns = s.gram[:, :3]
+    result = LOW_RANK[method](low, s.mu, columns, 1e-2)
+    assert result.error_bound.shape == (3,)
+    for j in range(3):
+        alone = LOW_RANK[method](low, s.mu, columns[:, j], 1e-2)
+        np.testing.assert_allclose(result.values[:, j], alone.values, rtol=1e-8, atol=1e-12)
+        assert result.error_bound[j] == pytest.approx(float(alone.error_bound))
+
+
+def test_model_based_sum_rule_stays_within_its_bound():
+    rng = np.random.default_rng(2)
+    z, images, gamma = rng.normal(size=(50, 2)), rng.normal(size=(60, 2)), rng.normal(size=60)
+    kernel = GaussianKernel(0.8)
+    exact = model_based_sum_rule(kernel, z, images, gamma)
+    for tolerance in (1e-2, 1e-5):
+        result = low_rank_rules.model_based_sum_rule(kernel, z, images, gamma, tolerance)
+        assert np.abs(result.values - exact).max() <= result.error_bound
+    assert np.abs(result.values - exact).max() < 1e-3 * np.abs(exact).max()
+
+
+def test_supervised_and_importance_weighted_rules_take_low_rank_matrices():
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 0.0)
+    ratio = 80 * s.mu
+    np.testing.assert_allclose(
+        importance_weighted_bayes_rule(low, ratio, s.k, 1e-3),
+        importance_weighted_bayes_rule(s.gram, ratio, s.k, 1e-3),
+        rtol=1e-8,
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(
+        regularised_bayes_rule(low, s.mu[:75], s.k, 1e-3, 0.1),
+        regularised_bayes_rule(s.gram, s.mu[:75], s.k, 1e-3, 0.1),
+        rtol=1e-8,
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda s, low: incomplete_cholesky(KERNEL, np.ones(3)), r'points: expected shape \(n, d'),
+        (lambda s, low: incomplete_cholesky(KERNEL, s.y, -1.0), 'tolerance: expected a finite'),
+        (lambda s, low: incomplete_cholesky(KERNEL, s.y, max_rank=0), 'max_rank >= 1'),
+        (lambda s, low: regularise(low, 0.0), 'epsilon: expected a finite number > 0'),
+        (
+            lambda s, low: low_rank_rules.squared_bayes_rule(low, 0 * s.mu, s.k, 1.0),
+            'mu: expected at least one usable weight',
+        ),
+        (
+            lambda s, low: low_rank_rules.thresholded_bayes_rule(low, -abs(s.mu), s.k, 1.0),
+            'mu: expected at least one usable weight, got 80 negative',
+        ),
+        (
+            lambda s, low: low_rank_rules.thresholded_bayes_rule(low, s.mu, s.k[1:], 1.0),
+            r'k_y: expected shape \(80,\)',
+        ),
+    ],
+)
+def test_bad_input_is_refused(make, message):
+    s = Sample()
+    with pytest.raises(KernelError, match=message):
+        make(s, incomplete_cholesky(KERNEL, s.y))
