@@ -9,19 +9,21 @@ import kbr_localization
 import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
-BASE = {'', 'errors', 'se2', 'configuration', 'trajectory'}
+BASE = {'', 'errors', 'se2', 'configuration', 'resources', 'trajectory'}
 ALLOWED = {
     'errors': set(),
     'configuration': {'errors'},
     'se2': {'errors'},
     'trajectory': {'se2'},
+    'resources': set(),
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},
     'datasets': BASE | {'datasets'},
     'localization': BASE | {'localization', 'kernels', 'vision', 'datasets'},
     'evaluation': BASE | {'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
     'ros': BASE | {'ros', 'localization', 'kernels', 'vision', 'datasets'},
-    'cli': BASE | {'cli', 'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
+    'demo': BASE | {'demo', 'evaluation', 'localization', 'vision', 'datasets'},
+    'cli': BASE | {'cli', 'demo', 'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
     '__main__': {'cli'},
     '__init__': set(),
 }

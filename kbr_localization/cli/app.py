@@ -7,7 +7,7 @@ import sys
 from typing import Annotated
 
 from kbr_localization import __version__
-from kbr_localization.cli import map_commands, run_commands
+from kbr_localization.cli import demo_command, map_commands, run_commands
 from kbr_localization.cli.failures import run_command
 import typer
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     context_settings={'help_option_names': ['-h', '--help']},
 )
 app.add_typer(map_commands.app, name='map')
-for command in run_commands.COMMANDS:
+for command in (*run_commands.COMMANDS, demo_command.demo):
     app.command()(command)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import json
 import math
@@ -90,6 +90,18 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
     table = Table('', title, title_justify='left', show_edge=False)
     for name, value in rows.items():
         table.add_row(name, format_value(value))
+    Console().print(table)
+
+
+def print_columns(
+    title: str, columns: Sequence[str], rows: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Print one row per name with the chosen values of each."""
+    table = Table(title, show_edge=False)
+    for column in columns:
+        table.add_column(column, justify='right')
+    for name, values in rows.items():
+        table.add_row(name, *(format_value(values[column]) for column in columns))
     Console().print(table)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile, Run, Seed
 from kbr_localization.errors import KbrError
+from kbr_localization.resources import shared_file
 import typer
 
 
@@ -134,7 +136,49 @@ def convert(
     console.note(f'{out_bag}: {len(dataset)} frames')
 
 
-COMMANDS = (localize, evaluate, methods, synth, convert)
+def play(
+    run: Run,
+    rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
+    start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
+    duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
+    loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
+    compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
+    remap: Annotated[
+        list[str] | None,
+        typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
+    ] = None,
+) -> None:
+    """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
+    use_roomy_transport()
+    try:
+        from kbr_localization.ros import player, schedule
+    except ImportError as error:
+        raise KbrError(
+            f'playing needs ROS 2 ({error}): source it, or install kbr_localization[ros]'
+        ) from error
+    from kbr_localization.datasets import open_dataset
+
+    options = schedule.PlayerOptions(
+        rate=rate,
+        start=start,
+        duration=duration,
+        loop=loop,
+        image_transport='compressed' if compressed else 'raw',
+    )
+    arguments = [part for topic in remap or () for part in ('-r', topic)]
+    with console.progress_bars() as progress:
+        played = player.play(open_dataset(run), options, progress, arguments)
+    console.note(str(played))
+
+
+def use_roomy_transport() -> None:
+    """Let Fast DDS use the shipped profile, without which raw images are lost."""
+    profile = shared_file('config/fastdds.xml')
+    if profile is not None:
+        os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
+
+
+COMMANDS = (localize, evaluate, methods, synth, convert, play)
 
 
 def _read_trajectory(path: Path) -> Any:

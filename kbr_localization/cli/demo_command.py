@@ -1,0 +1,31 @@
+"""`kbr demo`: the tour, with its table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import Seed
+import typer
+
+SHOWN = ('position_rmse_m', 'position_median_m', 'heading_median_deg', 'lost_fraction')
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help='Where the new folder goes.')] = Path('demo'),
+    rate: Annotated[float, typer.Option(min=0.1, max=10.0, help='Speed of the replay.')] = 1.0,
+    seed: Seed = 0,
+) -> None:
+    """
+    Render a building, map it, and localize a run with the ROS node.
+
+    Prints the errors of the node and of two baselines; writes a picture, the node's trajectory,
+    the map and the runs to a new folder.
+    """
+    from kbr_localization.demo import run_demo
+
+    with console.progress_bars() as progress:
+        result = run_demo(out, rate, seed, progress)
+    console.print_columns('method', SHOWN, result.metrics)
+    console.note(f'{result.folder}: trajectory.png, trajectory.tum, map.h5, building/')

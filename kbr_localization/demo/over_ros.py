@@ -1,0 +1,155 @@
+"""
+Localize a run with the real node: node, player and a pose logger as processes that talk DDS.
+
+Nothing of ROS is imported here; the three are programs of the room `ros`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, ExitStack
+import json
+import os
+from pathlib import Path
+import random
+import signal
+import subprocess
+import sys
+from threading import Thread
+import time
+from typing import Any
+
+from kbr_localization.errors import RosError
+from kbr_localization.resources import shared_file
+from kbr_localization.trajectory import Trajectory
+import numpy as np
+
+Progress = Callable[[str, int, int], None]
+
+PATIENCE_S = 5.0
+"""Seconds without a new pose after which the node is taken to have answered."""
+STOP_S = 10.0
+
+
+def localize_over_ros(
+    map_file: Path, run: Path, frames: int, logs: Path, rate: float, progress: Progress
+) -> Trajectory:
+    """
+    Play a run of `frames` images to the localization node and collect the poses it publishes.
+
+    Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
+    """
+    env = _environment()
+    with ExitStack() as stack:
+        node = stack.enter_context(
+            _program('localization_node', 'node', {'map_file': map_file}, logs, env)
+        )
+        logger = stack.enter_context(
+            _program('pose_logger', 'pose_logger', {}, logs, env, capture=True)
+        )
+        poses = _PoseReader(logger)
+        parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
+        player = stack.enter_context(_program('player', 'player', parameters, logs, env))
+        poses.wait(node, player, frames, progress)
+    if not poses.lines:
+        raise RosError(f'the node published no pose: see the logs in {logs}')
+    return _trajectory(poses.lines)
+
+
+class _PoseReader:
+    """The lines of the pose logger, collected by a thread."""
+
+    def __init__(self, logger: subprocess.Popen[str]) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self._changed = time.monotonic()
+        self._logger = logger
+        Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self._logger.stdout is not None
+        for line in self._logger.stdout:
+            self.lines.append(json.loads(line))
+            self._changed = time.monotonic()
+
+    def wait(
+        self,
+        node: subprocess.Popen[str],
+        player: subprocess.Popen[str],
+        frames: int,
+        progress: Progress,
+    ) -> None:
+        """Return when the player is done and every frame has its pose, or none comes any more."""
+        while player.poll() is None or not self._complete(frames):
+            progress('localizing over DDS', min(len(self.lines), frames), frames)
+            _refuse_failure('localization node', node)
+            if player.poll():
+                _refuse_failure('player', player)
+            time.sleep(0.1)
+        progress('localizing over DDS', frames, frames)
+
+    def _complete(self, frames: int) -> bool:
+        silent = time.monotonic() - self._changed > PATIENCE_S
+        return len(self.lines) >= frames or silent
+
+
+@contextmanager
+def _program(
+    name: str,
+    module: str,
+    parameters: dict[str, Any],
+    logs: Path,
+    env: dict[str, str],
+    capture: bool = False,
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a program of the room `ros`; at the end it is told to stop, then killed."""
+    arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
+    command = [sys.executable, '-m', f'kbr_localization.ros.{module}']
+    command += ['--ros-args', *arguments] if arguments else []
+    with (
+        (logs / f'{name}.log').open('w', encoding='utf-8') as log,
+        subprocess.Popen(
+            command, env=env, text=True, stdout=subprocess.PIPE if capture else log, stderr=log
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            _stop(process)
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """Keep to this machine and to a domain of our own, with room for raw images."""
+    env = dict(os.environ)
+    env.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
+    env.setdefault('ROS_DOMAIN_ID', str(random.randint(1, 100)))
+    profile = shared_file('config/fastdds.xml')
+    if profile is not None:
+        env.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
+    return env | {'PYTHONUNBUFFERED': '1'}
+
+
+def _refuse_failure(name: str, process: subprocess.Popen[str]) -> None:
+    code = process.poll()
+    if code is not None:
+        raise RosError(f'the {name} stopped with exit code {code}: see its log')
+
+
+def _trajectory(lines: list[dict[str, Any]]) -> Trajectory:
+    """Trajectory of the poses by stamp; of a stamp that came twice the last counts."""
+    by_stamp = {line['stamp_ns']: line for line in lines}
+    stamps = sorted(by_stamp)
+    return Trajectory(
+        np.array(stamps, dtype=np.int64),
+        np.array([by_stamp[stamp]['pose'] for stamp in stamps]),
+        covariances=np.array([by_stamp[stamp]['covariance'] for stamp in stamps]),
+    )

@@ -1,0 +1,92 @@
+"""The steps of the tour, from nothing to a table and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets.synthetic import write_building
+from kbr_localization.demo.over_ros import localize_over_ros
+from kbr_localization.evaluation import (
+    reference_trajectory,
+    run_errors,
+    RunErrors,
+    summarize,
+    write_tum,
+)
+from kbr_localization.evaluation.matches import best_match
+from kbr_localization.evaluation.metrics import Metrics
+from kbr_localization.evaluation.pictures import run_figure, save_figure
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.pipeline import localize
+from kbr_localization.trajectory import Trajectory
+import numpy as np
+
+Progress = Callable[[str, int, int], None]
+
+EXAMPLES = 4
+NODE = 'kbr (node over DDS)'
+BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'dead reckoning from the true start'}
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """Where the demo's files are, and the metrics of every method by its name."""
+
+    folder: Path
+    metrics: dict[str, Metrics]
+
+
+def run_demo(parent: Path, rate: float, seed: int, progress: Progress) -> DemoResult:
+    """
+    Render a building, build a map, localize a run with the node, compare with baselines.
+
+    Everything goes to a new folder inside of `parent`: the runs, the map, the trajectories as TUM
+    files, the programs' logs, a picture. `rate` is the speed of the replay.
+    """
+    folder = new_results_folder(parent)
+    *training, test = write_building(folder / 'building', seed=seed, progress=progress)
+    kernel_map = build_map([open_dataset(run) for run in training], seed=seed, progress=progress)
+    kernel_map.save(folder / 'map.h5')
+    dataset = open_dataset(test)
+    answers = {
+        NODE: localize_over_ros(folder / 'map.h5', test, len(dataset), folder, rate, progress)
+    }
+    for method, name in BASELINES.items():
+        init = 'reference' if method == 'dead-reckoning' else 'global'
+        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=progress)
+    write_tum(folder / 'trajectory.tum', answers[NODE])
+    errors = _compare(dataset, answers)
+    _draw(folder / 'trajectory.png', kernel_map, dataset, answers, errors)
+    return DemoResult(folder, {name: summarize(run) for name, run in errors.items()})
+
+
+def new_results_folder(parent: Path) -> Path:
+    """Make a folder named after the time inside of `parent`; nothing is ever overwritten."""
+    folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S.%f')[:-3]
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _compare(dataset: Dataset, answers: dict[str, Trajectory]) -> dict[str, RunErrors]:
+    reference = reference_trajectory(dataset)
+    return {name: run_errors(reference, answer) for name, answer in answers.items()}
+
+
+def _draw(
+    path: Path,
+    kernel_map: KernelMap,
+    dataset: Dataset,
+    answers: dict[str, Trajectory],
+    errors: dict[str, RunErrors],
+) -> None:
+    reference = reference_trajectory(dataset)
+    title = f'{dataset.name}: {len(kernel_map)} map images, {len(dataset)} frames'
+    # four moments, spread over the run
+    moments = np.linspace(0.1, 0.9, EXAMPLES) * len(dataset)
+    pairs = [best_match(kernel_map, dataset[int(moment)]) for moment in moments]
+    save_figure(run_figure(title, kernel_map.poses, reference, answers, errors, pairs), path)

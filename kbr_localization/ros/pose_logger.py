@@ -1,0 +1,59 @@
+"""
+Print the poses on a topic, one JSON object a line, for programs that know nothing of ROS.
+
+`python -m kbr_localization.ros.pose_logger --ros-args -r amcl_pose:=/robot/amcl_pose`
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from kbr_localization.errors import RosError
+from kbr_localization.ros import conversions
+from kbr_localization.ros.running import run_node
+import rclpy
+from rclpy.node import Node
+from rclpy.qos import QoSProfile
+
+QUEUE = QoSProfile(depth=1000)
+
+
+class PoseLogger(Node):
+    """Subscribe to `amcl_pose` and print what comes."""
+
+    def __init__(self) -> None:
+        super().__init__('pose_logger')
+        self.create_subscription(PoseWithCovarianceStamped, 'amcl_pose', self._print, QUEUE)
+
+    def _print(self, message: PoseWithCovarianceStamped) -> None:
+        try:
+            line = {
+                'stamp_ns': conversions.stamp_to_ns(message.header.stamp),
+                'pose': conversions.pose_from_message(message.pose.pose).tolist(),
+                'covariance': conversions.covariance_from_message(
+                    message.pose.covariance
+                ).tolist(),
+            }
+        except RosError as error:
+            self.get_logger().warning(f'pose left out: {error}')
+            return
+        print(json.dumps(line), flush=True)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Print poses until the process is told to stop."""
+    return run_node(_spin, args)
+
+
+def _spin() -> None:
+    node = PoseLogger()
+    try:
+        rclpy.spin(node)
+    finally:
+        node.destroy_node()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,69 @@
+"""`kbr play` and the pose logger as processes, heard and spoken to by another node."""
+
+import json
+
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.ros import conversions
+from nav_msgs.msg import Odometry
+import numpy as np
+import pytest
+from ros_helpers import RELIABLE
+from sensor_msgs.msg import CompressedImage
+
+pytestmark = pytest.mark.ros
+
+
+def test_a_run_is_published_on_remapped_topics(ros, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    images = ros.collect(CompressedImage, 'camera/compressed')
+    odometry = ros.collect(Odometry, 'odom')
+    options = ['--rate', '5', '--compressed', '--remap', 'image/compressed:=camera/compressed']
+    player = ros.start('kbr_localization', 'play', run, *options)
+    ros.spin_until(lambda: len(images) == 3)
+    assert player.wait() == 0
+    stamps = [conversions.stamp_to_ns(message.header.stamp) for message in images]
+    assert stamps == open_dataset(run).stamps_ns.tolist()
+    assert 'published 3 images' in player.output
+    assert len(odometry) > 0
+
+
+def test_playing_what_is_no_run_is_one_line(ros, tmp_path):
+    player = ros.start('kbr_localization', 'play', tmp_path)
+    assert player.wait() == 2
+    (line,) = player.output.splitlines()
+    assert line.startswith('kbr: ') and 'is no run' in line
+
+
+def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
+    script = (
+        'import sys; sys.modules["rclpy"] = None\n'
+        'from kbr_localization.cli import main; main(["play", "run"])'
+    )
+    (tmp_path / 'no_ros.py').write_text(script)
+    player = ros.start('no_ros', PYTHONPATH=str(tmp_path))
+    assert player.wait() == 2
+    assert 'playing needs ROS 2' in player.output
+    assert len(player.output.splitlines()) == 1
+
+
+def test_the_pose_logger_prints_one_json_object_a_pose(ros):
+    logger = ros.start_node('pose_logger')
+    publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
+    ros.spin_until(lambda: publisher.get_subscription_count() == 1)
+    covariance = np.diag([0.01, 0.02, 0.03])
+    broken = conversions.pose_with_covariance(1, 'map', np.zeros(3), covariance)
+    broken.pose.pose.orientation.w = float('nan')
+    publisher.publish(broken)
+    stamp_ns = 1_600_000_000_123_456_789
+    pose = np.array([1.0, -2.0, 0.5])
+    publisher.publish(conversions.pose_with_covariance(stamp_ns, 'map', pose, covariance))
+    ros.spin_until(lambda: '{' in logger.output)
+    assert logger.stop() == 0
+    (line,) = (line for line in logger.output.splitlines() if line.startswith('{'))
+    logged = json.loads(line)
+    assert logged['stamp_ns'] == stamp_ns
+    np.testing.assert_allclose(logged['pose'], pose, atol=1e-12)
+    np.testing.assert_allclose(logged['covariance'], covariance)
+    assert 'pose left out' in logger.output
