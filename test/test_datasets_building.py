@@ -1,20 +1,19 @@
 import itertools
 
 import cv2
-import numpy as np
-import pytest
-
 from kbr_localization import se2
 from kbr_localization.datasets.building import driving
 from kbr_localization.datasets.building.architect import PLANS
-from kbr_localization.datasets.building.atlas import LARGEST, Atlas
+from kbr_localization.datasets.building.atlas import Atlas, LARGEST
 from kbr_localization.datasets.building.camera import Camera, cast, wall_rows
 from kbr_localization.datasets.building.driving import Drive, OdometryNoise
 from kbr_localization.datasets.building.floor_plan import CELL, PlanBuilder
-from kbr_localization.datasets.building.light import LIGHTS, Light, light_grid, response
+from kbr_localization.datasets.building.light import Light, light_grid, LIGHTS, response
 from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
 from kbr_localization.datasets.building.textures import Style
 from kbr_localization.errors import ConfigurationError, DatasetError
+import numpy as np
+import pytest
 
 KINDS = sorted(PLANS)
 SMALL = {'width': 160, 'height': 120, 'texture': 48, 'size': 14.0}
@@ -96,7 +95,7 @@ def test_a_wall_stands_as_high_as_its_distance_says():
 
 
 def detail(image):
-    """The picture without its slow changes, which exposure and vignette bring about."""
+    """Return the picture without its slow changes, which exposure and vignette bring about."""
     return image.astype(float) - cv2.GaussianBlur(image, (0, 0), 8.0)
 
 

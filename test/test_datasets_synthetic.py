@@ -1,11 +1,8 @@
-import numpy as np
-import pytest
-
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.synthetic import (
-    DEMO_RUNS,
     BuildingConfig,
+    DEMO_RUNS,
     Drive,
     RunConfig,
     SyntheticBuilding,
@@ -13,6 +10,8 @@ from kbr_localization.datasets.synthetic import (
     write_building,
 )
 from kbr_localization.errors import ConfigurationError, DatasetError
+import numpy as np
+import pytest
 
 SMALL = BuildingConfig(width=160, height=120, texture=48, size=14.0)
 RUN = RunConfig('run', seconds=6.0, seed=7)

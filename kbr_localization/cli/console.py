@@ -109,7 +109,9 @@ def format_value(value: Any) -> str:
     """Write a number with the digits that a reader wants, and nothing as a dash."""
     if value is None:
         return '-'
-    return f'{value:.3f}' if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f'{value:.3f}' if value == 0 or abs(value) >= 0.001 else f'{value:.1e}'
 
 
 def prepare_output(path: Path) -> Path:

@@ -8,23 +8,22 @@ of a real robot. Everything follows from seeds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+import functools
 from pathlib import Path
-
-import numpy as np
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.building import driving
 from kbr_localization.datasets.building.driving import Drive, OdometryNoise
-from kbr_localization.datasets.building.light import LIGHTS, Light
+from kbr_localization.datasets.building.light import Light, LIGHTS
 from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import Frame, Image
 from kbr_localization.errors import DatasetError
+import numpy as np
 
 __all__ = [
     'DEMO_RUNS',

@@ -15,7 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+LEAP_M = 1.5
+PNG_COLOURS = 96
+FAINT = '#cbd2d9'
 INK, MUTED, TRUTH, ACCENT, ALARM = '#1f2933', '#9aa5b1', '#52606d', '#0b7285', '#c92a2a'
 STYLE: Mapping[str, Any] = {'color': INK, 'fontsize': 9}
 
@@ -42,7 +46,7 @@ def run_figure(
     for number, pair in enumerate(pairs, start=1):
         if pair.pose is not None:
             plan.annotate(str(number), tuple(pair.pose[:2]), **_badge())
-    plan.set_title(title, loc='left', color=INK, fontsize=11, fontweight='bold')
+    figure.suptitle(title, x=0.01, ha='left', color=INK, fontsize=11, fontweight='bold')
     _draw_errors(figure.add_subplot(grid[1, :2]), errors)
     if pairs:
         _draw_pairs(figure, grid[:, 2], pairs)
@@ -50,8 +54,12 @@ def run_figure(
 
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
-    """Write a figure in the format that the name says."""
+    """Write a figure in the format that the name says; a PNG with few colours, to be small."""
     figure.savefig(path, dpi=dpi)
+    if Path(path).suffix == '.png':
+        with Image.open(path) as picture:
+            small = picture.convert('RGB').quantize(PNG_COLOURS)
+        small.save(path, optimize=True)
 
 
 def plain_axes(axes: Axes, x_label: str, y_label: str) -> None:
@@ -72,25 +80,32 @@ def method_colours(names: Sequence[str]) -> dict[str, str]:
 def _draw_plan(
     axes: Axes, map_poses: FloatArray, reference: Trajectory, estimates: Mapping[str, Trajectory]
 ) -> None:
+    x, y, heading = map_poses.T
     arrows: dict[str, Any] = {'angles': 'xy', 'scale_units': 'xy', 'scale': 2.2, 'width': 0.0016}
-    heading = map_poses[:, 2]
-    axes.quiver(
-        *map_poses[:, :2].T, np.cos(heading), np.sin(heading), color=MUTED, **arrows, label='map'
-    )
-    axes.plot(*reference.poses[:, :2].T, color=TRUTH, lw=3.2, alpha=0.35, label='ground truth')
+    axes.quiver(x, y, np.cos(heading), np.sin(heading), color=FAINT, **arrows)
+    axes.plot([], [], color=FAINT, marker='>', ms=4, lw=1, label='map images')
+    axes.plot(*reference.poses[:, :2].T, color=TRUTH, lw=5, alpha=0.35, label='ground truth')
     colours = method_colours(list(estimates))
     for order, (name, trajectory) in enumerate(estimates.items()):
-        focus = order == 0
-        axes.plot(
-            *trajectory.poses[:, :2].T,
-            color=colours[name],
-            lw=1.6 if focus else 0.9,
-            alpha=1.0 if focus else 0.7,
-            zorder=4 if focus else 2,
-            label=name,
-        )
+        track = _without_jumps(trajectory.poses[:, :2])
+        style = {'lw': 1.8, 'zorder': 4} if order == 0 else {'lw': 0.7, 'marker': '.', 'ms': 3}
+        axes.plot(*track.T, color=colours[name], label=name, **style)
     _frame_plan(axes, map_poses, reference)
-    axes.legend(loc='best', fontsize=8, frameon=False, labelcolor=INK)
+    axes.legend(
+        loc='lower left',
+        bbox_to_anchor=(0.0, 1.0),
+        ncols=3,
+        fontsize=8,
+        frameon=False,
+        labelcolor=INK,
+        borderaxespad=0.2,
+    )
+
+
+def _without_jumps(track: FloatArray) -> FloatArray:
+    """Break a path (n, 2) where it leaps: no robot drove along the line between."""
+    leaps = np.flatnonzero(np.linalg.norm(np.diff(track, axis=0), axis=1) > LEAP_M)
+    return np.insert(track, leaps + 1, np.nan, axis=0)
 
 
 def _frame_plan(axes: Axes, map_poses: FloatArray, reference: Trajectory) -> None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -30,6 +28,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 
 def as_printed(config: FilterConfig) -> FilterConfig:
@@ -149,7 +148,7 @@ class MapPoseFilter:
         self.alpha, self._mu = None, None
         self._increment, self._steps = np.zeros(3), 0
         self._updated = False
-        self.gate.open()
+        self.gate.reopen()
 
     def _predict(self) -> None:
         """Mb-KSR with the composed increment, evaluated at the map's poses, then NP-KSR."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.localization.belief import Belief
@@ -20,6 +18,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.summary import in_map_axes, nothing_known, summarize
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 _NEIGHBOURS = 5
 
@@ -163,7 +162,7 @@ class NearestNeighbourParticleFilter:
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self.belief = Belief.gaussian(pose, covariance, self.neighbours.points, self.rng)
-        self.gate.open()
+        self.gate.reopen()
 
     def initialize_globally(self) -> None:
         """Start from particles all over the map."""
@@ -171,7 +170,7 @@ class NearestNeighbourParticleFilter:
         points = self.kernel_map.poses[chosen].copy()
         self.belief = Belief(points, np.full(len(points), 1.0 / len(points)))
         self.belief.disperse(self._spread() ** 2, self.rng)
-        self.gate.open()
+        self.gate.reopen()
 
     def wants_image(self) -> bool:
         """Whether an update is due after the motion so far."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 _MODE_STARTS = 16
 _MODE_ROUNDS = 30

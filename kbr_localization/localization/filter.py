@@ -7,8 +7,6 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
@@ -18,6 +16,7 @@ from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _START_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
@@ -112,7 +111,7 @@ class KernelBayesFilter:
         self._seekers_mass, self._evidence = 0.0, 0.0
         self._pending = np.zeros(3)
         self._global_start = False
-        self.gate.open()
+        self.gate.reopen()
 
     def _beliefs(self) -> list[Belief]:
         return [belief for belief in (self.belief, self._seekers) if belief is not None]

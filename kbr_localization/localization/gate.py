@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 _OVERDUE = 2.0
 
@@ -19,9 +18,9 @@ class UpdateGate:
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
         self.min_distance, self.min_angle = min_distance, min_angle
-        self.open()
+        self.reopen()
 
-    def open(self) -> None:
+    def reopen(self) -> None:
         """Let the next image in."""
         self._distance, self._angle = np.inf, np.inf
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import numpy as np
-
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
+import numpy as np
 
 
 @dataclass(frozen=True)

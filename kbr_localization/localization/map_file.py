@@ -5,13 +5,11 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import os
-import tempfile
 from pathlib import Path
+import tempfile
 from typing import Any
 
 import h5py
-import numpy as np
-
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import KbrError, MapError
@@ -19,6 +17,7 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
+import numpy as np
 
 FORMAT = 'kbr_localization map'
 FORMAT_VERSION = 1

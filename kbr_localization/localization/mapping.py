@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cv2
-import numpy as np
-
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.errors import DatasetError, MapError, VisionError
@@ -15,7 +13,8 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import Describer, VisionConfig, fit_describer
+from kbr_localization.vision import Describer, fit_describer, VisionConfig
+import numpy as np
 
 Progress = Callable[[str, int, int], None]
 

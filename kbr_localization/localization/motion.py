@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import scipy.optimize
-from numpy.typing import ArrayLike
-
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import ArrayLike
+import scipy.optimize
 
 _WINDOW_METRES = 1.0
 _FLOOR = np.array([1e-7, 1e-7, 1e-7])

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-import numpy as np
-import scipy.linalg
-from scipy.spatial import cKDTree
-
 from kbr_localization import se2
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
+import numpy as np
+import scipy.linalg
+from scipy.spatial import cKDTree
 
 _REACH = 3.5  # bandwidths after which a kernel value counts as zero
 _CACHED_FACTORS = 8

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
-
-import numpy as np
+import time
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
-from kbr_localization.localization.algorithm1 import MapPoseFilter, as_printed
+from kbr_localization.localization.algorithm1 import as_printed, MapPoseFilter
 from kbr_localization.localization.baselines import (
     DeadReckoning,
     NearestImage,
@@ -24,6 +22,7 @@ from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
+import numpy as np
 
 Progress = Callable[[str, int, int], None]
 

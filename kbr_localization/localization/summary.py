@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.localizer import UNKNOWN_VARIANCE, PoseEstimate
+from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 _LOST_EVIDENCE = 0.05  # of the best explanation on the map, smoothed over the last updates
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, PlanBuilder
+import numpy as np
 
 CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL
 """Metres: width of a corridor and of a doorway, thickness of a wall."""

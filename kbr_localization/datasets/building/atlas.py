@@ -12,19 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
-import numpy as np
-from numpy.typing import NDArray
-
 from kbr_localization.datasets.building.floor_plan import FloorPlan
 from kbr_localization.datasets.building.light import FloatGrid, Light, light_grid
 from kbr_localization.datasets.building.motifs import Pixels
 from kbr_localization.datasets.building.textures import (
     KINDS,
-    Style,
     paint_ground,
     paint_lamps,
     paint_wall,
+    Style,
 )
+import numpy as np
+from numpy.typing import NDArray
 
 LEVELS_ALONG, LEVELS_UP, LEVELS_GROUND = 6, 4, 5
 GUARD = 16

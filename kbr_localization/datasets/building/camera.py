@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cv2
-import numpy as np
-from numpy.typing import NDArray
-
 from kbr_localization.datasets.building.atlas import (
     GROUND_SCALE,
+    Layout,
     LEVELS_ALONG,
     LEVELS_GROUND,
     LEVELS_UP,
-    Layout,
 )
 from kbr_localization.datasets.building.floor_plan import Walls
 from kbr_localization.datasets.building.motifs import Pixels
 from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+import math
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.building.floor_plan import FloorPlan
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
 
 RATE = 20
 """Poses per second of a drive, as COLD's odometry has."""
@@ -57,7 +56,7 @@ class Drive:
 
     @property
     def stamps_ns(self) -> se2.StampArray:
-        """Times (m,) in nanoseconds since the start of the drive."""
+        """Return the times (m,) in nanoseconds since the start of the drive."""
         return np.arange(len(self.poses), dtype=np.int64) * STEP_NS
 
     @property

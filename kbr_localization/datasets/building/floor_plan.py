@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+import itertools
 
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
 
 CELL = 0.25
 """Metres of a grid cell; every length of a plan is a multiple of it."""
@@ -36,7 +35,7 @@ class Walls:
 
     @property
     def normal(self) -> FloatArray:
-        """Unit vectors (n, 2) from the wall into the free space."""
+        """Return the unit vectors (n, 2) from the wall into the free space."""
         return np.stack([self.right[:, 1], -self.right[:, 0]], axis=-1)
 
 

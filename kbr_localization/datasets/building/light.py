@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, SOLID
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building.floor_plan import CELL, SOLID, FloorPlan
 
 FloatGrid = NDArray[Any]
 

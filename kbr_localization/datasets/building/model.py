@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+import functools
+import math
 
 import cv2
-import numpy as np
-
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.building import driving, sprites
 from kbr_localization.datasets.building.architect import PLANS
@@ -17,20 +15,21 @@ from kbr_localization.datasets.building.atlas import Atlas
 from kbr_localization.datasets.building.camera import Camera, cast, look
 from kbr_localization.datasets.building.driving import Drive
 from kbr_localization.datasets.building.light import (
-    LIGHTS,
     FloatGrid,
     Light,
     light_grid,
+    LIGHTS,
     response,
     vignette,
 )
 from kbr_localization.datasets.building.motifs import Pixels
-from kbr_localization.datasets.building.passers_by import Passerby, crowd
+from kbr_localization.datasets.building.passers_by import crowd, Passerby
 from kbr_localization.datasets.building.sprites import Standing
 from kbr_localization.datasets.building.textures import Style
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0
 """Metres."""

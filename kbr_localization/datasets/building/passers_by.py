@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from kbr_localization.datasets.building.driving import path_of, random_walk
 from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.sprites import STRIDES, Sprite
+from kbr_localization.datasets.building.sprites import Sprite, STRIDES
 from kbr_localization.se2 import FloatArray
+import numpy as np
 
 STRIDE_M = 1.5
 """Metres of two steps."""

@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cv2
+from kbr_localization.datasets.building.camera import axes, Camera, Hits
+from kbr_localization.datasets.building.floor_plan import FloorPlan
+from kbr_localization.datasets.building.motifs import Colour, grey_or_tinted, Pixels
+from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.datasets.building.camera import Camera, Hits, axes
-from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.motifs import Colour, Pixels, grey_or_tinted
-from kbr_localization.se2 import FloatArray
 
 ROWS = 288
 """Pixels of a sprite's height at full size."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cv2
+from kbr_localization.datasets.building import motifs
+from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, SOLID
+from kbr_localization.datasets.building.motifs import Patch, Pixels
 import numpy as np
 from numpy.typing import NDArray
-
-from kbr_localization.datasets.building import motifs
-from kbr_localization.datasets.building.floor_plan import CELL, SOLID, FloorPlan
-from kbr_localization.datasets.building.motifs import Patch, Pixels
 
 FloatImage = NDArray[np.float32]
 
