@@ -14,7 +14,7 @@ from kbr_localization.errors import DatasetError
 @contextmanager
 def new_folder(path: Path | str) -> Iterator[Path]:
     """
-    Give a temporary folder that becomes `path` when the block ends without an error.
+    Give a folder of the name of `path` that moves to `path` when the block ends without an error.
 
     After an error nothing remains. Raises DatasetError when `path` exists already (an empty
     folder is taken) or cannot be written.
@@ -23,24 +23,28 @@ def new_folder(path: Path | str) -> Iterator[Path]:
     _check_free(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
+        workshop = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
     except OSError as error:
-        raise DatasetError(f'cannot write {target}: {error.strerror}') from error
+        raise _unwritable(target, error) from error
     try:
-        # mkdtemp makes private folders; the result is an ordinary one
-        temporary.chmod(0o755)
-        yield temporary
-        temporary.replace(target)
+        folder = workshop / target.name
+        folder.mkdir()
+        yield folder
+        folder.replace(target)
     except OSError as error:
-        raise DatasetError(f'cannot write {target}: {error.strerror or error}') from error
+        raise _unwritable(target, error) from error
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(workshop, ignore_errors=True)
 
 
 def _check_free(target: Path) -> None:
     try:
         taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
     except OSError as error:
-        raise DatasetError(f'cannot write {target}: {error.strerror}') from error
+        raise _unwritable(target, error) from error
     if taken:
         raise DatasetError(f'{target} exists already: choose another name or delete it first')
+
+
+def _unwritable(target: Path, error: OSError) -> DatasetError:
+    return DatasetError(f'cannot write {target}: {error.strerror or error}')

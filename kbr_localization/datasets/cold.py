@@ -17,6 +17,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
+from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -79,11 +80,11 @@ class ColdRun:
             raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
         lines, bad = read_odometry(path)
         self._count('bad line in odom.tdf', bad)
-        stamps, first = np.unique(
-            np.array([line.stamp_ns for line in lines], dtype=np.int64), return_index=True
+        track, repeated = make_track(
+            [line.stamp_ns for line in lines], [line.pose for line in lines]
         )
-        self._count('odometry of a repeated stamp', len(lines) - stamps.size)
-        return OdometryTrack(stamps, np.array([lines[index].pose for index in first]))
+        self._count('odometry of a repeated stamp', repeated)
+        return track
 
     def _read_labels(self) -> dict[str, str]:
         path = self.path / PLACES
@@ -107,12 +108,8 @@ class ColdRun:
         """Keep one image per stamp, in order of time, within the span of the odometry."""
         ordered = sorted(names, key=lambda name: (names[name].stamp_ns, name))
         stamps = np.array([names[name].stamp_ns for name in ordered], dtype=np.int64)
-        first = np.concatenate([[True], np.diff(stamps) > 0])[: stamps.size]
-        self._count('repeated stamp', int(np.sum(~first)))
-        start, end = self.odometry.stamps_ns[[0, -1]]
-        covered = (stamps >= start) & (stamps <= end)
-        self._count('no odometry', int(np.sum(first & ~covered)))
-        kept = np.flatnonzero(first & covered)
+        kept, left_out = select_frames(stamps, self.odometry)
+        self.skipped |= left_out
         if kept.size == 0:
             raise DatasetError(self._nothing_left(stamps))
         self.stamps_ns = stamps[kept]
@@ -128,12 +125,7 @@ class ColdRun:
                 f'no images in {self._folder}: expected names like '
                 f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg{_reasons(self.skipped)}'
             )
-        start, end = self.odometry.stamps_ns[[0, -1]] * 1e-9
-        return (
-            f'no image of {self._folder} lies within its odometry: images span '
-            f'[{stamps[0] * 1e-9:.3f}, {stamps[-1] * 1e-9:.3f}] s, '
-            f'{ODOMETRY} spans [{start:.3f}, {end:.3f}] s'
-        )
+        return not_covered(str(self._folder), stamps, self.odometry)
 
 
 def write_cold_run(

@@ -1,0 +1,128 @@
+"""Bytes of a rosbag2, by topic and time, with every failure as a DatasetError."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+import threading
+from typing import Any
+import weakref
+
+from kbr_localization.errors import DatasetError
+from rosbags.interfaces import Connection
+from rosbags.rosbag2 import Reader
+from rosbags.typesys import get_typestore, Stores
+
+TYPESTORE = get_typestore(Stores.ROS2_JAZZY)
+STORAGE_SUFFIXES = ('.mcap', '.db3')
+METADATA = 'metadata.yaml'
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of a bag: its name, its type, the number of its messages."""
+
+    name: str
+    type: str
+    count: int
+
+    def __str__(self) -> str:
+        """Name the topic in messages."""
+        return f'{self.name} ({self.type.replace("/msg/", "/")}, {self.count} messages)'
+
+
+class Bag:
+    """
+    An open rosbag2: a folder with metadata.yaml, or one storage file.
+
+    It may be pickled and used by several threads; the file is opened again where needed and
+    closed with the object. Raises DatasetError when it cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = _storage_of(path)
+        self._open()
+
+    def _open(self) -> None:
+        self._lock = threading.Lock()
+        with self._failures():
+            self._reader = Reader(self.path)
+            self._reader.open()
+            weakref.finalize(self, self._reader.close)
+            self._connections: dict[str, list[Connection]] = defaultdict(list)
+            for connection in self._reader.connections:
+                self._connections[connection.topic].append(connection)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {'path': self.path}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.path = state['path']
+        self._open()
+
+    @property
+    def topics(self) -> list[Topic]:
+        """All topics that have messages, by name."""
+        return sorted(
+            (
+                Topic(name, connections[0].msgtype, sum(c.msgcount for c in connections))
+                for name, connections in self._connections.items()
+                if any(c.msgcount for c in connections)
+            ),
+            key=lambda topic: topic.name,
+        )
+
+    def messages(self, names: Sequence[str]) -> Iterator[tuple[str, int, bytes]]:
+        """Topic, time of recording in nanoseconds and bytes of the messages of some topics."""
+        wanted = [connection for name in names for connection in self._connections[name]]
+        with self._lock, self._failures():
+            for connection, time_ns, data in self._reader.messages(wanted):
+                yield connection.topic, time_ns, data
+
+    def message(self, name: str, time_ns: int, ordinal: int) -> bytes:
+        """Bytes of the message of a topic that is the `ordinal`-th recorded at one time."""
+        wanted = self._connections[name]
+        with self._lock, self._failures():
+            found = self._reader.messages(wanted, start=time_ns, stop=time_ns + 1)
+            for index, (_, _, data) in enumerate(found):
+                if index == ordinal:
+                    return data
+        raise DatasetError(f'bag {self.path}: the message of {name} at {time_ns} ns is gone')
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        """Turn whatever a damaged bag makes the reader raise into one line."""
+        try:
+            yield
+        except Exception as error:
+            reason = ' '.join(str(error).split())[:200] or type(error).__name__
+            raise DatasetError(
+                f'cannot read bag {self.path}: {reason}: is it complete? '
+                '`ros2 bag reindex` repairs a recording that was cut off'
+            ) from error
+
+
+def deserialize(data: bytes, type_name: str) -> Any:
+    """Message of CDR bytes; raises DatasetError when they are no message of that type."""
+    try:
+        return TYPESTORE.deserialize_cdr(data, type_name)
+    except Exception as error:
+        raise DatasetError(f'expected a {type_name}, got {len(data)} other bytes') from error
+
+
+def _storage_of(path: Path) -> Path:
+    """Return the path itself, or the only storage file of a folder that has lost its metadata."""
+    if not path.exists():
+        raise DatasetError(f'no such bag: {path}: expected a rosbag2 folder or file')
+    if not path.is_dir() or (path / METADATA).is_file():
+        return path
+    files = [file for file in sorted(path.iterdir()) if file.suffix in STORAGE_SUFFIXES]
+    if len(files) == 1:
+        return files[0]
+    raise DatasetError(
+        f'no {METADATA} in {path} and {len(files)} storage files: '
+        'give one of the files, or run `ros2 bag reindex` on the folder'
+    )

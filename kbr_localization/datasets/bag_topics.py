@@ -1,0 +1,102 @@
+"""Which topics of a bag hold images, odometry and the reference pose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from kbr_localization.datasets.bag_reader import Topic
+from kbr_localization.errors import DatasetError
+
+RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+ODOMETRY = 'nav_msgs/msg/Odometry'
+POSE, POSE_WITH_COVARIANCE = (
+    'geometry_msgs/msg/PoseStamped',
+    'geometry_msgs/msg/PoseWithCovarianceStamped',
+)
+# names by which a topic is meant when there are several of its type, the surest first
+IMAGE_NAMES = ('image', 'image/compressed', 'image_raw', 'image_raw/compressed')
+ODOMETRY_NAMES = ('odom', 'odometry')
+REFERENCE_NAMES = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose')
+# what people send to a robot, not where it is
+COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
+
+
+def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
+    """Choose the topic of the images; raises DatasetError when it is missing or unclear."""
+    candidates = [topic for topic in topics if topic.type in (RAW, COMPRESSED)]
+    chosen = _choose(path, 'image', topics, candidates, IMAGE_NAMES, wanted)
+    if chosen is None:
+        raise _missing(path, 'images', 'sensor_msgs/Image or sensor_msgs/CompressedImage', topics)
+    return chosen
+
+
+def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
+    """Choose the topic of the odometry; raises DatasetError when it is missing or unclear."""
+    candidates = [topic for topic in topics if topic.type == ODOMETRY]
+    if wanted is None:
+        # a ground truth is often sent as odometry too
+        plain = [topic for topic in candidates if not _has_name(topic, REFERENCE_NAMES)]
+        candidates = plain or candidates
+    chosen = _choose(path, 'odometry', topics, candidates, ODOMETRY_NAMES, wanted)
+    if chosen is None:
+        raise _missing(path, 'odometry', 'nav_msgs/Odometry', topics)
+    return chosen
+
+
+def choose_reference(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic | None:
+    """Choose the topic of the reference pose, None where there is none."""
+    types = (POSE_WITH_COVARIANCE, POSE, ODOMETRY)
+    candidates = [
+        topic for topic in topics if topic.type in types and not _has_name(topic, COMMANDS)
+    ]
+    if wanted is not None:
+        candidates = [topic for topic in topics if topic.type in types]
+    return _choose(path, 'reference', topics, candidates, REFERENCE_NAMES, wanted)
+
+
+def _choose(
+    path: Path,
+    role: str,
+    topics: Sequence[Topic],
+    candidates: Sequence[Topic],
+    names: Sequence[str],
+    wanted: str | None,
+) -> Topic | None:
+    if wanted is not None:
+        return _wanted(path, role, topics, candidates, wanted)
+    if len(candidates) <= 1:
+        return candidates[0] if candidates else None
+    for name in names:
+        named = [topic for topic in candidates if _has_name(topic, (name,))]
+        if len(named) == 1:
+            return named[0]
+    raise DatasetError(
+        f'bag {path}: expected one {role} topic, got {_listed(candidates)}: '
+        f'choose one with {role}_topic'
+    )
+
+
+def _wanted(
+    path: Path, role: str, topics: Sequence[Topic], candidates: Sequence[Topic], wanted: str
+) -> Topic:
+    for topic in candidates:
+        if topic.name.strip('/') == wanted.strip('/'):
+            return topic
+    raise DatasetError(
+        f'bag {path}: no {role} topic {wanted!r}: expected one of {_listed(candidates or topics)}'
+    )
+
+
+def _missing(path: Path, what: str, types: str, topics: Sequence[Topic]) -> DatasetError:
+    return DatasetError(
+        f'no {what} in bag {path}: expected a topic of {types}, got {_listed(topics)}'
+    )
+
+
+def _has_name(topic: Topic, names: Sequence[str]) -> bool:
+    return any(topic.name == f'/{name}' or topic.name.endswith(f'/{name}') for name in names)
+
+
+def _listed(topics: Sequence[Topic]) -> str:
+    return ', '.join(map(str, topics)) or 'no messages'

@@ -1,0 +1,56 @@
+"""Stamps and planar poses of ROS messages, from their plain fields or bytes: no ROS is needed."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+UNKNOWN_VARIANCE = 1000.0
+"""Square metres; a reference pose that is less certain is no pose (AMCL and we send 9999)."""
+
+
+def header_stamp_ns(data: bytes) -> int:
+    """
+    Stamp in nanoseconds of a serialized (CDR) message that begins with a std_msgs/Header.
+
+    Only the first twelve bytes are looked at. Raises DatasetError when there are fewer.
+    """
+    if len(data) < 12:
+        raise DatasetError(f'expected a message with a header, got {len(data)} bytes')
+    seconds, nanoseconds = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
+    return int(seconds) * 10**9 + int(nanoseconds)
+
+
+def planar_pose(pose: Any) -> FloatArray:
+    """
+    Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.
+
+    Raises DatasetError for numbers that are not finite and for a quaternion without length.
+    """
+    position, q = pose.position, pose.orientation
+    numbers = [float(value) for value in (position.x, position.y, q.x, q.y, q.z, q.w)]
+    if not all(map(math.isfinite, numbers)):
+        raise DatasetError(f'expected a finite pose, got x, y, quaternion {numbers}')
+    x, y, qx, qy, qz, qw = numbers
+    if math.hypot(qx, qy, qz, qw) < 1e-3:
+        raise DatasetError('expected a unit quaternion, got zeros: its sender left it unset')
+    return np.array([x, y, math.atan2(2 * (qw * qz + qx * qy), qw**2 + qx**2 - qy**2 - qz**2)])
+
+
+def stamped_pose(message: Any) -> FloatArray:
+    """
+    Pose (3,) of a PoseStamped, PoseWithCovarianceStamped or Odometry message.
+
+    Raises DatasetError for a pose that is not finite or whose covariance says that it is unknown.
+    """
+    if not hasattr(message.pose, 'pose'):
+        return planar_pose(message.pose)
+    variances = np.asarray(message.pose.covariance, dtype=np.float64)[[0, 7]]
+    if not np.all(variances < UNKNOWN_VARIANCE):
+        raise DatasetError(f'expected a known pose, got variances of x, y {variances.tolist()}')
+    return planar_pose(message.pose.pose)

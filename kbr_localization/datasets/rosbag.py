@@ -1,0 +1,202 @@
+"""Runs recorded as rosbag2: images, odometry and, where there is one, a reference pose."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+import logging
+from pathlib import Path
+from typing import Any
+
+from kbr_localization import se2
+from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
+from kbr_localization.datasets.bag_topics import (
+    choose_image,
+    choose_odometry,
+    choose_reference,
+    COMPRESSED,
+)
+from kbr_localization.datasets.bag_writer import write_bag
+from kbr_localization.datasets.frame import Frame, Image, OdometryTrack
+from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.pose_message import header_stamp_ns, stamped_pose
+from kbr_localization.datasets.selection import make_track, not_covered, select_frames
+from kbr_localization.errors import DatasetError
+import numpy as np
+
+__all__ = ['BagRun', 'write_bag']
+
+LOG = logging.getLogger(__name__)
+
+LONGEST_GAP_NS = 10**9
+FARTHEST_GAP_M = 0.3
+"""Between reference poses further apart than both of these, nothing is interpolated."""
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """Where an image is in the bag: time of recording, ordinal among equal times; its stamp."""
+
+    time_ns: int
+    ordinal: int
+    stamp_ns: int
+
+
+@dataclass(frozen=True)
+class RawBagImage:
+    """A lazy image of a topic of sensor_msgs/Image."""
+
+    bag: Bag
+    topic: Topic
+    time_ns: int
+    ordinal: int
+
+    def message(self) -> Any:
+        """Read the message; raises DatasetError."""
+        return deserialize(
+            self.bag.message(self.topic.name, self.time_ns, self.ordinal), self.topic.type
+        )
+
+    def __call__(self) -> Image:
+        """Read and convert the message; raises DatasetError."""
+        m = self.message()
+        return decode_raw_image(m.encoding, m.height, m.width, m.step, m.data, str(self))
+
+    def __str__(self) -> str:
+        """Name the image in messages."""
+        return f'{self.topic.name} at {self.time_ns * 1e-9:.6f} s of {self.bag.path}'
+
+
+class CompressedBagImage(RawBagImage):
+    """A lazy image of a topic of sensor_msgs/CompressedImage."""
+
+    def __call__(self) -> Image:
+        """Read and decode the message; raises DatasetError."""
+        return decode_image(self.encoded(), str(self))
+
+    def encoded(self) -> bytes:
+        """JPEG or PNG bytes of the message; raises DatasetError."""
+        return bytes(self.message().data)
+
+
+class BagRun:
+    """
+    A rosbag2 (sqlite3 or mcap; a folder, or one file of it) as a dataset.
+
+    Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
+    for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry; several
+    candidates are refused unless one has a customary name. Times are those of the headers (of the
+    recording where a header has none). Images are read when asked for; the reference is
+    interpolated to their stamps, None where it is unknown. `skipped` counts by reason what was
+    left out. Raises DatasetError when the bag cannot be read or lacks images or odometry.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        image_topic: str | None = None,
+        odometry_topic: str | None = None,
+        reference_topic: str | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.name = self.path.resolve().name
+        self.skipped: dict[str, int] = {}
+        self._bag = Bag(self.path)
+        topics = self._bag.topics
+        self.image_topic = choose_image(self._bag.path, topics, image_topic)
+        self.odometry_topic = choose_odometry(self._bag.path, topics, odometry_topic)
+        others = [topic for topic in topics if topic != self.odometry_topic]
+        self.reference_topic = choose_reference(self._bag.path, others, reference_topic)
+        images, poses = self._scan()
+        self.odometry = self._track(poses, self.odometry_topic)
+        self._reference = self._reference_track(poses)
+        self._select(sorted(images, key=lambda image: image.stamp_ns))
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame; its image is read when asked for."""
+        recorded = self._images[index]
+        load = CompressedBagImage if self.image_topic.type == COMPRESSED else RawBagImage
+        return Frame(
+            stamp_ns=recorded.stamp_ns,
+            image=load(self._bag, self.image_topic, recorded.time_ns, recorded.ordinal),
+            odometry=self._odometry_poses[index],
+            reference=self._reference_at(recorded.stamp_ns),
+            name=f'{self.name} frame {range(len(self))[index]}',
+        )
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        return (self[index] for index in range(len(self)))
+
+    def _scan(self) -> tuple[list[_Recorded], dict[str, list[tuple[int, se2.FloatArray]]]]:
+        """Read the bag once: places and stamps of the images, stamped poses by topic."""
+        images: list[_Recorded] = []
+        pose_topics = {
+            topic.name: topic for topic in (self.odometry_topic, self.reference_topic) if topic
+        }
+        poses: dict[str, list[tuple[int, se2.FloatArray]]] = {name: [] for name in pose_topics}
+        for name, time_ns, data in self._bag.messages([self.image_topic.name, *pose_topics]):
+            try:
+                stamp_ns = header_stamp_ns(data) or time_ns
+                if name in pose_topics:
+                    message = deserialize(data, pose_topics[name].type)
+                    poses[name].append((stamp_ns, stamped_pose(message)))
+                else:
+                    equal = sum(1 for image in images[-50:] if image.time_ns == time_ns)
+                    images.append(_Recorded(time_ns, equal, stamp_ns))
+            except DatasetError as error:
+                self._count(f'bad message on {name}', 1)
+                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
+        return images, poses
+
+    def _count(self, reason: str, number: int) -> None:
+        if number:
+            self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def _track(
+        self, poses: dict[str, list[tuple[int, se2.FloatArray]]], topic: Topic
+    ) -> OdometryTrack:
+        stamped = poses[topic.name]
+        if not stamped:
+            raise DatasetError(
+                f'bag {self.path}: expected finite, known poses on {topic}, got none'
+            )
+        track, repeated = make_track(*zip(*stamped, strict=True))
+        self._count(f'repeated stamp on {topic.name}', repeated)
+        return track
+
+    def _reference_track(
+        self, poses: dict[str, list[tuple[int, se2.FloatArray]]]
+    ) -> OdometryTrack | None:
+        topic = self.reference_topic
+        return self._track(poses, topic) if topic and poses[topic.name] else None
+
+    def _select(self, images: list[_Recorded]) -> None:
+        stamps = np.array([image.stamp_ns for image in images], dtype=np.int64)
+        if stamps.size == 0:
+            raise DatasetError(f'bag {self.path}: no image on {self.image_topic} can be read')
+        kept, left_out = select_frames(stamps, self.odometry)
+        self.skipped |= left_out
+        if kept.size == 0:
+            raise DatasetError(not_covered(str(self.path), stamps, self.odometry))
+        self._images = [images[index] for index in kept]
+        self._odometry_poses = se2.interpolate(
+            self.odometry.stamps_ns, self.odometry.poses, stamps[kept]
+        )
+
+    def _reference_at(self, stamp_ns: int) -> se2.FloatArray | None:
+        track = self._reference
+        if track is None or not track.stamps_ns[0] <= stamp_ns <= track.stamps_ns[-1]:
+            return None
+        after = int(np.searchsorted(track.stamps_ns, stamp_ns))
+        if track.stamps_ns[after] != stamp_ns:
+            gap_ns = track.stamps_ns[after] - track.stamps_ns[after - 1]
+            gap_m = np.hypot(*(track.poses[after] - track.poses[after - 1])[:2])
+            if gap_ns > LONGEST_GAP_NS and gap_m > FARTHEST_GAP_M:
+                return None
+        return track.at(stamp_ns)

@@ -1,0 +1,45 @@
+"""Which images of a run can be used, given its odometry."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
+from numpy.typing import NDArray
+
+
+def make_track(stamps_ns: Sequence[int], poses: Sequence[FloatArray]) -> tuple[OdometryTrack, int]:
+    """Sort stamped poses by time; of equal stamps the first counts. Also counts the others."""
+    stamps, first = np.unique(np.array(stamps_ns, dtype=np.int64), return_index=True)
+    track = np.array(poses, dtype=np.float64).reshape(-1, 3)[first]
+    return OdometryTrack(stamps, track), len(stamps_ns) - stamps.size
+
+
+def select_frames(
+    stamps_ns: StampArray, odometry: OdometryTrack
+) -> tuple[NDArray[np.int64], dict[str, int]]:
+    """
+    Keep one image per stamp within the span of the odometry.
+
+    `stamps_ns`: (n,) sorted. Returns the indices kept and, by reason, how many were left out.
+    """
+    first = np.ones(stamps_ns.size, dtype=bool)
+    first[1:] = np.diff(stamps_ns) > 0
+    start, end = odometry.stamps_ns[[0, -1]]
+    covered = (stamps_ns >= start) & (stamps_ns <= end)
+    counts = {
+        'repeated stamp': int(np.sum(~first)),
+        'no odometry': int(np.sum(first & ~covered)),
+    }
+    return np.flatnonzero(first & covered), {why: n for why, n in counts.items() if n}
+
+
+def not_covered(images: str, stamps_ns: StampArray, odometry: OdometryTrack) -> str:
+    """Say that no image lies within the odometry, with both spans."""
+    (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, odometry.stamps_ns[[0, -1]] * 1e-9
+    return (
+        f'no image of {images} lies within its odometry: images span '
+        f'[{first:.3f}, {last:.3f}] s, odometry spans [{start:.3f}, {end:.3f}] s'
+    )
