@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 
-from command import assert_one_line, KBR, kbr
+from command import assert_one_line, invoke, KBR, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization import __version__
 import kbr_localization.cli
@@ -53,16 +53,16 @@ def test_no_command_shows_the_help_and_fails():
         ),
     ],
 )
-def test_bad_usage_is_one_line(arguments, fragments, tmp_path):
-    assert_one_line(kbr(*arguments, cwd=tmp_path), *fragments)
+def test_bad_usage_is_one_line(arguments, fragments):
+    assert_one_line(invoke(*arguments), *fragments)
 
 
 def test_a_trajectory_that_is_none_is_one_line(run_with_truth, tmp_path):
     run, _ = run_with_truth
     (tmp_path / 'bad.tum').write_text('rubbish\n')
-    assert_one_line(kbr('evaluate', run, tmp_path / 'bad.tum'), 'line 1', "'rubbish'")
-    assert_one_line(kbr('evaluate', run, tmp_path / 'no.tum'), 'no.tum: no such file')
-    assert_one_line(kbr('evaluate', run, tmp_path), 'is a directory')
+    assert_one_line(invoke('evaluate', run, tmp_path / 'bad.tum'), 'line 1', "'rubbish'")
+    assert_one_line(invoke('evaluate', run, tmp_path / 'no.tum'), 'no.tum: no such file')
+    assert_one_line(invoke('evaluate', run, tmp_path), 'is a directory')
 
 
 def test_a_full_disk_is_one_line(run_with_truth):

@@ -82,7 +82,7 @@ def note_skipped(skipped: Mapping[str, int]) -> None:
 
 def print_json(value: Any) -> None:
     """Print JSON on stdout; what is not a finite number becomes null."""
-    print(json.dumps(_without_nan(value), indent=2, allow_nan=False))
+    print(json.dumps(_plain(value), indent=2, allow_nan=False))
 
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
@@ -99,7 +99,8 @@ def print_columns(
     """Print one row per name with the chosen values of each."""
     table = Table(title, show_edge=False)
     for column in columns:
-        table.add_column(column, justify='right')
+        words = any(isinstance(values[column], str) for values in rows.values())
+        table.add_column(column, justify='left' if words else 'right')
     for name, values in rows.items():
         table.add_row(name, *(format_value(values[column]) for column in columns))
     Console().print(table)
@@ -131,11 +132,14 @@ def prepare_output(path: Path) -> Path:
     return path
 
 
-def _without_nan(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """Convert what JSON does not know: arrays, tuples, numbers that are none."""
+    if hasattr(value, 'tolist'):
+        return _plain(value.tolist())
     if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(item) for item in value]
+        return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Json, MapFile, Runs, Seed
+from kbr_localization.cli.options import Json, MapFile, Runs, Seed, Settings
+from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
 import typer
 
 app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
@@ -20,16 +21,20 @@ def build(
         int | None,
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
     ] = None,
+    settings: Settings = None,
     seed: Seed = 0,
 ) -> None:
     """Build a map from runs whose reference poses are known."""
     from kbr_localization.datasets import open_dataset
     from kbr_localization.localization.mapping import build_map
 
+    vision, filter_config = _configurations(parse_settings(settings or ()))
     console.prepare_output(out)
     datasets = [open_dataset(run) for run in runs]
     with console.progress_bars() as progress:
-        kernel_map = build_map(datasets, max_images=max_images, seed=seed, progress=progress)
+        kernel_map = build_map(
+            datasets, vision, filter_config, max_images=max_images, seed=seed, progress=progress
+        )
         kernel_map.save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
@@ -46,6 +51,14 @@ def info(map_file: MapFile, json: Json = False) -> None:
         console.print_json(facts)
     else:
         console.print_table(str(map_file), _flat(facts))
+
+
+def _configurations(values: dict[str, Any]) -> tuple[Any, Any]:
+    from kbr_localization.localization.config import FilterConfig
+    from kbr_localization.vision import VisionConfig
+
+    vision, rest = split_settings(values, 'vision.')
+    return with_settings(VisionConfig(), vision), with_settings(FilterConfig(), rest)
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:

@@ -14,3 +14,7 @@ MapFile = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option('--set', metavar='NAME=VALUE', help='Set a parameter; see `kbr parameters`.'),
+]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from enum import Enum
 import os
 from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Json, MapFile, Run, Seed
+from kbr_localization.cli.options import Json, MapFile, Run, Seed, Settings
+from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
 from kbr_localization.errors import KbrError
 from kbr_localization.resources import shared_file
 import typer
@@ -36,6 +38,7 @@ def localize(
     init: Annotated[
         Init, typer.Option(help='Start from nothing, or from the truth.')
     ] = Init.GLOBAL,
+    settings: Settings = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -53,6 +56,8 @@ def localize(
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
     console.prepare_output(out)
     kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
+    config = with_settings(kernel_map.filter_config, parse_settings(settings or ()))
+    kernel_map = dataclasses.replace(kernel_map, filter_config=config)
     with console.progress_bars() as progress:
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
@@ -68,6 +73,20 @@ def methods() -> None:
     from kbr_localization.localization.pipeline import METHODS
 
     console.print_table('method', METHODS)
+
+
+def parameters(json: Json = False) -> None:
+    """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
+    from kbr_localization.localization.config import FilterConfig
+    from kbr_localization.vision import VisionConfig
+
+    described = describe_parameters(FilterConfig)
+    vision = describe_parameters(VisionConfig)
+    described |= {f'vision.{name}': parameter for name, parameter in vision.items()}
+    if json:
+        console.print_json(described)
+    else:
+        console.print_columns('parameter', ('default', 'range', 'description'), described)
 
 
 def evaluate(
@@ -178,7 +197,7 @@ def use_roomy_transport() -> None:
         os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
 
 
-COMMANDS = (localize, evaluate, methods, synth, convert, play)
+COMMANDS = (localize, evaluate, methods, parameters, synth, convert, play)
 
 
 def _read_trajectory(path: Path) -> Any:

@@ -1,0 +1,59 @@
+"""Parameters given as `--set NAME=VALUE`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any, TypeVar
+
+from kbr_localization.configuration import from_mapping, to_mapping
+from kbr_localization.errors import ConfigurationError
+import yaml
+
+Config = TypeVar('Config')
+
+
+def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+    """Names and values of `NAME=VALUE` texts, the values read as YAML reads them."""
+    values = {}
+    for setting in settings:
+        name, equals, text = setting.partition('=')
+        if not (name and equals and text):
+            raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
+        try:
+            values[name.strip()] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f'--set {setting}: expected NAME=VALUE') from error
+    return values
+
+
+def with_settings(config: Config, values: dict[str, Any]) -> Config:
+    """Replace parameters of a configuration; raises ConfigurationError for a wrong one."""
+    floats = {f.name for f in dataclasses.fields(config) if isinstance(f.default, float)}  # type: ignore[arg-type]
+    converted = {
+        name: float(value) if name in floats and type(value) is int else value
+        for name, value in values.items()
+    }
+    return from_mapping(type(config), to_mapping(config) | converted)
+
+
+def describe_parameters(config_class: type[Any]) -> dict[str, dict[str, Any]]:
+    """Default, range and description of every parameter of a configuration, by name."""
+    described = {}
+    for field in dataclasses.fields(config_class):
+        low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
+        ends = ['' if end is None else f'{end:g}' for end in (low, high)]
+        described[field.name] = {
+            'default': field.default,
+            'range': ', '.join(choices) if choices else ' … '.join(ends) if any(ends) else '',
+            'description': field.metadata['description'],
+        }
+    return described
+
+
+def split_settings(values: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Those whose names start with the prefix, without it, and the others."""
+    inside = {
+        name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)
+    }
+    return inside, {name: v for name, v in values.items() if not name.startswith(prefix)}

@@ -1,0 +1,173 @@
+"""Runs and maps that are broken: one clear line each, and what can be used is used."""
+
+import json
+import shutil
+
+from command import assert_one_line, invoke, kbr
+import cv2
+import h5py
+from helpers import START_NS, textured_image, write_tiny_cold_run
+import pytest
+
+
+@pytest.fixture(scope='module')
+def good(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('good')
+    write_tiny_cold_run(folder / 'run', frames=12)
+    result = invoke('map', 'build', '--out', folder / 'map.h5', folder / 'run')
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def run(good, tmp_path):
+    """Copy of the good run, to be broken."""
+    return shutil.copytree(good / 'run', tmp_path / 'run')
+
+
+def localize(good, run, map_file=None):
+    out = run.parent / 'out.tum'
+    return kbr('localize', map_file or good / 'map.h5', run, '--out', out)
+
+
+def images(run):
+    return sorted((run / 'std_cam').iterdir())
+
+
+def test_a_missing_folder(good, tmp_path):
+    assert_one_line(localize(good, tmp_path / 'gone'), 'no such run', 'gone')
+
+
+def test_an_empty_run(good, run):
+    for image in images(run):
+        image.unlink()
+    assert_one_line(localize(good, run), 'no images in')
+
+
+def test_a_folder_that_is_no_run(good, tmp_path):
+    (tmp_path / 'photos').mkdir()
+    assert_one_line(localize(good, tmp_path / 'photos'), 'is no run', 'std_cam')
+
+
+def test_a_run_without_odometry(good, run):
+    (run / 'odom_scans' / 'odom.tdf').unlink()
+    assert_one_line(localize(good, run), 'no odometry', 'odom.tdf')
+
+
+def test_a_broken_jpeg_is_skipped_and_counted(good, run):
+    images(run)[0].write_bytes(b'\xff\xd8 this is no picture')
+    result = localize(good, run)
+    assert result.returncode == 0, result.stderr
+    assert 'skipped: 1 x broken image' in result.stderr
+    evaluated = invoke('evaluate', run, run.parent / 'out.tum', '--json')
+    assert json.loads(evaluated.stdout)['frames'] == 12
+
+
+def test_a_run_of_broken_jpegs_only(good, run):
+    for image in images(run):
+        image.write_bytes(b'')
+    assert_one_line(localize(good, run), 'no image of run could be used')
+    assert_one_line(invoke('map', 'build', run, '--out', run.parent / 'm.h5'))
+
+
+def test_lines_of_rubbish_are_skipped_and_counted(good, run):
+    for name in ('localization/places.lst', 'odom_scans/odom.tdf'):
+        with (run / name).open('a') as file:
+            file.write('rubbish\n0 0 0 nan\n')
+    result = localize(good, run)
+    assert result.returncode == 0, result.stderr
+    assert 'bad line in odom.tdf' in result.stderr
+    assert 'bad line in places.lst' in result.stderr
+
+
+def test_odometry_that_ends_early_leaves_out_the_images_after_it(good, run):
+    odometry = run / 'odom_scans' / 'odom.tdf'
+    lines = odometry.read_text().splitlines(keepends=True)
+    odometry.write_text(''.join(lines[: len(lines) // 2]))
+    result = localize(good, run)
+    assert result.returncode == 0, result.stderr
+    assert 'x no odometry' in result.stderr
+
+
+def test_images_of_another_size(good, run):
+    for image in images(run):
+        cv2.imwrite(str(image), textured_image(1, (60, 80)))
+    assert_one_line(localize(good, run), 'no image of run could be used', '60', '96')
+
+
+def test_colour_images_on_a_grey_map_are_used(good, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'colour', frames=4, colour=True)
+    assert localize(good, run).returncode == 0
+
+
+def test_a_map_that_is_missing(good, run):
+    assert_one_line(localize(good, run, run.parent / 'gone.h5'), 'gone.h5')
+
+
+def test_a_map_that_is_no_map(good, run):
+    foreign = run.parent / 'foreign.h5'
+    foreign.write_text('hello')
+    assert_one_line(localize(good, run, foreign), 'foreign.h5')
+    with h5py.File(foreign, 'w') as file:
+        file['data'] = [1, 2, 3]
+    assert_one_line(localize(good, run, foreign), 'foreign.h5')
+    assert_one_line(localize(good, run, run), str(run))
+
+
+def test_a_truncated_map(good, run):
+    truncated = run.parent / 'truncated.h5'
+    content = (good / 'map.h5').read_bytes()
+    truncated.write_bytes(content[: len(content) // 2])
+    assert_one_line(localize(good, run, truncated), 'truncated.h5')
+
+
+def test_a_damaged_map(good, run):
+    damaged = run.parent / 'damaged.h5'
+    content = bytearray((good / 'map.h5').read_bytes())
+    for offset in range(len(content) // 4, len(content), 64):
+        content[offset] ^= 0xFF
+    damaged.write_bytes(content)
+    assert_one_line(localize(good, run, damaged), 'damaged.h5')
+
+
+def test_a_map_of_a_newer_version(good, run):
+    newer = shutil.copy(good / 'map.h5', run.parent / 'newer.h5')
+    with h5py.File(newer, 'r+') as file:
+        file.attrs['format_version'] = 1000
+    assert_one_line(localize(good, run, newer), 'newer.h5', '1000')
+
+
+def test_a_parameter_out_of_its_range_in_a_map(good, run):
+    odd = shutil.copy(good / 'map.h5', run.parent / 'odd.h5')
+    with h5py.File(odd, 'r+') as file:
+        file['filter'].attrs['sharpening'] = -1.0
+    assert_one_line(localize(good, run, odd), 'odd.h5', "'sharpening'", '-1.0')
+
+
+@pytest.mark.parametrize(
+    ('setting', 'fragments'),
+    [
+        ('warp=9', ["unknown parameter 'warp'", 'sharpening']),
+        ('sharpening=-1', ["'sharpening'", '[0.0, inf]', '-1']),
+        ('sharpening=much', ["'sharpening'", 'float', "'much'"]),
+        ('sharpening', ['NAME=VALUE']),
+        ('sharpening=[', ['NAME=VALUE']),
+    ],
+)
+def test_a_bad_parameter(good, run, setting, fragments):
+    out = run.parent / 'out.tum'
+    result = invoke('localize', good / 'map.h5', run, '--out', out, '--set', setting)
+    assert_one_line(result, *fragments)
+    result = invoke('map', 'build', run, '--out', run.parent / 'm.h5', '--set', setting)
+    assert_one_line(result, *fragments)
+
+
+def test_an_unknown_vision_parameter(run):
+    options = ('--out', run.parent / 'm.h5', '--set', 'vision.lens=round')
+    assert_one_line(invoke('map', 'build', run, *options), "'lens'", 'words')
+
+
+def test_a_trajectory_of_another_run(good, run, tmp_path):
+    (tmp_path / 'other.tum').write_text('1.0 0 0 0 0 0 0 1\n')
+    result = invoke('evaluate', run, tmp_path / 'other.tum')
+    assert_one_line(result, 'no estimate within 0.01 s', f'{START_NS * 1e-9:.3f}')

@@ -1,0 +1,119 @@
+"""Maps and trajectories by the command line, on tiny runs."""
+
+import json
+
+from command import assert_one_line, invoke, kbr
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.evaluation import read_tum
+import pytest
+
+
+@pytest.fixture(scope='module')
+def tiny(tmp_path_factory):
+    """Two runs and a map of the first."""
+    folder = tmp_path_factory.mktemp('tiny')
+    write_tiny_cold_run(folder / 'train', frames=30)
+    write_tiny_cold_run(folder / 'test', frames=20)
+    result = kbr('map', 'build', '--out', folder / 'map.h5', folder / 'train')
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ''
+    assert 'describing images: 30 of 30' in result.stderr
+    assert 'map.h5: 30 images' in result.stderr
+    return folder
+
+
+def test_info_says_what_the_map_holds(tiny):
+    facts = json.loads(invoke('map', 'info', tiny / 'map.h5', '--json').stdout)
+    assert facts['images'] == 30
+    assert facts['runs'] == {'train': {'images': 30, 'metres': pytest.approx(5.8, abs=1e-6)}}
+    assert facts['image_shape'] == [96, 128]
+    assert facts['filter']['off_map'] is True
+    table = invoke('map', 'info', tiny / 'map.h5').stdout
+    assert 'runs.train.images' in table and 'filter.sharpening' in table
+
+
+def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):
+    for name in ('one.h5', 'two.h5'):
+        options = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name)
+        assert invoke('map', 'build', tiny / 'train', *options).returncode == 0
+    one, two = (
+        invoke('map', 'info', tmp_path / name, '--json').stdout for name in ('one.h5', 'two.h5')
+    )
+    assert json.loads(one)['images'] == 7
+    assert one == two
+
+
+@pytest.mark.parametrize('method', ['kbr', 'nearest'])
+def test_localizing_gives_a_pose_for_every_frame_and_details_beside_it(tiny, tmp_path, method):
+    out = tmp_path / 'new' / 'folder' / 'run.tum'
+    result = kbr('localize', tiny / 'map.h5', tiny / 'test', '--out', out, '--method', method)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ''
+    assert 'localizing: 20 of 20' in result.stderr
+    trajectory = read_tum(out)
+    assert trajectory.stamps_ns.tolist() == open_dataset(tiny / 'test').stamps_ns.tolist()
+    metrics = json.loads(invoke('evaluate', tiny / 'test', out, '--json').stdout)
+    assert metrics['position_rmse_m'] < 0.5
+    assert metrics['frames'] == metrics['coverage_frames'] == 20
+
+
+def test_the_reference_start_is_taken(tiny, tmp_path):
+    out = tmp_path / 'run.tum'
+    arguments = (tiny / 'map.h5', tiny / 'test', '--out', out, '--init', 'reference')
+    assert invoke('localize', *arguments, '--method', 'dead-reckoning').returncode == 0
+    metrics = json.loads(invoke('evaluate', tiny / 'test', out, '--json').stdout)
+    assert metrics['position_rmse_m'] < 1e-6
+
+
+def test_recall_of_the_map_is_reported_when_asked_for(tiny, tmp_path):
+    out = tmp_path / 'run.tum'
+    invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', out, '--method', 'nearest')
+    options = ('--map', tiny / 'map.h5', '--json')
+    metrics = json.loads(invoke('evaluate', tiny / 'test', out, *options).stdout)
+    assert metrics['recall_frames'] == 20
+    assert metrics['recall_at_1'] <= metrics['recall_at_5'] <= metrics['recall_at_10'] == 1
+
+
+def test_the_methods_are_listed():
+    assert 'algorithm1' in invoke('methods').stdout
+
+
+def test_an_unknown_method_names_the_known_ones(tiny, tmp_path):
+    options = ('--out', tmp_path / 'x.tum', '--method', 'magic')
+    result = invoke('localize', tiny / 'map.h5', tiny / 'test', *options)
+    assert_one_line(result, "'magic'", 'kbr', 'nearest')
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny, tmp_path):
+    (tmp_path / 'file').touch()
+    result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'file' / 'map.h5')
+    assert_one_line(result, 'file')
+    assert 'describing' not in result.stderr
+    assert_one_line(invoke('map', 'build', tiny / 'train', '--out', tmp_path), 'is a folder')
+    assert_one_line(
+        invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', '/proc/run.tum'), '/proc'
+    )
+
+
+def test_a_failed_build_leaves_no_file_behind(tmp_path):
+    assert_one_line(invoke('map', 'build', tmp_path / 'no', '--out', tmp_path / 'map.h5'), 'no')
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
+    options = ('--set', 'sharpening=1', '--set', 'off_map=false', '--set', 'vision.words=20')
+    result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    assert facts['filter']['sharpening'] == 1.0
+    assert facts['filter']['off_map'] is False
+    assert facts['descriptor_size'] == 16 * 20
+
+
+def test_every_parameter_is_described():
+    described = json.loads(invoke('parameters', '--json').stdout)
+    assert described['sharpening']['default'] > 0
+    assert described['vision.words']['range'] == '2 … 4096'
+    assert all(parameter['description'] for parameter in described.values())
+    assert 'sharpening' in invoke('parameters').stdout
