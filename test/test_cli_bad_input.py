@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from command import assert_one_line, invoke, kbr
+from command import assert_one_line, invoke
 import cv2
 import h5py
 from helpers import START_NS, textured_image, write_tiny_cold_run
@@ -27,7 +27,7 @@ def run(good, tmp_path):
 
 def localize(good, run, map_file=None):
     out = run.parent / 'out.tum'
-    return kbr('localize', map_file or good / 'map.h5', run, '--out', out)
+    return invoke('localize', map_file or good / 'map.h5', run, '--out', out)
 
 
 def images(run):

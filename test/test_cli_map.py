@@ -117,3 +117,29 @@ def test_every_parameter_is_described():
     assert described['vision.words']['range'] == '2 … 4096'
     assert all(parameter['description'] for parameter in described.values())
     assert 'sharpening' in invoke('parameters').stdout
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+def test_a_run_becomes_a_bag_that_is_the_same_run(tiny, tmp_path, storage):
+    bag = tmp_path / 'bag'
+    result = invoke('convert', tiny / 'test', bag, '--storage', storage)
+    assert result.returncode == 0, result.stderr
+    assert '20 frames' in result.stderr
+    for run, out in ((tiny / 'test', tmp_path / 'run.tum'), (bag, tmp_path / 'bag.tum')):
+        result = invoke('localize', tiny / 'map.h5', run, '--out', out, '--method', 'nearest')
+        assert result.returncode == 0, result.stderr
+    assert (tmp_path / 'run.tum').read_text() == (tmp_path / 'bag.tum').read_text()
+    evaluated = [
+        invoke('evaluate', run, tmp_path / 'bag.tum', '--json').stdout
+        for run in (tiny / 'test', bag)
+    ]
+    assert evaluated[0] == evaluated[1]
+
+
+def test_a_bag_that_exists_is_not_overwritten(tiny, tmp_path):
+    (tmp_path / 'bag').mkdir()
+    assert_one_line(invoke('convert', tiny / 'test', tmp_path / 'bag'), 'bag', 'exists')
+
+
+def test_a_building_that_exists_is_not_overwritten(tmp_path):
+    assert_one_line(invoke('synth', tmp_path), str(tmp_path), 'exists')

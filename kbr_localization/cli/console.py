@@ -97,7 +97,8 @@ def print_columns(
     title: str, columns: Sequence[str], rows: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Print one row per name with the chosen values of each."""
-    table = Table(title, show_edge=False)
+    table = Table(show_edge=False)
+    table.add_column(title, no_wrap=True)
     for column in columns:
         words = any(isinstance(values[column], str) for values in rows.values())
         table.add_column(column, justify='left' if words else 'right')

@@ -53,7 +53,6 @@ def describe_parameters(config_class: type[Any]) -> dict[str, dict[str, Any]]:
 
 def split_settings(values: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Those whose names start with the prefix, without it, and the others."""
-    inside = {
-        name.removeprefix(prefix): v for name, v in values.items() if name.startswith(prefix)
-    }
-    return inside, {name: v for name, v in values.items() if not name.startswith(prefix)}
+    inside = {name for name in values if name.startswith(prefix)}
+    others = {name: value for name, value in values.items() if name not in inside}
+    return {name.removeprefix(prefix): values[name] for name in inside}, others

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -43,26 +43,47 @@ class DemoResult:
 
 def run_demo(parent: Path, rate: float, seed: int, progress: Progress) -> DemoResult:
     """
-    Render a building, build a map, localize a run with the node, compare with baselines.
+    Render a building, then take the tour through it.
 
-    Everything goes to a new folder inside of `parent`: the runs, the map, the trajectories as TUM
-    files, the programs' logs, a picture. `rate` is the speed of the replay.
+    Everything goes to a new folder inside of `parent`. `rate` is the speed of the replay.
     """
     folder = new_results_folder(parent)
     *training, test = write_building(folder / 'building', seed=seed, progress=progress)
+    return take_tour(folder, training, test, rate, seed, progress)
+
+
+def take_tour(
+    folder: Path,
+    training: Sequence[Path],
+    test: Path,
+    rate: float,
+    seed: int,
+    progress: Progress,
+) -> DemoResult:
+    """
+    Build a map of the training runs, localize the test run with the node, compare with baselines.
+
+    The map, the node's trajectory as a TUM file, the programs' logs and a picture go to `folder`.
+    """
     kernel_map = build_map([open_dataset(run) for run in training], seed=seed, progress=progress)
     kernel_map.save(folder / 'map.h5')
     dataset = open_dataset(test)
     answers = {
         NODE: localize_over_ros(folder / 'map.h5', test, len(dataset), folder, rate, progress)
     }
+    write_tum(folder / 'trajectory.tum', answers[NODE])
     for method, name in BASELINES.items():
         init = 'reference' if method == 'dead-reckoning' else 'global'
-        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=progress)
-    write_tum(folder / 'trajectory.tum', answers[NODE])
+        report = labelled(progress, name)
+        answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=report)
     errors = _compare(dataset, answers)
     _draw(folder / 'trajectory.png', kernel_map, dataset, answers, errors)
     return DemoResult(folder, {name: summarize(run) for name, run in errors.items()})
+
+
+def labelled(progress: Progress, name: str) -> Progress:
+    """Progress of one of several pieces of the same work, under a name of its own."""
+    return lambda what, done, total: progress(f'{what}: {name}', done, total)
 
 
 def new_results_folder(parent: Path) -> Path:
