@@ -138,8 +138,10 @@ def test_a_run_becomes_a_bag_that_is_the_same_run(tiny, tmp_path, storage):
 
 def test_a_bag_that_exists_is_not_overwritten(tiny, tmp_path):
     (tmp_path / 'bag').mkdir()
+    (tmp_path / 'bag' / 'precious').touch()
     assert_one_line(invoke('convert', tiny / 'test', tmp_path / 'bag'), 'bag', 'exists')
 
 
 def test_a_building_that_exists_is_not_overwritten(tmp_path):
+    (tmp_path / 'precious').touch()
     assert_one_line(invoke('synth', tmp_path), str(tmp_path), 'exists')
