@@ -22,3 +22,10 @@ def ros(tmp_path):
     os.environ['FASTDDS_DEFAULT_PROFILES_FILE'] = str(FASTDDS_PROFILE)
     with ros_world(tmp_path) as world:
         yield world
+
+
+@pytest.fixture(scope='session')
+def tiny_world(tmp_path_factory):
+    from ros_robot import make_tiny_world
+
+    return make_tiny_world(tmp_path_factory.mktemp('tiny_world'))

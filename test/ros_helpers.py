@@ -13,12 +13,13 @@ import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 _counter = itertools.count()
 
 
@@ -109,9 +110,15 @@ class RosWorld:
         while not condition():
             left = end - time.monotonic()
             if left <= 0:
-                outputs = '\n'.join(process.output for process in self.processes)
-                raise AssertionError(f'not within {timeout} s; the processes say:\n{outputs}')
+                raise AssertionError(f'not within {timeout} s; {self._last_words()}')
             self.executor.spin_once(timeout_sec=min(left, 0.1))
+
+    def _last_words(self):
+        """End the processes in good order, so that they sum up, and quote them."""
+        for process in self.processes:
+            process.stop()
+        outputs = (process.output for process in self.processes)
+        return '\n'.join(['the processes say:', *outputs])
 
     def close(self):
         for process in self.processes:

@@ -217,10 +217,9 @@ class NearestNeighbourParticleFilter:
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the particles."""
-        return np.zeros((0, 3)) if self.belief is None else self._drawn(self.belief, size)
-
-    def _drawn(self, belief: Belief, size: int) -> FloatArray:
-        return belief.resampled(size, self.rng).points
+        if self.belief is None:
+            return np.zeros((0, 3))
+        return self.belief.resampled(size, np.random.default_rng(0)).points
 
     def _spread(self) -> FloatArray:
         h, a = self.neighbours.position_bandwidth, self.neighbours.heading_bandwidth

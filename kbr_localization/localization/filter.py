@@ -104,7 +104,8 @@ class KernelBayesFilter:
         """Poses (size, 3) drawn from the belief; none without one."""
         if self.belief is None:
             return np.zeros((0, 3))
-        return self.belief.resampled(size, self.rng).points
+        # its own generator: who looks at the belief must not change its course
+        return self.belief.resampled(size, np.random.default_rng(0)).points
 
     def _reset(self) -> None:
         self.belief, self._seekers = None, None

@@ -74,6 +74,7 @@ class Tracker:
         self.used = 0
         self.last_error = ''
         self._odometry: FloatArray | None = None
+        self._update_requested = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a pose (3,) with covariance (3, 3) at the time of the next frame."""
@@ -84,6 +85,10 @@ class Tracker:
         """Start with no knowledge of the pose."""
         self.localizer.initialize_globally()
         self._odometry = None
+
+    def request_update(self) -> None:
+        """Let the next image update the belief even if the robot has not moved."""
+        self._update_requested = True
 
     def process(
         self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
@@ -100,7 +105,8 @@ class Tracker:
         if self._odometry is not None:
             self.localizer.predict(se2.between(self._odometry, odometry))
         self._odometry = np.array(odometry, dtype=np.float64)
-        if self.localizer.wants_image():
+        if self._update_requested or self.localizer.wants_image():
+            self._update_requested = False
             self._update(image)
         return self.localizer.estimate()
 

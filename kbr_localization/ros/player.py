@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 import sys
+import threading
 import time
 from typing import Any
 
@@ -20,13 +21,12 @@ from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.ros import conversions, parameters
 from kbr_localization.ros.progress import Progress, terminal_progress
-from kbr_localization.ros.running import run_node
+from kbr_localization.ros.running import ros_context, run_node, WAKE_SECONDS
 from kbr_localization.ros.schedule import Event, NANOSECONDS, PlayerOptions, schedule
 from nav_msgs.msg import Odometry
 import numpy as np
-import rclpy
 from rclpy.duration import Duration
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -152,9 +152,14 @@ class Player:
     """Serve the messages of a run in time, spinning the node in between."""
 
     def __init__(
-        self, node: Node, dataset: Dataset, options: PlayerOptions, progress: Progress
+        self,
+        node: Node,
+        dataset: Dataset,
+        options: PlayerOptions,
+        progress: Progress,
+        stop: threading.Event,
     ) -> None:
-        self.options, self._progress = options, progress
+        self.options, self._progress, self._stop = options, progress, stop
         self._name = dataset.name
         self._node = node
         self._events = schedule(dataset, options.start, options.duration)
@@ -169,13 +174,11 @@ class Player:
         try:
             self._wait_for_subscribers()
             self._play_once()
-            while self.options.loop:
+            while self.options.loop and not self._stop.is_set():
                 self._play_once()
             self.publisher.flush()
-            played.complete = True
-        except (KeyboardInterrupt, ExternalShutdownException):
-            pass
         finally:
+            played.complete = not self._stop.is_set()
             played.seconds = time.monotonic() - started
             self._executor.remove_node(self._node)
             self._executor.shutdown()
@@ -183,7 +186,7 @@ class Player:
 
     def _wait_for_subscribers(self) -> None:
         started = hinted = time.monotonic()
-        while missing := self.publisher.missing_subscribers():
+        while (missing := self.publisher.missing_subscribers()) and not self._stop.is_set():
             now = time.monotonic()
             if 0.0 < self.options.wait_timeout < now - started:
                 self._node.get_logger().warning(f'no subscribers on {", ".join(missing)}: playing')
@@ -200,6 +203,8 @@ class Player:
         started = time.monotonic()
         for done, event in enumerate(self._events, start=1):
             self._wait_for(event, started)
+            if self._stop.is_set():
+                return
             self.publisher.publish(event)
             self._progress(f'playing {self._name}', done, len(self._events))
 
@@ -208,7 +213,7 @@ class Player:
         first_ns, per_second = self._events[0].stamp_ns, self.options.rate * NANOSECONDS
         tick = 1.0 / self.options.clock_rate
         due = started + (event.stamp_ns - first_ns) / per_second
-        while (now := time.monotonic()) < due:
+        while (now := time.monotonic()) < due and not self._stop.is_set():
             self._advance_clock(first_ns + round((now - started) * per_second))
             self._spin_until(min(due, now + tick))
         self._advance_clock(event.stamp_ns)
@@ -219,8 +224,8 @@ class Player:
             self.publisher.publish_clock(stamp_ns)
 
     def _spin_until(self, moment: float) -> None:
-        while (left := moment - time.monotonic()) > 0.0:
-            self._executor.spin_once(timeout_sec=left)
+        while (left := moment - time.monotonic()) > 0.0 and not self._stop.is_set():
+            self._executor.spin_once(timeout_sec=min(left, WAKE_SECONDS))
 
 
 def play(
@@ -235,13 +240,17 @@ def play(
     `ros_arguments`: as on a command line after `--ros-args`, e.g. remappings. Raises DatasetError
     and ConfigurationError before anything is sent.
     """
-    with rclpy.init(args=['--ros-args', *ros_arguments] if ros_arguments else []):
+    with ros_context(['--ros-args', *ros_arguments] if ros_arguments else []) as stop:
         node = Node('player')
         try:
-            silent: Progress = lambda what, done, total: None  # noqa: E731
-            return Player(node, dataset, options or PlayerOptions(), progress or silent).play()
+            player = Player(node, dataset, options or PlayerOptions(), progress or _silent, stop)
+            return player.play()
         finally:
             node.destroy_node()
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
 
 
 @dataclass(frozen=True)
@@ -256,7 +265,7 @@ def main(args: list[str] | None = None) -> int:
     return run_node(_play_from_parameters, args)
 
 
-def _play_from_parameters() -> None:
+def _play_from_parameters(stop: threading.Event) -> None:
     node = Node('player', automatically_declare_parameters_from_overrides=True)
     try:
         options = parameters.declare(node, PlayerParameters)
@@ -264,8 +273,8 @@ def _play_from_parameters() -> None:
         if not options.run:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
         with terminal_progress() as progress:
-            played = Player(node, open_dataset(options.run), options, progress).play()
-        node.get_logger().info(f'{options.run}: {played}') if rclpy.ok() else print(played)
+            played = Player(node, open_dataset(options.run), options, progress, stop).play()
+        node.get_logger().info(f'{options.run}: {played}')
     finally:
         node.destroy_node()
 

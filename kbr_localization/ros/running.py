@@ -2,28 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+import signal
 import sys
+import threading
 
 from kbr_localization.errors import KbrError
 import rclpy
-from rclpy.executors import ExternalShutdownException
+from rclpy.executors import Executor
+from rclpy.signals import SignalHandlerOptions
+
+WAKE_SECONDS = 0.2
+"""How long a spinning node may take to notice that it shall stop."""
 
 
-def run_node(body: Callable[[], None], args: list[str] | None = None) -> int:
+@contextmanager
+def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     """
-    Run a node's body between init and shutdown; return the process's exit code.
+    Initialize rclpy and give an event that SIGINT and SIGTERM set.
+
+    rclpy's own handlers would take the context away at once; like this a node can say goodbye,
+    and a second signal does not disturb it.
+    """
+    rclpy.init(
+        args=None if args is None else list(args), signal_handler_options=SignalHandlerOptions.NO
+    )
+    stop = threading.Event()
+    previous = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        rclpy.try_shutdown()
+
+
+def spin(executor: Executor, stop: threading.Event) -> None:
+    """Serve callbacks until told to stop."""
+    while not stop.is_set():
+        executor.spin_once(timeout_sec=WAKE_SECONDS)
+
+
+def run_node(body: Callable[[threading.Event], None], args: list[str] | None = None) -> int:
+    """
+    Run a node's body, which ends when its event is set; return the process's exit code.
 
     0: done, or stopped by SIGINT or SIGTERM. 2: bad input, told in one line on stderr.
     """
     try:
-        rclpy.init(args=args)
-        body()
-    except (KeyboardInterrupt, ExternalShutdownException):
-        return 0
+        with ros_context(args) as stop:
+            body(stop)
     except KbrError as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
-    finally:
-        rclpy.try_shutdown()
     return 0

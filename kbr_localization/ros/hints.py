@@ -1,0 +1,99 @@
+"""Why nothing arrives: what can be told from a topic's publishers and the stamps. No rclpy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+CLOCKS_DIFFER = 10.0
+"""Seconds between a stamp and the node's clock from which the clocks are said to differ."""
+
+
+@dataclass
+class InputWatch:
+    """
+    What is known of one input topic; times are monotonic seconds.
+
+    `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
+    fit, and types other than the expected one, as last seen in the graph.
+    """
+
+    topic: str
+    type_name: str
+    since: float
+    count: int = 0
+    last: float | None = None
+    stamp_ns: int | None = None
+    frozen: int = 0
+    publishers: int = 0
+    incompatible: int = 0
+    other_types: tuple[str, ...] = ()
+    _rate_count: int = 0
+    _rate_since: float = 0.0
+    rate: float = 0.0
+
+    def saw(self, stamp_ns: int, now: float) -> None:
+        """Count a message."""
+        self.count += 1
+        self.last = now
+        self.frozen = self.frozen + 1 if stamp_ns == self.stamp_ns else 0
+        self.stamp_ns = stamp_ns
+
+    def measure(self, now: float) -> None:
+        """Compute `rate`, messages per second since the last call."""
+        if now > self._rate_since:
+            self.rate = (self.count - self._rate_count) / (now - self._rate_since)
+        self._rate_count, self._rate_since = self.count, now
+
+    def silence(self, now: float) -> float:
+        """Seconds since the last message, or since the start."""
+        return now - (self.since if self.last is None else self.last)
+
+    def hint(self, now: float, timeout: float, clock_ns: int) -> str:
+        """One line on what is wrong with the topic, or nothing."""
+        if self.silence(now) >= timeout:
+            return f'no data for {self.silence(now):.0f} s on {self.topic}: {self._silent_why()}'
+        if self.frozen >= 5:
+            return f'{self.topic}: the stamps do not advance: restart the sender'
+        if self.stamp_ns == 0:
+            return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
+        return self._clock_hint(clock_ns)
+
+    def _silent_why(self) -> str:
+        if self.other_types:
+            return f'published as {", ".join(self.other_types)}, expected {self.type_name}'
+        if self.publishers == 0:
+            return 'publisher count 0: start the sender, or remap the topic'
+        if self.incompatible == self.publishers:
+            return (
+                f'QoS incompatible with all {self.publishers} publishers: '
+                'theirs must offer at least what is asked for'
+            )
+        return (
+            f'{self.publishers} publishers, none sends: check the sender; for raw images also '
+            'the DDS buffers (config/fastdds.xml)'
+        )
+
+    def _clock_hint(self, clock_ns: int) -> str:
+        if self.stamp_ns is None or clock_ns == 0:
+            return ''
+        ahead = (self.stamp_ns - clock_ns) * 1e-9
+        if abs(ahead) < CLOCKS_DIFFER:
+            return ''
+        side = 'ahead of' if ahead > 0 else 'behind'
+        return (
+            f'{self.topic}: stamps are {abs(ahead):.0f} s {side} the clock of this node: '
+            'check use_sim_time here and at the sender'
+        )
+
+
+def mixed_clocks(image: InputWatch, odometry: InputWatch) -> str:
+    """One line when images and odometry are stamped by different clocks, or nothing."""
+    if not image.stamp_ns or not odometry.stamp_ns:
+        return ''
+    apart = (image.stamp_ns - odometry.stamp_ns) * 1e-9
+    if abs(apart) < CLOCKS_DIFFER:
+        return ''
+    return (
+        f'stamps of {image.topic} and {odometry.topic} are {abs(apart):.0f} s apart: '
+        'their senders use different clocks, so no image finds its odometry'
+    )

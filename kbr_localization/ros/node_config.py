@@ -1,0 +1,130 @@
+"""Parameters of the localization node, with the names of nav2_amcl where it has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.localization.pipeline import METHODS
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Parameters of the node; those of the filter are in `FilterConfig`."""
+
+    map_file: str = parameter('', 'map made by `kbr map build`; after a change call ~/load_map')
+    method: str = parameter(
+        'kbr', 'localization method, see `kbr methods`', choices=tuple(METHODS)
+    )
+    image_transport: str = parameter(
+        'raw',
+        'raw: Image on image; compressed: CompressedImage on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    global_frame_id: str = parameter('map', 'frame of the map')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    base_frame_id: str = parameter('base_footprint', 'frame of the robot')
+    tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
+    transform_tolerance: float = parameter(
+        1.0, 'seconds for which a published transform stays valid', 0.0, 60.0
+    )
+    initialize_globally: bool = parameter(
+        True, 'start without knowing the pose when there is no initial and no saved one'
+    )
+    set_initial_pose: bool = parameter(False, 'start from initial_pose')
+    always_reset_initial_pose: bool = parameter(
+        False, 'when activated again, start anew instead of from the last pose'
+    )
+    save_pose_rate: float = parameter(
+        0.5, 'how often the pose is saved, per second; 0 never', 0.0, 100.0
+    )
+    pose_file: str = parameter(
+        '', 'where the pose is saved; empty: a file named after the node in ~/.ros'
+    )
+    saved_pose_max_age: float = parameter(
+        60.0, 'a saved pose older than that is not used, seconds', 0.0
+    )
+    random_seed: int = parameter(0, 'seed of everything random; the same seed, the same run', 0)
+    autostart: bool = parameter(
+        True, 'configure and activate at once; false leaves that to a lifecycle manager'
+    )
+    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 1000)
+    image_backlog: int = parameter(
+        4, 'images that may wait for the computer; with more, only the newest is used', 1, 1000
+    )
+    odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
+    no_data_timeout: float = parameter(
+        5.0, 'seconds without a message after which a hint is given', 0.5
+    )
+    particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+@dataclass(frozen=True)
+class InitialPose:
+    """The parameters initial_pose.x and so on, used with set_initial_pose."""
+
+    x: float = parameter(0.0, 'x in the map frame, metres')
+    y: float = parameter(0.0, 'y in the map frame, metres')
+    z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
+    yaw: float = parameter(0.0, 'heading in the map frame, radians')
+    std_xy: float = parameter(0.5, 'standard deviation of x and y, metres', 1e-3)
+    std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians', 1e-3)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+CHANGEABLE = (
+    'map_file',
+    'tf_broadcast',
+    'transform_tolerance',
+    'always_reset_initial_pose',
+    'save_pose_rate',
+    'saved_pose_max_age',
+    'no_data_timeout',
+    'particles',
+)
+"""Node parameters that may change while it runs; all filter parameters may as well."""
+
+AMCL_ONLY = (
+    'alpha1',
+    'alpha2',
+    'alpha3',
+    'alpha4',
+    'alpha5',
+    'beam_skip_distance',
+    'beam_skip_error_threshold',
+    'beam_skip_threshold',
+    'bond_heartbeat_period',
+    'do_beamskip',
+    'first_map_only',
+    'freespace_downsampling',
+    'introspection_mode',
+    'lambda_short',
+    'laser_likelihood_max_dist',
+    'laser_max_range',
+    'laser_min_range',
+    'laser_model_type',
+    'likelihood_max_dist',
+    'map_topic',
+    'max_beams',
+    'max_particles',
+    'min_particles',
+    'pf_err',
+    'pf_z',
+    'recovery_alpha_fast',
+    'recovery_alpha_slow',
+    'resample_interval',
+    'robot_model_type',
+    'scan_topic',
+    'service_introspection_mode',
+    'sigma_hit',
+    'z_hit',
+    'z_max',
+    'z_rand',
+    'z_short',
+)
+"""Parameters of nav2_amcl that have no meaning here; they may stay in a parameter file."""

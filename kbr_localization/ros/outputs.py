@@ -1,0 +1,164 @@
+"""What the node publishes about an answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from kbr_localization import se2
+from kbr_localization.errors import KbrError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import Localizer
+from kbr_localization.ros import conversions, pictures
+from kbr_localization.ros.diagnostics import Latencies
+from kbr_localization.ros.node_config import NodeConfig
+from kbr_localization.ros.session import Answer
+from kbr_localization.ros.transforms import have_tf, TransformSender
+import numpy as np
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile
+from sensor_msgs.msg import CompressedImage
+from visualization_msgs.msg import MarkerArray
+
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+MAP_SECONDS = 1.0
+"""Seconds between two pictures of the map's poses."""
+
+
+class Outputs:
+    """
+    The node's publishers.
+
+    `publish` belongs to the worker's thread, `resend_transform` to the odometry's callback.
+    """
+
+    def __init__(self, node: Node, config: NodeConfig, kernel_map: KernelMap) -> None:
+        self._node, self.config, self._map = node, config, kernel_map
+        self.localizer: Localizer | None = None
+        self.processing, self.latency = Latencies(), Latencies()
+        self._lock = threading.Lock()
+        self._odom_in_map: se2.FloatArray | None = None
+        self._map_sent = 0.0
+        create = node.create_publisher
+        self._poses = [
+            create(PoseWithCovarianceStamped, name, LATCHED) for name in ('amcl_pose', '~/pose')
+        ]
+        self._particles = create(PoseArray, 'particle_cloud', qos_profile_sensor_data)
+        self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
+        self._best_match = create(CompressedImage, '~/best_match', qos_profile_sensor_data)
+        self._transforms = (
+            TransformSender(node, config.global_frame_id, config.odom_frame_id)
+            if have_tf()
+            else None
+        )
+        self.show_map(kernel_map)
+
+    def destroy(self) -> None:
+        """Take the publishers away."""
+        publishers: list[Any] = [
+            *self._poses,
+            self._particles,
+            self._map_poses,
+            self._best_match,
+        ]
+        if self._transforms is not None:
+            publishers.append(self._transforms.publisher)
+        for publisher in publishers:
+            self._node.destroy_publisher(publisher)
+
+    def show_map(self, kernel_map: KernelMap) -> None:
+        """Publish the poses of a (new) map."""
+        self._map = kernel_map
+        now_ns = self._node.get_clock().now().nanoseconds
+        self._map_poses.publish(
+            pictures.map_markers(kernel_map.poses, now_ns, self.config.global_frame_id)
+        )
+
+    def forget(self) -> None:
+        """Stop sending a transform until there is a belief again; time may start over."""
+        with self._lock:
+            self._odom_in_map = None
+            if self._transforms is not None:
+                self._transforms.restart()
+
+    def publish(self, answer: Answer) -> None:
+        """Publish an answer and whatever somebody wants to see of it."""
+        if not is_known(answer):
+            return
+        self._publish_pose(answer)
+        if answer.estimate.status != 'not localized':
+            with self._lock:
+                self._odom_in_map = answer.odom_in_map
+            self.resend_transform(answer.stamp_ns)
+        self._measure(answer)
+        if self._particles.get_subscription_count():
+            self._publish_particles(answer)
+        if self._map_poses.get_subscription_count():
+            self._publish_map(answer)
+        if answer.estimate.updated and self._best_match.get_subscription_count():
+            self._publish_best_match(answer)
+
+    def resend_transform(self, stamp_ns: int) -> None:
+        """Send the last transform again, valid from a stamp on for `transform_tolerance`."""
+        with self._lock:
+            if self._odom_in_map is None or self._transforms is None:
+                return
+            if self.config.tf_broadcast:
+                ahead_ns = round(self.config.transform_tolerance * conversions.NANOSECONDS)
+                self._transforms.send(self._odom_in_map, stamp_ns + ahead_ns)
+
+    def _publish_pose(self, answer: Answer) -> None:
+        estimate = answer.estimate
+        message = conversions.pose_with_covariance(
+            answer.stamp_ns, self.config.global_frame_id, estimate.pose, estimate.covariance
+        )
+        for publisher in self._poses:
+            publisher.publish(message)
+
+    def _measure(self, answer: Answer) -> None:
+        now_ns = self._node.get_clock().now().nanoseconds
+        self.processing.add(time.monotonic() - answer.image.received)
+        self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
+
+    def _sample(self) -> se2.FloatArray:
+        particles = getattr(self.localizer, 'particles', None)
+        return np.zeros((0, 3)) if particles is None else particles(self.config.particles)
+
+    def _publish_particles(self, answer: Answer) -> None:
+        frame_id = self.config.global_frame_id
+        self._particles.publish(pictures.pose_array(self._sample(), answer.stamp_ns, frame_id))
+
+    def _publish_map(self, answer: Answer) -> None:
+        now = time.monotonic()
+        if now - self._map_sent < MAP_SECONDS:
+            return
+        self._map_sent = now
+        weights = pictures.weights_near(self._map.poses, self._sample())
+        frame_id = self.config.global_frame_id
+        self._map_poses.publish(
+            pictures.map_markers(self._map.poses, answer.stamp_ns, frame_id, weights)
+        )
+
+    def _publish_best_match(self, answer: Answer) -> None:
+        if not self._map.thumbnails:
+            return
+        try:
+            image = answer.image.load()
+            similarities = self._map.similarities(self._map.describer.describe(image))
+        except KbrError:
+            return  # counted where it was first seen
+        best = int(np.argmax(similarities))
+        x, y, heading = self._map.poses[best]
+        caption = f'k = {similarities[best]:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
+        self._best_match.publish(
+            pictures.side_by_side(
+                image, self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
+            )
+        )
+
+
+def is_known(answer: Answer) -> bool:
+    """Whether there is anything to say: not before the first image of a global start."""
+    return answer.estimate.status != 'not localized' or answer.estimate.confidence > 0.0

@@ -1,0 +1,299 @@
+"""
+Everything between messages and answers: odometry, waiting images, the belief's beginning.
+
+Callbacks hand in odometry, images and wishes at any time and never wait; one worker thread calls
+`work`, which drives the same `Tracker` as the offline pipeline. No rclpy here.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+import threading
+import time
+
+from kbr_localization import se2
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import KbrError, LocalizationError
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.pipeline import Tracker
+from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
+from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.persistence import SavedPose
+import numpy as np
+
+
+@dataclass(frozen=True)
+class GivenPose:
+    """A pose (3,) with covariance (3, 3) that somebody claims; `stamp_ns` None means now."""
+
+    pose: se2.FloatArray
+    covariance: se2.FloatArray
+    stamp_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An estimate at an image's stamp with the raw odometry (3,) there, and what it cost."""
+
+    stamp_ns: int
+    estimate: PoseEstimate
+    odometry: se2.FloatArray
+    image: QueuedImage
+    seconds: float
+
+    @property
+    def odom_in_map(self) -> se2.FloatArray:
+        """Pose (3,) of the odometry frame in the map frame: the transform to broadcast."""
+        return se2.compose(self.estimate.pose, se2.inverse(self.odometry))
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a belief may come from when there is none, tried in this order."""
+
+    given: GivenPose | None = None
+    saved: SavedPose | None = None
+    saved_max_age: float = 60.0
+    globally: bool = True
+
+
+class Session:
+    """
+    The state of a localization that runs.
+
+    `make_tracker`: makes a fresh tracker. `tell`: called with level and text for the log.
+    `on_reset`: called when time jumps back. Thread-safe but for `work`, which belongs to one
+    thread.
+    """
+
+    def __init__(
+        self,
+        make_tracker: Callable[[], Tracker],
+        beginning: Beginning,
+        tell: Callable[[str, str], None],
+        on_reset: Callable[[], None] = lambda: None,
+        buffer: OdometryBuffer | None = None,
+        queue: ImageQueue | None = None,
+    ) -> None:
+        self._make_tracker, self._tell, self._on_reset = make_tracker, tell, on_reset
+        self.beginning = beginning
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._buffer = buffer or OdometryBuffer()
+        self._queue = queue or ImageQueue(16)
+        self._tracker = make_tracker()
+        self._tracker_is_stale = False
+        self._update_requested = False
+        self._wishes: list[Callable[[], None]] = []
+        self._given: GivenPose | None = None
+        self.has_belief = False
+        self.odometry_counts: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.used = 0
+        self.last: Answer | None = None
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Images not used, by reason."""
+        with self._lock:
+            return self._queue.dropped + self.failures
+
+    @property
+    def waiting(self) -> int:
+        """Images that wait for odometry."""
+        return len(self._queue)
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """Take in a raw odometry pose (3,); a jump back in time resets the session."""
+        with self._news:
+            outcome = self._buffer.add(stamp_ns, pose)
+            self.odometry_counts[outcome.value] += 1
+            if outcome is Added.TIME_JUMP:
+                self._forget('the odometry jumped back in time')
+            elif outcome is Added.POSE_JUMP:
+                self._tell('warning', 'odometry jumped: taken as reset, without motion')
+            if len(self._queue):
+                self._news.notify()
+            return outcome
+
+    def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
+        """Take in an image that `load` will decode in the worker."""
+        with self._news:
+            self._queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self._news.notify()
+
+    def give_pose(self, given: GivenPose) -> None:
+        """Start anew from a pose, carried by odometry from its stamp to the next image."""
+        with self._lock:
+            self._given = given
+
+    def initialize_globally(self) -> None:
+        """Start anew with no knowledge of the pose, at the next image."""
+        self.wish(self._begin_globally)
+
+    def wish(self, action: Callable[[], None]) -> None:
+        """Have the worker do something before the next image."""
+        with self._news:
+            self._wishes.append(action)
+            self._news.notify()
+
+    def replace_tracker(self, make_tracker: Callable[[], Tracker], keep_belief: bool) -> None:
+        """Go on with another tracker, from the present belief or from the beginning."""
+
+        def replace() -> None:
+            tracker = make_tracker()
+            with self._lock:
+                last, had_belief = self.last, self.has_belief
+                self._make_tracker, self._tracker = make_tracker, tracker
+                self._tracker_is_stale, self.has_belief = False, False
+                if keep_belief and had_belief and last is not None and last.estimate.localized:
+                    estimate = last.estimate
+                    self._given = GivenPose(estimate.pose, estimate.covariance, last.stamp_ns)
+
+        self.wish(replace)
+
+    def reset(self, reason: str) -> None:
+        """Forget odometry, images and belief, as when time jumps back."""
+        with self._lock:
+            self._buffer.clear()
+            self._forget(reason)
+
+    def forget_belief(self) -> None:
+        """Start anew at the next image, as the beginning says."""
+        with self._lock:
+            self._tracker_is_stale, self.has_belief, self.last = True, False, None
+
+    def recover_from_error(self) -> None:
+        """Start anew after an unexpected error."""
+        self._count('internal error')
+        self.forget_belief()
+
+    def request_update(self) -> None:
+        """Have the next image update the belief even if the robot stands still."""
+        self._update_requested = True
+
+    @property
+    def localizer(self) -> Localizer:
+        """The localizer at work."""
+        return self._tracker.localizer
+
+    def odometry_now(self) -> se2.FloatArray | None:
+        """Newest raw odometry pose (3,)."""
+        with self._lock:
+            return self._buffer.newest_pose() if len(self._buffer) else None
+
+    def work(self, timeout: float) -> Answer | None:
+        """Do what there is to do, waiting for it at most `timeout` seconds."""
+        with self._news:
+            image = self._take()
+            if image is None and not self._wishes:
+                self._news.wait(timeout)
+                image = self._take()
+            wishes, self._wishes = self._wishes, []
+        for wish in wishes:
+            wish()
+        return None if image is None else self._process(image)
+
+    def _take(self) -> QueuedImage | None:
+        return self._queue.take(self._buffer.coverage)
+
+    def _process(self, image: QueuedImage) -> Answer | None:
+        started = time.monotonic()
+        if self._tracker_is_stale:
+            self._tracker, self._tracker_is_stale = self._make_tracker(), False
+        with self._lock:
+            if self._buffer.coverage(image.stamp_ns) is not Coverage.READY:
+                return None  # a reset came in between
+            raw = self._buffer.at(image.stamp_ns)
+            odometry = self._buffer.continued(raw)
+            self._begin(image.stamp_ns, odometry)
+        if not self.has_belief:
+            self._count('no belief yet')
+            return None
+        estimate = self._estimate(image, odometry)
+        if estimate is None:
+            return None
+        answer = Answer(image.stamp_ns, estimate, raw, image, time.monotonic() - started)
+        with self._lock:
+            if self._tracker_is_stale:
+                return None  # time has jumped meanwhile
+            self.last = answer
+            self.used += 1
+        return answer
+
+    def _estimate(self, image: QueuedImage, odometry: se2.FloatArray) -> PoseEstimate | None:
+        skipped = Counter(self._tracker.skipped)
+        if self._update_requested:
+            self._tracker.request_update()
+            self._update_requested = False
+        try:
+            estimate = self._tracker.process(image.stamp_ns, image.load, odometry)
+            if not np.all(np.isfinite(estimate.pose)) or not np.all(
+                np.isfinite(estimate.covariance)
+            ):
+                raise LocalizationError('the estimate is not finite: starting anew')
+        except KbrError as error:
+            self._count('no estimate')
+            self._tell('error', str(error))
+            self._begin_globally()
+            return None
+        for reason, count in (Counter(self._tracker.skipped) - skipped).items():
+            self._count(reason, count)
+            self._tell('warning', f'image not used: {self._tracker.last_error}')
+        return estimate
+
+    def _count(self, reason: str, count: int = 1) -> None:
+        with self._lock:
+            self.failures[reason] += count
+
+    def _begin(self, stamp_ns: int, odometry: se2.FloatArray) -> None:
+        """Give the tracker a belief if somebody gave a pose, or if it has none."""
+        given, self._given = self._given, None
+        if given is None and not self.has_belief:
+            given = self._first_pose(stamp_ns, odometry)
+        if given is not None:
+            self._tracker.initialize(self._carried(given, odometry), given.covariance)
+            self.has_belief = True
+        elif not self.has_belief and self.beginning.globally:
+            self._begin_globally()
+
+    def _first_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
+        beginning = self.beginning
+        if beginning.given is not None or beginning.saved is None:
+            return beginning.given
+        pose = beginning.saved.resumed(stamp_ns, odometry, beginning.saved_max_age)
+        if pose is None:
+            return None
+        self._tell('info', f'going on from the saved pose, now {_words(pose)}')
+        return GivenPose(pose, beginning.saved.covariance)
+
+    def _begin_globally(self) -> None:
+        with self._lock:
+            self._tracker.initialize_globally()
+            self.has_belief = True
+
+    def _carried(self, given: GivenPose, odometry: se2.FloatArray) -> se2.FloatArray:
+        """Pose (3,) moved by the odometry between its stamp and now."""
+        if given.stamp_ns is None:
+            return given.pose
+        state = self._buffer.coverage(given.stamp_ns)
+        if state is Coverage.READY:
+            then = self._buffer.continued(self._buffer.at(given.stamp_ns))
+            return se2.compose(given.pose, se2.between(then, odometry))
+        if state is not Coverage.EARLY:
+            self._tell('warning', f'initial pose is {state.value}: taken as if it were new')
+        return given.pose
+
+    def _forget(self, reason: str) -> None:
+        self._queue.clear('before a time jump')
+        # the worker makes the new tracker: with a large map that takes its time
+        self._tracker_is_stale, self.has_belief = True, False
+        self._given, self.last = None, None
+        self._on_reset()
+        self._tell('warning', f'{reason}: odometry, images and belief are forgotten')
+
+
+def _words(pose: se2.FloatArray) -> str:
+    return f'x {pose[0]:.2f} m, y {pose[1]:.2f} m, heading {pose[2]:.2f} rad'

@@ -1,0 +1,72 @@
+"""The parameters of the localization node: declared, checked, and followed while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.ros import parameters
+from kbr_localization.ros.node_config import AMCL_ONLY, CHANGEABLE, InitialPose, NodeConfig
+from rcl_interfaces.msg import SetParametersResult
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+INITIAL_POSE = 'initial_pose.'
+
+
+def names() -> list[str]:
+    """List every parameter of the node."""
+    own = [*parameters.fields(NodeConfig), *parameters.fields(FilterConfig)]
+    return own + [INITIAL_POSE + name for name in parameters.fields(InitialPose)]
+
+
+class Settings:
+    """
+    Values of all parameters, kept up to date.
+
+    `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
+    the map. Raises ConfigurationError for unknown names and values out of range.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        given = set(node.list_parameters([], 0).names)
+        self.ignored = parameters.refuse_unknown(node, names(), AMCL_ONLY)
+        self._given = given & set(parameters.fields(FilterConfig))
+        self.config = parameters.declare(node, NodeConfig, changeable=CHANGEABLE)
+        self.initial_pose = parameters.declare(node, InitialPose, INITIAL_POSE)
+        self.filter = parameters.declare(
+            node, FilterConfig, changeable=parameters.fields(FilterConfig)
+        )
+        node.add_pre_set_parameters_callback(self._coerce)
+        node.add_on_set_parameters_callback(self._check)
+        node.add_post_set_parameters_callback(self._take)
+
+    def follow_map(self, from_map: FilterConfig) -> None:
+        """Take the map's filter parameters where none were given."""
+        values: dict[str, Any] = {
+            name: getattr(self.filter if name in self._given else from_map, name)
+            for name in parameters.fields(FilterConfig)
+        }
+        self.filter = FilterConfig(**values)
+        given = set(self._given)
+        self._node.set_parameters([Parameter(name, value=v) for name, v in values.items()])
+        self._given = given
+
+    def _coerce(self, changes: list[Parameter[Any]]) -> list[Parameter[Any]]:
+        return parameters.coerce_all(FilterConfig, parameters.coerce_all(NodeConfig, changes))
+
+    def _check(self, changes: list[Parameter[Any]]) -> SetParametersResult:
+        try:
+            parameters.changed(self.config, changes)
+            parameters.changed(self.filter, changes)
+        except ConfigurationError as error:
+            return parameters.refused(error)
+        return parameters.accepted()
+
+    def _take(self, changes: list[Parameter[Any]]) -> None:
+        self.config = parameters.changed(self.config, changes)
+        self.filter = parameters.changed(self.filter, changes)
+        self._given |= {change.name for change in changes} & set(dataclasses.asdict(self.filter))

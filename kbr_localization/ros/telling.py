@@ -1,0 +1,48 @@
+"""Log lines that say things once in a while, not thirty times a second."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from typing import Any
+
+QUIET_SECONDS = 5.0
+
+
+class Teller:
+    """
+    Write to a ROS logger, each kind of message at most once in `quiet` seconds.
+
+    Messages that differ only in their numbers are of one kind.
+    """
+
+    def __init__(self, logger: Any, quiet: float = QUIET_SECONDS) -> None:
+        self._logger, self._quiet = logger, quiet
+        self._told: dict[str, float] = {}
+        self._once: set[str] = set()
+        self._lock = threading.Lock()
+
+    def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
+        """Log a text at 'info', 'warning' or 'error'."""
+        kind, now = re.sub(r'[-+.\d]+', '#', text), time.monotonic()
+        with self._lock:
+            wait = self._quiet if quiet is None else quiet
+            if now - self._told.get(kind, -1e9) < wait:
+                return
+            if len(self._told) > 200:
+                self._told.clear()
+            self._told[kind] = now
+        # rclpy keeps the severity of a call site, so every level needs its own
+        if level == 'info':
+            self._logger.info(text)
+        elif level == 'warning':
+            self._logger.warning(text)
+        else:
+            self._logger.error(text)
+
+    def once(self, level: str, text: str) -> None:
+        """Log a text the first time only."""
+        if text not in self._once:
+            self._once.add(text)
+            self(level, text)

@@ -1,0 +1,64 @@
+"""Hints: every way in which nothing arrives has its own words."""
+
+from kbr_localization.ros.hints import InputWatch, mixed_clocks
+import pytest
+
+SECOND = 1_000_000_000
+NOW = 1_600_000_000 * SECOND
+
+
+def watch(**known):
+    return InputWatch('/image', 'sensor_msgs/msg/Image', since=0.0, **known)
+
+
+@pytest.mark.parametrize(
+    'known, says',
+    [
+        ({}, 'publisher count 0'),
+        ({'publishers': 2, 'incompatible': 2}, 'QoS incompatible'),
+        ({'publishers': 1}, 'none sends'),
+        (
+            {'other_types': ('sensor_msgs/msg/CompressedImage',)},
+            'published as sensor_msgs/msg/CompressedImage, expected sensor_msgs/msg/Image',
+        ),
+    ],
+)
+def test_silence_has_a_reason(known, says):
+    hint = watch(**known).hint(now=6.0, timeout=5.0, clock_ns=NOW)
+    assert hint.startswith('no data for 6 s on /image') and says in hint
+
+
+def test_a_good_input_has_no_hint():
+    image = watch(publishers=1)
+    for index in range(10):
+        image.saw(NOW + index * SECOND, now=float(index))
+    assert image.hint(now=9.5, timeout=5.0, clock_ns=NOW + 10 * SECOND) == ''
+    image.measure(now=10.0)
+    assert image.rate == pytest.approx(1.0)
+
+
+def test_stamps_that_stand_still_are_told():
+    image = watch()
+    for index in range(10):
+        image.saw(NOW, now=float(index))
+    assert 'do not advance' in image.hint(now=9.5, timeout=5.0, clock_ns=NOW)
+
+
+@pytest.mark.parametrize(
+    'stamp_ns, says',
+    [(0, 'stamps are zero'), (NOW - 3600 * SECOND, '3600 s behind'), (NOW + 99 * SECOND, 'ahead')],
+)
+def test_stamps_of_another_clock_are_told(stamp_ns, says):
+    image = watch()
+    image.saw(stamp_ns, now=1.0)
+    assert says in image.hint(now=1.5, timeout=5.0, clock_ns=NOW)
+
+
+def test_images_and_odometry_of_two_clocks_are_told():
+    image, odometry = watch(), watch()
+    assert mixed_clocks(image, odometry) == ''
+    image.saw(NOW, 0.0)
+    odometry.saw(NOW + SECOND, 0.0)
+    assert mixed_clocks(image, odometry) == ''
+    odometry.saw(7 * SECOND, 0.0)
+    assert 'different clocks' in mixed_clocks(image, odometry)

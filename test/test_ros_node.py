@@ -1,0 +1,180 @@
+"""The localization node as a process, with the player or a robot of the test's own."""
+
+import signal
+import time
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from helpers import START_NS
+from kbr_localization.datasets import open_dataset
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import localize
+from kbr_localization.ros import conversions
+import numpy as np
+import pytest
+from ros_helpers import BEST_EFFORT, LATCHED
+from ros_robot import Robot
+from sensor_msgs.msg import CompressedImage
+from std_srvs.srv import Empty
+from visualization_msgs.msg import MarkerArray
+
+pytestmark = pytest.mark.ros
+
+
+def start_node(ros, world, **values):
+    """Start the node, its saved pose in the test's folder."""
+    pose_file = ros.folder / 'pose.json'
+    values = {'map_file': world.map_file, 'pose_file': pose_file, **values}
+    node = ros.start_node('node', **values)
+    ros.spin_until(lambda: ros.node.count_publishers('amcl_pose'))
+    return node
+
+
+def start_player(ros, world, **values):
+    return ros.start_node(
+        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 8.0, **values}
+    )
+
+
+def by_stamp(messages):
+    return {conversions.stamp_to_ns(m.header.stamp): m.pose for m in messages}
+
+
+def diagnostics(messages, part):
+    """Newest status of a part: its message and values."""
+    for message in reversed(messages):
+        for status in message.status:
+            if status.name.endswith(part):
+                return status.message, {pair.key: pair.value for pair in status.values}
+    return '', {}
+
+
+@pytest.mark.parametrize('transport', ['raw', 'compressed'])
+def test_it_says_the_same_as_the_offline_pipeline(ros, tiny_world, transport):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world, use_sim_time=True, image_transport=transport)
+    player = start_player(ros, tiny_world, image_transport=transport)
+    ros.spin_until(lambda: player.popen.poll() is not None and len(poses) >= 40)
+    expected = localize(KernelMap.load(tiny_world.map_file), open_dataset(tiny_world.run))
+    got = by_stamp(poses)
+    assert sorted(got) == expected.stamps_ns.tolist()
+    for stamp_ns, pose, covariance in zip(
+        expected.stamps_ns.tolist(), expected.poses, expected.covariances, strict=True
+    ):
+        np.testing.assert_allclose(conversions.pose_from_message(got[stamp_ns].pose), pose)
+        received = conversions.covariance_from_message(got[stamp_ns].covariance)
+        np.testing.assert_allclose(received, covariance, atol=1e-12)
+    assert node.stop() == 0
+
+
+def test_everything_to_look_at_is_published(ros, tiny_world):
+    pose = ros.collect(PoseWithCovarianceStamped, 'localization/pose')
+    particles = ros.collect(PoseArray, 'particle_cloud', BEST_EFFORT)
+    markers = ros.collect(MarkerArray, 'localization/map_poses', LATCHED)
+    match = ros.collect(CompressedImage, 'localization/best_match', BEST_EFFORT)
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, tiny_world, use_sim_time=True, particles=50)
+    start_player(ros, tiny_world, rate=3)
+    ros.spin_until(lambda: match and pose and len(particles) > 3 and len(markers) > 1)
+    assert len(particles[-1].poses) == 50 and particles[-1].header.frame_id == 'map'
+    first = markers[0].markers[0]
+    assert len(first.points) == 80 and not first.colors
+    assert len(markers[-1].markers[0].colors) == 80
+    assert bytes(match[0].data).startswith(b'\xff\xd8')
+    ros.spin_until(lambda: diagnostics(reports, 'localization')[0] == 'Localized')
+    ros.spin_until(lambda: 'latency p95 [ms]' in diagnostics(reports, 'load')[1])
+    values = diagnostics(reports, 'input')[1]
+    assert values['images dropped'] == '0' and float(values['/odom [Hz]']) > 10
+
+
+def test_a_looking_subscriber_does_not_change_the_answer(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    ros.collect(PoseArray, 'particle_cloud', BEST_EFFORT)
+    start_node(ros, tiny_world, use_sim_time=True)
+    start_player(ros, tiny_world)
+    ros.spin_until(lambda: len(poses) >= 40)
+    expected = localize(KernelMap.load(tiny_world.map_file), open_dataset(tiny_world.run))
+    last = conversions.pose_from_message(poses[-1].pose.pose)
+    np.testing.assert_allclose(last, expected.poses[-1])
+
+
+def test_no_pose_before_there_is_a_belief_and_a_warning_names_the_topics(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    node = start_node(ros, tiny_world, initialize_globally=False)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: 'publish one on /initialpose' in node.output)
+    assert not poses
+    assert diagnostics(reports, 'localization')[0].startswith('Not localized')
+    robot.send_initial_pose(4.0, robot.pose(4.0))
+    ros.spin_until(lambda: 'initial pose x 2.00' in node.output)
+    robot.drive(4.05, 5.0)
+    ros.spin_until(lambda: poses)
+    got = conversions.pose_from_message(poses[-1].pose.pose)
+    assert np.hypot(*(got - robot.pose(4.8))[:2]) < 0.3
+
+
+def test_global_localization_on_request(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    start_node(ros, tiny_world, initialize_globally=False)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 1.0)
+    client = ros.node.create_client(Empty, 'reinitialize_global_localization')
+    assert client.wait_for_service(10)
+    answer = client.call_async(Empty.Request())
+    ros.spin_until(answer.done)
+    robot.drive(1.0, 6.0)
+    ros.spin_until(lambda: poses and by_stamp(poses).get(robot.stamp_ns(6.0)))
+    got = conversions.pose_from_message(poses[-1].pose.pose)
+    assert np.hypot(*(got - robot.pose(6.0))[:2]) < 0.3
+
+
+def test_an_update_on_request_while_the_robot_stands(ros, tiny_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, tiny_world)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 2.0)
+    seconds = iter(np.arange(2.05, 100.0, 0.05))
+
+    def updates_after(stop):
+        """Stand still, sending images, until a fresh report meets a condition."""
+        seen = len(reports)
+        while len(reports) < seen + 2 or not stop():
+            robot.stand(next(seconds), at=2.0)
+            ros.spin(0.05)
+        return int(diagnostics(reports, 'localization')[1]['updates'])
+
+    before = updates_after(lambda: 'updates' in diagnostics(reports, 'localization')[1])
+    assert updates_after(lambda: True) == before
+    client = ros.node.create_client(Empty, 'request_nomotion_update')
+    assert client.wait_for_service(10)
+    answer = client.call_async(Empty.Request())
+    assert updates_after(answer.done) == before + 1
+
+
+def test_a_restarted_node_goes_on_where_it_was(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world, save_pose_rate=20)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 6.0)
+    ros.spin_until(lambda: by_stamp(poses).get(robot.stamp_ns(6.0)))
+    node.popen.send_signal(signal.SIGKILL)
+    node.wait()
+    poses.clear()
+    again = start_node(ros, tiny_world, initialize_globally=False)
+    ros.spin_until(lambda: 'images of' in again.output)
+    started, seconds = time.monotonic(), 8.0
+    while not poses:
+        robot.drive(seconds, seconds + 0.35, pace=0.05)
+        seconds += 0.4
+    assert time.monotonic() - started < 5.0
+    assert 'going on from the saved pose' in again.output
+    first = min(by_stamp(poses))
+    got = conversions.pose_from_message(by_stamp(poses)[first].pose)
+    expected = robot.pose((first - START_NS) * 1e-9)
+    assert np.hypot(*(got - expected)[:2]) < 0.3

@@ -1,0 +1,139 @@
+"""Parameters as ROS tools see them: names, types, ranges, and refusals that say why."""
+
+import dataclasses
+
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.ros import parameters
+from kbr_localization.ros.node_config import AMCL_ONLY, InitialPose, NodeConfig
+from kbr_localization.ros.settings import names, Settings
+import pytest
+import rclpy
+from rclpy.context import Context
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def make_node():
+    context = Context()
+    rclpy.init(args=[], context=context, domain_id=99)
+    nodes = []
+
+    def make(**values):
+        given = [Parameter(name.replace('__', '.'), value=value) for name, value in values.items()]
+        nodes.append(
+            Node(
+                'node',
+                context=context,
+                parameter_overrides=given,
+                automatically_declare_parameters_from_overrides=True,
+            )
+        )
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.destroy_node()
+    rclpy.try_shutdown(context=context)
+
+
+def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
+    node = make_node()
+    Settings(node)
+    for prefix, config in (
+        ('', NodeConfig()),
+        ('', FilterConfig()),
+        ('initial_pose.', InitialPose()),
+    ):
+        for name, value in dataclasses.asdict(config).items():
+            described = node.describe_parameter(prefix + name)
+            assert described.description and not described.dynamic_typing
+            assert node.get_parameter(prefix + name).value == value
+            assert type(node.get_parameter(prefix + name).value) is type(value)
+
+
+def test_ranges_and_choices_are_shown(make_node):
+    node = make_node()
+    Settings(node)
+    assert 'raw, compressed' in node.describe_parameter('image_transport').additional_constraints
+    span = node.describe_parameter('transform_tolerance').floating_point_range[0]
+    assert (span.from_value, span.to_value) == (0.0, 60.0)
+    assert node.describe_parameter('points').integer_range[0].from_value == 10
+
+
+def test_an_integer_is_taken_where_a_float_is_meant(make_node):
+    node = make_node(update_min_d=1, initial_pose__x=3)
+    settings = Settings(node)
+    assert (settings.filter.update_min_d, settings.initial_pose.x) == (1.0, 3.0)
+    assert isinstance(node.get_parameter('update_min_d').value, float)
+    assert node.set_parameters([Parameter('update_min_d', value=2)])[0].successful
+    assert settings.filter.update_min_d == 2.0
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [
+        ({'update_min_d': -1.0}, "'update_min_d': expected a value in \\[0.0, 100.0\\], got -1.0"),
+        ({'update_min_d': 'far'}, "'update_min_d': expected float, got 'far'"),
+        ({'update_min_d': float('nan')}, "'update_min_d': expected a finite number"),
+        ({'points': 3.5}, "'points': expected int, got 3.5"),
+        ({'tf_broadcast': 1}, "'tf_broadcast': expected bool, got 1"),
+        ({'image_transport': 'theora'}, "'image_transport': expected one of raw, compressed"),
+        ({'method': 'amcl'}, "'method': expected one of kbr"),
+        ({'update_mind': 1.0}, "unknown parameter 'update_mind' = 1.0: did you mean 'update_min_"),
+        ({'initial_pose__roll': 1.0}, "unknown parameter 'initial_pose.roll'"),
+    ],
+)
+def test_a_bad_value_is_refused_with_name_value_and_range(make_node, values, says):
+    with pytest.raises(ConfigurationError, match=says):
+        Settings(make_node(**values))
+
+
+def test_parameters_of_amcl_are_left_alone(make_node):
+    assert Settings(make_node(z_hit=0.5, laser_model_type='beam')).ignored == [
+        'laser_model_type',
+        'z_hit',
+    ]
+    assert not set(AMCL_ONLY) & set(names())
+
+
+@pytest.mark.parametrize(
+    'name, value, says',
+    [
+        ('update_min_d', -1.0, 'range'),
+        ('transform_tolerance', 'long', 'type'),
+        ('sharpening', float('nan'), 'range'),
+        ('map_file', 7, 'type'),
+        ('global_frame_id', 'world', 'read-only'),
+    ],
+)
+def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, says):
+    node = make_node()
+    settings = Settings(node)
+    before = (settings.config, settings.filter, node.get_parameter(name).value)
+    result = node.set_parameters([Parameter(name, value=value)])[0]
+    assert not result.successful and says in result.reason.lower()
+    assert (settings.config, settings.filter, node.get_parameter(name).value) == before
+
+
+def test_filter_parameters_follow_the_map_unless_given(make_node):
+    node = make_node(delta=7.0)
+    settings = Settings(node)
+    settings.follow_map(FilterConfig(delta=3.0, points=77))
+    assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
+    assert node.get_parameter('points').value == 77
+    node.set_parameters([Parameter('points', value=88)])
+    settings.follow_map(FilterConfig(points=99, sharpening=0.5))
+    assert (settings.filter.points, settings.filter.sharpening) == (88, 0.5)
+
+
+def test_lists_survive_ros(make_node):
+    @dataclasses.dataclass(frozen=True)
+    class Config:
+        topics: tuple[str, ...] = parameters.configuration.parameter((), 'some topics')
+
+    assert parameters.declare(make_node(), Config).topics == ()
+    assert parameters.declare(make_node(topics=['a', 'b']), Config).topics == ('a', 'b')
