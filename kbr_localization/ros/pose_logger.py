@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
-from kbr_localization.ros.running import run_node
-import rclpy
+from kbr_localization.ros.running import run_node, spin
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
 
@@ -44,14 +45,17 @@ class PoseLogger(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Print poses until the process is told to stop."""
-    return run_node(_spin, args)
+    return run_node(_run, args)
 
 
-def _spin() -> None:
+def _run(stop: threading.Event) -> None:
     node = PoseLogger()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
     try:
-        rclpy.spin(node)
+        spin(executor, stop)
     finally:
+        executor.shutdown()
         node.destroy_node()
 
 
