@@ -48,8 +48,7 @@ def test_residual_is_positive_semidefinite_with_the_reported_diagonal(kernel, to
     assert np.linalg.eigvalsh(residual)[0] > -1e-11 * scale
     assert low.trace_error <= tolerance * 80 * scale
     assert low.rank == len(set(low.pivots.tolist())) <= 80
-    triangle = low.factor[low.pivots]
-    np.testing.assert_array_equal(triangle, np.tril(triangle))
+    np.testing.assert_array_equal(low.triangle, np.tril(low.factor[low.pivots]))
 
 
 def test_only_kernel_columns_are_evaluated():
@@ -72,6 +71,19 @@ def test_features_extend_the_factor_to_new_points():
     np.testing.assert_allclose(low.factor @ features.T, KERNEL.cross_gram(s.y, new), atol=1e-5)
     own = low.features(KERNEL, s.y, s.y)
     np.testing.assert_allclose(own, low.factor, atol=1e-6)
+
+
+def test_restricting_and_extending_keep_the_rows_of_the_other_points():
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 1e-2)
+    kept = np.array([5, 3, 70])
+    part = low.restricted(kept)
+    np.testing.assert_array_equal(part.dense(), low.dense()[np.ix_(kept, kept)])
+    joint = part.extended(KERNEL, s.y, s.query)
+    exact = KERNEL.gram(np.concatenate([s.y[kept], s.query]))
+    residual = exact - joint.dense()
+    np.testing.assert_allclose(np.diag(residual), joint.residual, atol=1e-10)
+    assert np.linalg.eigvalsh(residual)[0] > -1e-10
 
 
 def test_rank_is_found_exactly_and_duplicates_cost_nothing():

@@ -14,6 +14,22 @@ FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
 
 
+class NoMassError(KernelError):
+    """The prior or the posterior has no mass where the training sample is."""
+
+
+def require_mass(weights: FloatArray, usable: NDArray[np.bool_]) -> IndexArray:
+    """Return the indices of the usable prior weights, or refuse a prior that has none."""
+    active = np.flatnonzero(usable)
+    if active.size == 0:
+        raise NoMassError(
+            f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative '
+            f'and {int(np.sum(weights == 0))} zero weights in shape {weights.shape}: the prior '
+            'has no mass near the sample; raise epsilon or widen the kernel'
+        )
+    return active
+
+
 def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> FloatArray:
     """Points (n, d) with n > 0 and finite entries."""
     points = as_floats(name, value)

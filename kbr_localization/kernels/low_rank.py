@@ -9,7 +9,7 @@ its norm is bounded by its trace and every rule can bound its distance from the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
@@ -33,13 +33,15 @@ class LowRankGram:
     """
     Gram matrix G of n points as Gamma Gamma^T + E.
 
-    `factor` Gamma: (n, r); `pivots`: (r,) points whose kernel columns were used; `residual`: (n,)
-    diagonal of E >= 0.
+    `factor` Gamma: (n, r); `residual`: (n,) diagonal of E >= 0; `pivots`: (r,) indices, in the
+    sample that was factored, of the points whose kernel columns were used; `triangle`: (r, r)
+    their rows of Gamma.
     """
 
     factor: FloatArray
-    pivots: IndexArray
     residual: FloatArray
+    pivots: IndexArray
+    triangle: FloatArray
 
     @property
     def size(self) -> int:
@@ -60,13 +62,28 @@ class LowRankGram:
         """
         Return rows phi with k(x_i, z_j) = Gamma_i phi_j^T up to the residual, for new points z.
 
-        `points`: those the matrix was made from. Shapes: (n, d), (m, d) -> (m, r).
+        `points`: the sample that was factored. Shapes: (n, d), (m, d) -> (m, r).
         """
         pivots = np.asarray(points, dtype=np.float64)[self.pivots]
         columns = kernel.cross_gram(pivots, new_points)
-        triangle = self.factor[self.pivots]
-        rows = scipy.linalg.solve_triangular(triangle, columns, lower=True, check_finite=False)
+        rows = scipy.linalg.solve_triangular(
+            self.triangle, columns, lower=True, check_finite=False
+        )
         return np.asarray(rows.T, dtype=np.float64)
+
+    def restricted(self, indices: IndexArray) -> LowRankGram:
+        """Return the matrix of some of the points; its pivots are kept as they were."""
+        return replace(self, factor=self.factor[indices], residual=self.residual[indices])
+
+    def extended(self, kernel: Kernel, points: ArrayLike, new_points: ArrayLike) -> LowRankGram:
+        """Append new points; arguments and shapes as in `features`."""
+        rows = self.features(kernel, points, new_points)
+        residual = np.maximum(kernel.diagonal(new_points) - (rows**2).sum(axis=1), 0.0)
+        return replace(
+            self,
+            factor=np.concatenate([self.factor, rows]),
+            residual=np.concatenate([self.residual, residual]),
+        )
 
     def dense(self) -> FloatArray:
         """Gamma Gamma^T as a matrix (n, n), for small n."""
@@ -121,8 +138,9 @@ def pivoted_cholesky(
             f'diagonal: expected a matrix with positive trace and max_rank >= 1, got shape '
             f'{residual.shape} with trace {residual.sum():.3g} and max_rank {max_rank}'
         )
-    rank = len(pivots)
-    return LowRankGram(factor[:, :rank], np.array(pivots, dtype=np.int64), residual)
+    chosen = np.array(pivots, dtype=np.int64)
+    gamma = factor[:, : chosen.size]
+    return LowRankGram(gamma, residual, chosen, gamma[chosen])
 
 
 def _eliminate(

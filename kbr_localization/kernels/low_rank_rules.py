@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_columns,
@@ -17,6 +16,7 @@ from kbr_localization.kernels.checks import (
     as_positive,
     as_weights,
     FloatArray,
+    require_mass,
 )
 from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
@@ -45,7 +45,7 @@ def squared_bayes_rule(
     Shapes: mu (n,), k (n,) or (n, q). Source: [KBR] eq. 13 and section 4.2.
     """
     weights, columns = _checked(gram_y, mu, k_y)
-    active = np.flatnonzero(weights)
+    active = require_mass(weights, weights != 0)
     half, signs = np.sqrt(np.abs(weights[active])), np.sign(weights[active])
     scaled = half[:, np.newaxis] * gram_y.factor[active]
     signed = signs[:, np.newaxis] * scaled
@@ -73,9 +73,7 @@ def thresholded_bayes_rule(
     Shapes: mu (n,), k (n,) or (n, q). Source: [kReg] eq. 8.
     """
     weights, columns = _checked(gram_y, mu, k_y)
-    active = np.flatnonzero(weights > 0)
-    if active.size == 0:
-        raise _no_mass(weights)
+    active = require_mass(weights, weights > 0)
     half = np.sqrt(weights[active])
     scaled = half[:, np.newaxis] * gram_y.factor[active]
     ridge = as_positive('delta', delta)
@@ -111,14 +109,4 @@ def model_based_sum_rule(
 def _checked(gram_y: LowRankGram, mu: ArrayLike, k_y: ArrayLike) -> tuple[FloatArray, FloatArray]:
     weights = as_weights('mu', mu, gram_y.size)
     columns = as_columns('k_y', k_y, gram_y.size)
-    if not np.any(weights):
-        raise _no_mass(weights)
     return weights, columns
-
-
-def _no_mass(weights: FloatArray) -> KernelError:
-    return KernelError(
-        f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative and '
-        f'{int(np.sum(weights == 0))} zero weights in shape {weights.shape}: the prior has no '
-        'mass near the sample; raise epsilon or widen the kernel'
-    )

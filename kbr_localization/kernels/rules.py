@@ -31,7 +31,9 @@ from kbr_localization.kernels.checks import (
     as_weights,
     FloatArray,
     IndexArray,
+    NoMassError,
     require_finite,
+    require_mass,
 )
 from kbr_localization.kernels.conditional_means import ConditionalKernelMean
 from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
@@ -196,13 +198,13 @@ def normalise(weights: ArrayLike) -> FloatArray:
     """
     Weights divided by their sum, so that the expectation of 1 is 1.
 
-    Shapes: (n,) -> (n,). Raises KernelError when the sum is not positive.
+    Shapes: (n,) -> (n,). Raises NoMassError when the sum is not positive.
     """
     array = np.asarray(weights, dtype=np.float64)
     array = as_weights('weights', array, array.size)
     total = float(array.sum())
     if not total > 0:
-        raise KernelError(
+        raise NoMassError(
             f'weights: expected a positive sum, got {total:.3g} over shape {array.shape}: '
             'the observation is unlike every point that the prior supports; raise delta, or '
             'start again from the conditional mean'
@@ -226,13 +228,7 @@ def _active_block(
     matrix: FloatArray, weights: FloatArray, mask: NDArray[np.bool_]
 ) -> tuple[IndexArray, FloatArray, FloatArray]:
     """Return active indices S, sqrt|mu_S| and sqrt|mu_S| G_SS sqrt|mu_S|."""
-    active = np.flatnonzero(mask)
-    if active.size == 0:
-        raise KernelError(
-            f'mu: expected at least one usable weight, got {int(np.sum(weights < 0))} negative '
-            f'and {int(np.sum(weights == 0))} zero weights in shape {weights.shape}: the prior '
-            'has no mass near the sample; raise epsilon or widen the kernel'
-        )
+    active = require_mass(weights, mask)
     half = np.sqrt(np.abs(weights[active]))
     block = matrix[np.ix_(active, active)] if active.size < weights.size else matrix
     require_finite('gram_y', block)

@@ -1,0 +1,225 @@
+"""
+Kernel Bayes filters on any state-space model.
+
+A filter is a transition, which gives the values of the predictive kernel mean at the training
+states, and a Bayes' rule, which turns them into the posterior kernel mean:
+
+- hybrid filter ([MbKSR] Algorithm 1): a model for the transition, pairs for the observation;
+- fully-nonparametric filter, fKBF ([KBR] section 4.3): pairs for both, with or without controls;
+- kReg-filter ([kReg]): either of them with supervised updates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+import logging
+from typing import Any
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_floats, FloatArray, NoMassError
+from kbr_localization.kernels.inference import (
+    as_pairs,
+    gram_matrix,
+    kernel_vector,
+    KernelBayesRule,
+    Supervision,
+)
+from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.low_rank import LowRankGram
+from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.rules import nonparametric_sum_rule, regularise
+import numpy as np
+from numpy.typing import ArrayLike
+
+_LOG = logging.getLogger(__name__)
+
+Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
+
+
+class Transition(ABC):
+    """What is known of x' given x and a control."""
+
+    @abstractmethod
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """Values at z of the kernel mean of x' when x has the kernel mean `belief`: (m,)."""
+
+
+class ModelTransition(Transition):
+    """
+    Transition by a model, through the model-based kernel sum rule.
+
+    Without a control the matrix m(z_i | x_j) of the training states is computed only once.
+    """
+
+    def __init__(self, model: AdditiveNoiseModel, kernel: Kernel) -> None:
+        self.model, self.kernel = model, kernel
+        self._cache: tuple[FloatArray, FloatArray, FloatArray] | None = None
+
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """Values of sum_j alpha_j m(z_i | x_j); only points with weight are evaluated."""
+        if not control:
+            return np.asarray(self._constant_matrix(z, belief.points) @ belief.weights)
+        active = np.flatnonzero(belief.weights)
+        matrix = self.model.kernel_matrix(self.kernel, z, belief.points[active], *control)
+        return np.asarray(matrix @ belief.weights[active], dtype=np.float64)
+
+    def _constant_matrix(self, z: FloatArray, points: FloatArray) -> FloatArray:
+        known = self._cache
+        if known is None or known[0] is not z or known[1] is not points:
+            known = (z, points, self.model.kernel_matrix(self.kernel, z, points))
+            self._cache = known
+        return known[2]
+
+
+class LearntTransition(Transition):
+    """
+    Transition learnt from training transitions (X_i, X'_i), with controls U_i when given.
+
+    `x`, `x_next`: (n, ...); `epsilon`: see `rules`; `controls` (n, ...) with `kernel_u`: the
+    kernel on controls multiplies that on states ([MbKSR] section 6.3); `tolerance`: low rank.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        x: ArrayLike,
+        x_next: ArrayLike,
+        epsilon: float,
+        controls: ArrayLike | None = None,
+        kernel_u: Kernel | None = None,
+        tolerance: float | None = None,
+    ) -> None:
+        if (controls is None) != (kernel_u is None):
+            raise KernelError('controls, kernel_u: expected both or neither, got one of them')
+        self.kernel, self.kernel_u = kernel, kernel_u
+        self.x, self.x_next = as_pairs(x, x_next)
+        self.controls = None if controls is None else as_pairs(controls, x)[0]
+        self._regularised_gram = regularise(self._gram(tolerance), epsilon)
+
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """Values of the NP-KSR estimate, [KBR] eq. 17 before its second regularised inverse."""
+        at_sample = belief(self.x)
+        if self.kernel_u is not None and self.controls is not None:
+            if len(control) != 1:
+                raise KernelError(
+                    f'control: expected one control of shape {self.controls.shape[1:]}, got '
+                    f'{len(control)} arguments: this transition was learnt with controls'
+                )
+            at_sample = at_sample * kernel_vector(self.kernel_u, self.controls, control[0])
+        weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
+        return KernelMean(self.kernel, self.x_next, weights)(z)
+
+    def _gram(self, tolerance: float | None) -> FloatArray | LowRankGram:
+        if self.kernel_u is None or self.controls is None:
+            return gram_matrix(self.kernel, self.x, tolerance)
+        if tolerance is None:
+            return self.kernel.gram(self.x) * self.kernel_u.gram(self.controls)
+        raise KernelError(
+            'tolerance: expected None with controls: use the product kernel on joined points '
+            'instead'
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class KernelBayesFilter:
+    """
+    Recursive filter: predict with the transition, update with the kernel Bayes' rule.
+
+    `supervise`: called with the step, the belief before it and the observation; returns the
+    supervision of the update, or None for an update without.
+    """
+
+    transition: Transition
+    bayes_rule: KernelBayesRule
+    supervise: Supervisor | None = None
+
+    def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
+        """Posterior of the first state; without a prior by the conditional mean."""
+        if prior is None:
+            return self.bayes_rule.condition(observation).normalised()
+        return self._update(prior(self.bayes_rule.x), observation, None)
+
+    def step(
+        self,
+        belief: KernelMean,
+        observation: ArrayLike | None,
+        *control: Any,
+        supervision: Supervision | None = None,
+    ) -> KernelMean:
+        """
+        One step of [MbKSR] Algorithm 1: predict under the control, update with the observation.
+
+        Without an observation (None) the prediction, projected onto the training states.
+        """
+        predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
+        if observation is None:
+            return self._projected(predicted)
+        return self._update(predicted, observation, supervision)
+
+    def run(
+        self,
+        observations: ArrayLike,
+        controls: Sequence[Any] | None = None,
+        prior: Embedding | None = None,
+    ) -> list[KernelMean]:
+        """
+        Filter a sequence of observations (T, ...); `controls[t]` leads from step t to t + 1.
+
+        Returns the posterior kernel mean of every step.
+        """
+        sequence = as_floats('observations', observations)
+        if sequence.ndim < 2 or len(sequence) == 0:
+            raise KernelError(
+                f'observations: expected shape (T, ...) with T > 0, got {sequence.shape}'
+            )
+        if controls is not None and len(controls) < len(sequence) - 1:
+            raise KernelError(
+                f'controls: expected {len(sequence) - 1}, one between two observations, got '
+                f'{len(controls)}'
+            )
+        beliefs = [self.start(sequence[0], prior)]
+        for t, observation in enumerate(sequence[1:]):
+            control = () if controls is None else (controls[t],)
+            supervision = self._supervision(t + 1, beliefs[-1], observation)
+            beliefs.append(self.step(beliefs[-1], observation, *control, supervision=supervision))
+        return beliefs
+
+    def _supervision(
+        self, step: int, belief: KernelMean, observation: FloatArray
+    ) -> Supervision | None:
+        return None if self.supervise is None else self.supervise(step, belief, observation)
+
+    def _update(
+        self, predicted: FloatArray, observation: ArrayLike, supervision: Supervision | None
+    ) -> KernelMean:
+        try:
+            posterior = self.bayes_rule.posterior(predicted, observation, supervision)
+            return posterior.normalised()
+        except NoMassError as error:
+            _LOG.warning('started again from the conditional mean: %s', error)
+            return self._restart(predicted, observation)
+
+    def _restart(self, predicted: FloatArray, observation: ArrayLike) -> KernelMean:
+        try:
+            return self.bayes_rule.condition(observation).normalised()
+        except NoMassError as error:
+            _LOG.warning('update left out, the observation is unlike the sample: %s', error)
+            return self._projected(predicted)
+
+    def _projected(self, predicted: FloatArray) -> KernelMean:
+        """Prediction as a kernel mean on the training states."""
+        weights = self.bayes_rule.likelihood.sum_rule_weights(predicted)
+        return KernelMean(self.bayes_rule.kernel_x, self.bayes_rule.x, weights).normalised()
+
+
+def means(beliefs: Iterable[KernelMean]) -> FloatArray:
+    """Posterior means of a run. Shapes: -> (T, d)."""
+    return np.array([belief.mean() for belief in beliefs])
+
+
+def modes(beliefs: Iterable[KernelMean], starts: int = 4) -> FloatArray:
+    """Pseudo-MAP estimates of a run. Shapes: -> (T, d)."""
+    return np.array([belief.mode(starts) for belief in beliefs])

@@ -1,0 +1,204 @@
+"""
+Kernel Bayesian inference with kernel means: models learnt from pairs, and Bayes' rule.
+
+`NonparametricModel` (learnt from pairs) and `AdditiveNoiseModel` (a formula) both `push` a kernel
+mean through p(y | x), so chains of the two read as in [MbKSR] section 4.2:
+`model.push(learnt.push(prior))` is NP-KSR followed by Mb-KSR, `learnt.push(model.push(prior))` is
+Mb-KSR followed by NP-KSR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray, IndexArray
+from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
+from kbr_localization.kernels.rules import (
+    BAYES_RULES,
+    conditional_mean,
+    GramMatrix,
+    nonparametric_sum_rule,
+    regularise,
+    regularised_bayes_rule,
+    RegularisedGram,
+)
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+class NonparametricModel:
+    """
+    Conditional law p(y | x) learnt from pairs (X_i, Y_i), i = 1..n.
+
+    `x`, `y`: (n, ...) points that the kernels take; `epsilon`: see `rules`; `tolerance`: when
+    given, G_X is replaced by its incomplete Cholesky form and everything costs O(n r^2).
+    """
+
+    def __init__(
+        self,
+        kernel_x: Kernel,
+        kernel_y: Kernel,
+        x: ArrayLike,
+        y: ArrayLike,
+        epsilon: float,
+        tolerance: float | None = None,
+    ) -> None:
+        self.kernel_x, self.kernel_y = kernel_x, kernel_y
+        self.x, self.y = as_pairs(x, y)
+        self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
+
+    def at(self, x: ArrayLike) -> KernelMean:
+        """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
+        k_x = kernel_vector(self.kernel_x, self.x, x)
+        return KernelMean(self.kernel_y, self.y, conditional_mean(self.regularised_gram_x, k_x))
+
+    def sum_rule_weights(self, prior: Embedding | ArrayLike) -> FloatArray:
+        """Weights mu on the pairs, from a kernel mean of x or its values at X_i (n,)."""
+        values = prior(self.x) if isinstance(prior, Embedding) else prior
+        return nonparametric_sum_rule(self.regularised_gram_x, values)
+
+    def push(self, prior: Embedding) -> KernelMean:
+        """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""
+        return KernelMean(self.kernel_y, self.y, self.sum_rule_weights(prior))
+
+    def joint(self, prior: Embedding) -> KernelMean:
+        """
+        Kernel chain rule: the kernel mean of (x, y) in the product space, points (n, d_x + d_y).
+
+        Source: [KBR] Prop. 3.
+        """
+        split = self.x.shape[1]
+        columns = range(split, split + self.y.shape[1])
+        kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*columns)
+        points = np.concatenate([self.x, self.y], axis=1)
+        return KernelMean(kernel, points, self.sum_rule_weights(prior))
+
+
+@dataclass(frozen=True, eq=False)
+class Supervision:
+    """
+    Pairs of observation and state that the posterior is drawn to ([kReg] eq. 10).
+
+    `observations`: (s, ...); `states`: (s, ...); `weight` > 0: relative to the prior's weights.
+    """
+
+    observations: FloatArray
+    states: FloatArray
+    weight: float
+
+
+class KernelBayesRule:
+    """
+    Bayes' rule learnt from pairs (X_i, Y_i): from a prior kernel mean to the posterior given y.
+
+    `x`: (n, ...) states, `y`: (n, ...) observations; `epsilon`, `delta`: see `rules`; `method`:
+    'thresholded' or 'squared'; `tolerance`: when given, both Gram matrices are replaced by their
+    incomplete Cholesky forms and a posterior costs O(n r^2).
+    """
+
+    def __init__(
+        self,
+        kernel_x: Kernel,
+        kernel_y: Kernel,
+        x: ArrayLike,
+        y: ArrayLike,
+        epsilon: float,
+        delta: float,
+        method: str = 'thresholded',
+        tolerance: float | None = None,
+    ) -> None:
+        if method not in BAYES_RULES:
+            raise KernelError(f'method: expected one of {", ".join(BAYES_RULES)}, got {method!r}')
+        self.likelihood = NonparametricModel(kernel_x, kernel_y, x, y, epsilon, tolerance)
+        self.kernel_x, self.kernel_y = kernel_x, kernel_y
+        self.x, self.y = self.likelihood.x, self.likelihood.y
+        self.epsilon, self.method = as_positive('epsilon', epsilon), method
+        self.delta = as_positive('delta', delta)
+        self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
+
+    def posterior(
+        self,
+        prior: Embedding | ArrayLike,
+        observation: ArrayLike,
+        supervision: Supervision | None = None,
+    ) -> KernelMean:
+        """
+        Kernel mean of the posterior of x given one observation (...), not normalised.
+
+        `prior`: a kernel mean, or its values at the training states X_i (n,), so that a
+        model-based prior can be plugged in ([MbKSR] section 4.3). With `supervision` the update
+        is kRegBayes.
+        """
+        mu = self.likelihood.sum_rule_weights(prior)
+        if supervision is not None:
+            return self._supervised(mu, observation, supervision)
+        k_y = kernel_vector(self.kernel_y, self.y, observation)
+        weights = BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
+        return KernelMean(self.kernel_x, self.x, weights)
+
+    def condition(self, observation: ArrayLike) -> KernelMean:
+        """Kernel mean of x given one observation under the sample's own prior ("COND")."""
+        k_y = kernel_vector(self.kernel_y, self.y, observation)
+        return KernelMean(self.kernel_x, self.x, conditional_mean(self._regularised_gram_y, k_y))
+
+    @cached_property
+    def _regularised_gram_y(self) -> RegularisedGram:
+        return regularise(self.gram_y, self.epsilon)
+
+    def _supervised(
+        self, mu: FloatArray, observation: ArrayLike, supervision: Supervision
+    ) -> KernelMean:
+        states, observations = as_pairs(supervision.states, supervision.observations)
+        # only points with positive prior weight enter the thresholded rule
+        active = np.flatnonzero(mu > 0)
+        kept = np.concatenate([self.y[active], observations])
+        k_y = kernel_vector(self.kernel_y, kept, observation)
+        gram = self._extended_gram(active, observations)
+        weights = regularised_bayes_rule(gram, mu[active], k_y, self.delta, supervision.weight)
+        points = np.concatenate([self.x[active], states])
+        return KernelMean(self.kernel_x, points, weights)
+
+    def _extended_gram(self, active: IndexArray, observations: FloatArray) -> GramMatrix:
+        if isinstance(self.gram_y, LowRankGram):
+            return self.gram_y.restricted(active).extended(self.kernel_y, self.y, observations)
+        cross = self.kernel_y.cross_gram(self.y[active], observations)
+        own = self.kernel_y.gram(observations)
+        return np.block([[self.gram_y[np.ix_(active, active)], cross], [cross.T, own]])
+
+
+def gram_matrix(
+    kernel: Kernel, points: FloatArray, tolerance: float | None
+) -> FloatArray | LowRankGram:
+    """Gram matrix of points, dense (n, n) or by incomplete Cholesky when a tolerance is given."""
+    return (
+        kernel.gram(points)
+        if tolerance is None
+        else incomplete_cholesky(kernel, points, tolerance)
+    )
+
+
+def kernel_vector(kernel: Kernel, points: FloatArray, query: ArrayLike) -> FloatArray:
+    """Values k(x_i, query) at every point, for one query (...). Shapes: (n, ...) -> (n,)."""
+    single = as_floats('observation', query)
+    if single.shape != points.shape[1:]:
+        raise KernelError(
+            f'observation: expected one point of shape {points.shape[1:]}, got {single.shape}: '
+            'give one observation at a time, shaped like one of the training sample'
+        )
+    return kernel.cross_gram(points, single[np.newaxis])[:, 0]
+
+
+def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Training pairs of one length n > 0."""
+    left, right = as_floats('x', x), as_floats('y', y)
+    if left.ndim < 2 or right.ndim < 2 or len(left) != len(right) or len(left) == 0:
+        raise KernelError(
+            f'x, y: expected pairs of shapes (n, ...) and (n, ...) with n > 0, got {left.shape} '
+            f'and {right.shape}: give one observation per state; reshape scalars with '
+            'x.reshape(-1, 1)'
+        )
+    return left, right

@@ -1,0 +1,183 @@
+"""Chains of learnt and given models, Bayes' rule on kernel means, convergence to the exact one."""
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel, Supervision
+from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
+from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.kernels.rules import BAYES_RULES, regularise
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+KX, KY = GaussianKernel(0.3), GaussianKernel(0.4)
+LINEAR = AdditiveNoiseModel(lambda x: 0.8 * x, GaussianNoise(0.2))
+
+
+def pairs(size=300, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-4.0, 4.0, size=(size, 1))
+    return x, LINEAR.sample(x, rng)
+
+
+def prior_mean(size=400, seed=1):
+    x = np.random.default_rng(seed).normal(0.5, 0.8, size=(size, 1))
+    return KernelMean.of_sample(KX, x)
+
+
+def exact(mean, variance):
+    return ModelKernelMean(KY, np.array([[mean]]), np.ones(1), GaussianNoise(variance))
+
+
+def test_learnt_and_given_model_push_to_the_same_kernel_mean():
+    prior = prior_mean()
+    truth = exact(0.8 * 0.5, 0.64 * 0.64 + 0.2)
+    learnt = NonparametricModel(KX, KY, *pairs(), epsilon=1e-4).push(prior)
+    given = LINEAR.push(prior, kernel=KY)
+    assert given.mmd(truth) < learnt.mmd(truth) < 0.12 * truth.norm()
+
+
+def test_chains_of_a_learnt_and_a_given_model():
+    # z = 0.8 y + e after y = 0.8 x + e: both orders of section 4.2 of [MbKSR]
+    prior = prior_mean()
+    learnt = NonparametricModel(KX, KY, *pairs(), epsilon=1e-4)
+    variance = 0.64 * (0.64 * 0.64 + 0.2) + 0.2
+    truth = exact(0.64 * 0.5, variance)
+    np_then_mb = LINEAR.push(learnt.push(prior))
+    kernel_x_for_y = NonparametricModel(KY, KY, *pairs(seed=5), epsilon=1e-4)
+    mb_then_np = kernel_x_for_y.push(LINEAR.push(prior, kernel=KY))
+    for chain in (np_then_mb, mb_then_np):
+        assert chain.mmd(truth) < 0.15 * truth.norm()
+
+
+def test_chain_rule_marginalises_to_prior_and_prediction():
+    learnt = NonparametricModel(KX, KY, *pairs(), epsilon=1e-5)
+    prior = prior_mean()
+    joint = learnt.joint(prior)
+    mean_x, mean_y = joint.normalised().expectation(lambda points: points)
+    assert mean_x == pytest.approx(0.5, abs=0.1)
+    assert mean_y == pytest.approx(0.4, abs=0.1)
+    product = joint.normalised().expectation(lambda points: points[:, 0] * points[:, 1])
+    assert product - mean_x * mean_y == pytest.approx(0.8 * 0.64, abs=0.15)
+    np.testing.assert_allclose(joint.weights, learnt.push(prior).weights)
+
+
+def test_conditional_mean_tracks_the_regression():
+    learnt = NonparametricModel(KX, KY, *pairs(600), epsilon=1e-4)
+    for x in (-2.0, 0.3, 1.5):
+        assert learnt.at([x]).normalised().mean()[0] == pytest.approx(0.8 * x, abs=0.15)
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+def test_posterior_with_a_given_prior_uses_its_values_at_the_sample(method):
+    rule = KernelBayesRule(KX, KY, *pairs(60), epsilon=1e-3, delta=1e-3, method=method)
+    prior = ModelKernelMean(KX, np.array([[0.5]]), np.ones(1), GaussianNoise(0.64))
+    posterior = rule.posterior(prior, [0.9])
+    mu = np.linalg.solve(KX.gram(rule.x) + 60e-3 * np.eye(60), prior(rule.x))
+    k = KY.cross_gram(rule.y, [[0.9]])[:, 0]
+    expected = BAYES_RULES[method](KY.gram(rule.y), mu, k, 1e-3)
+    np.testing.assert_allclose(posterior.weights, expected, rtol=1e-8, atol=1e-12)
+    same = rule.posterior(prior(rule.x), [0.9])
+    np.testing.assert_array_equal(same.weights, posterior.weights)
+
+
+def posterior_errors(method, sizes, trials):
+    """Root mean square error of the posterior mean of a linear-Gaussian model."""
+    prior = ModelKernelMean(KX, np.array([[0.5]]), np.ones(1), GaussianNoise(0.64))
+    gain = 0.8 * 0.64 / (0.64 * 0.64 + 0.2)
+    observations = np.linspace(-0.6, 1.4, 9)[:, np.newaxis]
+    truth = 0.5 + gain * (observations - 0.8 * 0.5)
+    errors = []
+    for n in sizes:
+        squares = []
+        for trial in range(trials):
+            x, y = pairs(n, 10 + trial)
+            mu = regularise(KX.gram(x), 0.01 / n).solve(prior(x))
+            k_y = KY.cross_gram(y, observations)
+            weights = BAYES_RULES[method](KY.gram(y), mu, k_y, 0.1 / n)
+            squares.append(np.mean(((weights.T @ x) / weights.sum(axis=0)[:, None] - truth) ** 2))
+        errors.append(np.sqrt(np.mean(squares)))
+    return np.array(errors)
+
+
+@pytest.mark.parametrize('method', BAYES_RULES)
+def test_bayes_rule_converges_to_the_exact_posterior_mean(method):
+    sizes = np.array([25, 50, 100, 200, 400])
+    errors = posterior_errors(method, sizes, trials=8)
+    slope = np.polyfit(np.log(sizes), np.log(errors), 1)[0]
+    assert slope < -0.35, f'errors {errors} fall with slope {slope:.2f}'
+    assert errors[-1] < 0.07
+
+
+def test_low_rank_bayes_rule_stays_near_the_dense_one():
+    x, y = pairs(400)
+    prior = prior_mean()
+    dense = KernelBayesRule(KX, KY, x, y, epsilon=1e-3, delta=1e-3)
+    low = KernelBayesRule(KX, KY, x, y, epsilon=1e-3, delta=1e-3, tolerance=1e-9)
+    assert low.gram_y.rank < 60
+    expected = dense.posterior(prior, [0.9]).normalised()
+    found = low.posterior(prior, [0.9]).normalised()
+    assert found.mmd(expected) < 1e-3 * expected.norm()
+    np.testing.assert_allclose(
+        low.condition([0.9]).mean(), dense.condition([0.9]).mean(), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize('tolerance', [None, 1e-12])
+def test_supervision_draws_the_posterior_to_its_state(tolerance):
+    rule = KernelBayesRule(KX, KY, *pairs(), epsilon=1e-4, delta=1e-3, tolerance=tolerance)
+    prior, observation = prior_mean(), np.array([0.4])
+    plain = rule.posterior(prior, observation).normalised()
+    distances = []
+    for weight in (1e-3, 0.1, 10.0):
+        supervision = Supervision(observation[np.newaxis], np.array([[1.5]]), weight)
+        posterior = rule.posterior(prior, observation, supervision).normalised()
+        distances.append(abs(posterior.mean()[0] - 1.5))
+    assert abs(plain.mean()[0] - 1.5) > distances[0] > distances[1] > distances[2]
+    assert distances[2] < 0.05
+
+
+def test_states_may_be_rotations():
+    rng = np.random.default_rng(0)
+    turn = rng.uniform(-2.0, 2.0, size=(300, 3)) * [0.2, 0.2, 1.0]
+    states = Rotation.from_rotvec(turn).as_matrix()
+    images = np.tanh(turn @ rng.normal(size=(3, 12)) * 0.5) + 0.02 * rng.normal(size=(300, 12))
+    train, test = slice(0, 250), slice(250, 300)
+    kernel_y = GaussianKernel(1.0, normalised=False)
+    rule = KernelBayesRule(
+        TraceKernel(), kernel_y, states[train], images[train], epsilon=1e-6, delta=1e-5
+    )
+    errors = []
+    for state, image in zip(states[test], images[test], strict=True):
+        estimate = rule.condition(image).mode()
+        np.testing.assert_allclose(estimate, nearest_rotation(estimate), atol=1e-9)
+        errors.append(np.linalg.norm(estimate - state))
+    assert np.median(errors) < 0.1
+
+
+@pytest.mark.parametrize(
+    ('make', 'message'),
+    [
+        (lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3, 'cubed'), "got 'cubed'"),
+        (lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 0.0), 'delta: expected a finite'),
+        (lambda: KernelBayesRule(KX, KY, *pairs(9), -1.0, 1e-3), 'epsilon: expected a finite'),
+        (
+            lambda: NonparametricModel(KX, KY, np.ones((4, 1)), np.ones((3, 1)), 1e-3),
+            r'x, y: expected pairs .* got \(4, 1\) and \(3, 1\)',
+        ),
+        (lambda: NonparametricModel(KX, KY, np.ones(4), np.ones(4), 1e-3), 'x, y: expected pairs'),
+        (
+            lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3).condition([[0.1]]),
+            r'observation: expected one point of shape \(1,\), got \(1, 1\)',
+        ),
+        (
+            lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3).posterior(np.ones(8), [0.1]),
+            r'prior_at_sample: expected shape \(9,\)',
+        ),
+    ],
+)
+def test_misuse_is_refused(make, message):
+    with pytest.raises(KernelError, match=message):
+        make()
