@@ -19,6 +19,8 @@ ROS = [
 ]
 TOOLS = ['joblib', 'matplotlib', 'rosbags']
 RERUN = ['rerun-sdk']
+# Kalman, extended, unscented and particle filters to compare kernel filters with
+COMPARE = ['stonesoup']
 # ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
 LINT = [
     'flake8-blind-except',
@@ -72,7 +74,8 @@ setup(
         'ros': ROS,
         'tools': TOOLS,
         'rerun': RERUN,
-        'test': LINT + TEST,
+        'compare': COMPARE,
+        'test': LINT + TEST + COMPARE,
     },
     zip_safe=True,
     maintainer='kbr_localization maintainers',

@@ -1,0 +1,77 @@
+"""
+Kalman, extended and unscented Kalman and bootstrap particle filters, for comparison only.
+
+Thin adapters of Stone Soup (https://stonesoup.rtfd.io), which is an extra: nothing else in the
+package needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import importlib
+from typing import Any
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.checks import as_floats, FloatArray
+from numpy.typing import ArrayLike
+
+Function = Callable[[FloatArray], Any]
+
+METHODS = ('kalman', 'extended', 'unscented', 'particle')
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianStateSpaceModel:
+    """
+    State-space model x' = f(x) + e, y = h(x) + r with Gaussian noises and a Gaussian start.
+
+    `transition` f, `observation` h: functions of all points at once, (n, d) -> (n, d) and
+    (n, d) -> (n, d_y), or matrices (d, d) and (d_y, d); `transition_covariance` (d, d),
+    `observation_covariance` (d_y, d_y); `mean` (d,), `covariance` (d, d) of the first state before
+    its observation.
+    """
+
+    transition: Function | FloatArray
+    transition_covariance: FloatArray
+    observation: Function | FloatArray
+    observation_covariance: FloatArray
+    mean: FloatArray
+    covariance: FloatArray
+
+
+def classical_filter(
+    method: str,
+    model: GaussianStateSpaceModel,
+    observations: ArrayLike,
+    particles: int = 1000,
+    seed: int = 0,
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Posterior means (T, d) and covariances (T, d, d) of the states given observations (T, d_y).
+
+    `method`: 'kalman' (both functions given as matrices), 'extended', 'unscented' or 'particle'.
+    Raises KernelError when Stone Soup is not installed.
+    """
+    if method not in METHODS:
+        raise KernelError(f'method: expected one of {", ".join(METHODS)}, got {method!r}')
+    is_linear = not callable(model.transition) and not callable(model.observation)
+    if method == 'kalman' and not is_linear:
+        raise KernelError(
+            'method: kalman expects matrices for transition and observation, got a function: '
+            'use extended or unscented'
+        )
+    try:
+        adapter = importlib.import_module('kbr_localization.kernels.stonesoup_adapter')
+    except ImportError as error:
+        raise KernelError(
+            f'method: {method} needs Stone Soup, which is not installed ({error}): '
+            "pip install 'kbr_localization[compare]'"
+        ) from error
+    sequence = as_floats('observations', observations)
+    if sequence.ndim != 2 or len(sequence) == 0:
+        raise KernelError(
+            f'observations: expected shape (T, d_y) with T > 0, got {sequence.shape}'
+        )
+    means, covariances = adapter.run(method, model, sequence, particles, seed)
+    return means, covariances

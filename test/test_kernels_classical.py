@@ -1,0 +1,78 @@
+"""The comparison filters against a Kalman recursion written out and against each other."""
+
+import sys
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
+import numpy as np
+import pytest
+
+F, H = np.array([[0.9, 0.3], [-0.2, 0.8]]), np.array([[1.0, 0.5]])
+Q, R = np.array([[0.2, 0.05], [0.05, 0.1]]), np.array([[0.3]])
+LINEAR = GaussianStateSpaceModel(F, Q, H, R, np.array([1.0, -1.0]), np.eye(2))
+AS_FUNCTIONS = GaussianStateSpaceModel(
+    lambda x: x @ F.T, Q, lambda x: x @ H.T, R, np.array([1.0, -1.0]), np.eye(2)
+)
+
+
+def observations(steps=30):
+    rng = np.random.default_rng(0)
+    x, y = np.array([1.0, -1.0]), []
+    for _ in range(steps):
+        y.append(H @ x + rng.normal(size=1) * np.sqrt(0.3))
+        x = F @ x + rng.multivariate_normal(np.zeros(2), Q)
+    return np.array(y)
+
+
+def written_out(y):
+    m, P, means, covariances = LINEAR.mean, LINEAR.covariance, [], []
+    for t, observation in enumerate(y):
+        if t > 0:
+            m, P = F @ m, F @ P @ F.T + Q
+        K = P @ H.T @ np.linalg.inv(H @ P @ H.T + R)
+        m, P = m + K @ (observation - H @ m), P - K @ H @ P
+        means.append(m)
+        covariances.append(P)
+    return np.array(means), np.array(covariances)
+
+
+@pytest.mark.parametrize(
+    ('method', 'model'),
+    [('kalman', LINEAR), ('extended', AS_FUNCTIONS), ('unscented', AS_FUNCTIONS)],
+)
+def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
+    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
+    y = observations()
+    means, covariances = classical_filter(method, model, y)
+    expected, expected_covariances = written_out(y)
+    np.testing.assert_allclose(means, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
+
+
+def test_particle_filter_approaches_the_exact_mean_and_is_reproducible():
+    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
+    y = observations()
+    means, _ = classical_filter('particle', AS_FUNCTIONS, y, particles=4000, seed=3)
+    again, _ = classical_filter('particle', AS_FUNCTIONS, y, particles=4000, seed=3)
+    np.testing.assert_array_equal(means, again)
+    assert np.sqrt(np.mean((means - written_out(y)[0]) ** 2)) < 0.04
+
+
+def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
+    # None in sys.modules is how Python marks a module that cannot be imported
+    monkeypatch.setitem(sys.modules, 'kbr_localization.kernels.stonesoup_adapter', None)
+    with pytest.raises(KernelError, match=r'needs Stone Soup.*pip install'):
+        classical_filter('extended', AS_FUNCTIONS, observations(2))
+
+
+@pytest.mark.parametrize(
+    ('method', 'model', 'y', 'message'),
+    [
+        ('spline', LINEAR, np.ones((2, 1)), "expected one of kalman, .* got 'spline'"),
+        ('kalman', AS_FUNCTIONS, np.ones((2, 1)), 'kalman expects matrices'),
+        ('extended', LINEAR, np.ones(2), r'observations: expected shape \(T, d_y\)'),
+    ],
+)
+def test_misuse_is_refused(method, model, y, message):
+    with pytest.raises(KernelError, match=message):
+        classical_filter(method, model, y)
