@@ -343,6 +343,24 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_error(tmp_path
     assert sorted(path.name for path in tmp_path.iterdir()) == ['run']
 
 
+def test_writing_where_no_folder_can_be(tmp_path, run_path):
+    (tmp_path / 'file').write_text('')
+    for path in (tmp_path / 'file' / 'run', tmp_path / 'file'):
+        with pytest.raises(DatasetError, match=r'cannot write|exists already'):
+            write_tiny_cold_run(path)
+
+
+def test_an_empty_folder_may_become_a_run(tmp_path):
+    (tmp_path / 'run').mkdir()
+    assert len(ColdRun(write_tiny_cold_run(tmp_path / 'run'))) == 8
+
+
+def test_odometry_outside_of_the_track_is_refused(run_path):
+    track = ColdRun(run_path).odometry
+    with pytest.raises(DatasetError, match=r'no odometry: stamps .* are outside'):
+        track.at(int(track.stamps_ns[-1]) + 1)
+
+
 def test_writing_refuses_two_frames_of_one_microsecond(tmp_path):
     with pytest.raises(DatasetError, match='share the name'):
         write_cold_run(tmp_path / 'run', tiny_frames(1) * 2, tiny_odometry(3))

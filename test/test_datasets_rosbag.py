@@ -1,6 +1,8 @@
 import pickle
 import shutil
 import struct
+import subprocess
+import sys
 import tracemalloc
 
 from helpers import START_NS, textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
@@ -584,6 +586,20 @@ def test_ros_itself_reads_the_messages(cold, tmp_path):
     assert last['/reference_pose'].header.frame_id == 'map'
     np.testing.assert_allclose(planar_pose(last['/odom'].pose.pose), cold.odometry.poses[-1])
     np.testing.assert_allclose(planar_pose(last['/reference_pose'].pose.pose), cold[5].reference)
+
+
+def test_without_the_package_rosbags_one_line_says_what_to_do(tmp_path):
+    (tmp_path / 'bag.mcap').write_bytes(b'')
+    program = (
+        'import sys; sys.modules["rosbags"] = None\n'
+        'from kbr_localization.datasets import open_dataset\n'
+        'from kbr_localization.errors import DatasetError\n'
+        'try: open_dataset(sys.argv[1])\n'
+        'except DatasetError as error: print(error)'
+    )
+    command = [sys.executable, '-c', program, str(tmp_path / 'bag.mcap')]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == 'bags need the package rosbags: run `pip install rosbags`\n'
 
 
 def test_stamps_of_either_byte_order():

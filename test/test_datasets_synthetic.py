@@ -58,6 +58,16 @@ def test_runs_of_different_seeds_take_different_ways(building):
     assert abs(first[0].stamp_ns - second[0].stamp_ns) >= 3599 * 10**9
 
 
+def test_a_tour_passes_every_place_in_both_directions(building):
+    run = SyntheticRun(building, RunConfig(route='tour', frame_rate=1.0))
+    reference = np.array([frame.reference for frame in run])
+    for a, b in building.plan.nodes[building.plan.edges]:
+        middle, along = (a + b) / 2, np.arctan2(*(b - a)[::-1])
+        near = reference[np.hypot(*(reference[:, :2] - middle).T) < 1.0]
+        turned = np.cos(near[:, 2] - along)
+        assert turned.max() > 0.5 > -0.5 > turned.min()
+
+
 def test_a_kidnapped_robot_has_no_frame_while_it_is_carried(building):
     rng = np.random.default_rng(3)
     drive = building.drive(8.0, rng).then(building.drive(8.0, rng))

@@ -12,9 +12,14 @@ from typing import Any
 import weakref
 
 from kbr_localization.errors import DatasetError
-from rosbags.interfaces import Connection
-from rosbags.rosbag2 import Reader
-from rosbags.typesys import get_typestore, Stores
+
+try:
+    from rosbags.interfaces import Connection
+    from rosbags.rosbag2 import Reader
+    from rosbags.typesys import get_typestore, Stores
+except ImportError as error:
+    # an optional dependency: a robot that only localizes reads no bags
+    raise DatasetError('bags need the package rosbags: run `pip install rosbags`') from error
 
 TYPESTORE = get_typestore(Stores.ROS2_JAZZY)
 STORAGE_SUFFIXES = ('.mcap', '.db3')

@@ -103,7 +103,7 @@ def window(patch: Patch, rng: np.random.Generator) -> None:
     x, z, height = (patch.width - width) / 2, 0.95, 1.35
     patch.fill(x - 0.08, z - 0.08, width + 0.16, height + 0.16, (215, 215, 215))
     outside = cv2.resize(
-        rng.integers(90, 200, (5, 6, 3), dtype=np.uint8),
+        _outside(rng),
         (round(width * patch.scale), round(height * patch.scale)),
         interpolation=cv2.INTER_CUBIC,
     )
@@ -114,6 +114,12 @@ def window(patch: Patch, rng: np.random.Generator) -> None:
         patch.fill(bar - 0.03, z, 0.06, height, (200, 200, 200))
         patch.light_up(bar - 0.03, z, 0.06, height, 0)
     patch.fill(x - 0.15, z - 0.13, width + 0.3, 0.06, (180, 180, 180))
+
+
+def _outside(rng: np.random.Generator) -> Pixels:
+    """Draw a few blotches of sky and trees, hardly coloured."""
+    tint = rng.uniform(0.85, 1.0, (5, 6, 3))
+    return np.asarray(rng.uniform(90, 220, (5, 6, 1)) * tint, np.uint8)
 
 
 def poster(patch: Patch, rng: np.random.Generator) -> None:

@@ -48,7 +48,8 @@ class Standing:
 def person(rng: np.random.Generator, colour: bool) -> tuple[Sprite, ...]:
     """Draw a person in the pictures of one stride."""
     clothes = [grey_or_tinted(rng, low, high, 0.5) for low, high in ((30, 200), (20, 110))]
-    skin, hair = grey_or_tinted(rng, 110, 215, 0.1), grey_or_tinted(rng, 20, 110, 0.2)
+    tone = float(rng.uniform(110, 215))
+    skin, hair = (0.7 * tone, 0.85 * tone, 1.1 * tone), grey_or_tinted(rng, 20, 110, 0.2)
     height, stripes = float(rng.uniform(1.6, 1.9)), int(rng.integers(3))
     phases = np.arange(STRIDES) * 2 * np.pi / STRIDES
     pictures = []

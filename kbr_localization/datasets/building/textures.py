@@ -57,7 +57,8 @@ def paint_wall(
     this wall: stains, and the motifs that are replaced.
     """
     columns = max(1, round(length * style.scale))
-    base = np.random.default_rng([style.seed, len(kind)])
+    # the outer walls of a room have the colours of the others
+    base = np.random.default_rng([style.seed, len(kind.split(maxsplit=1)[0])])
     paint = _plaster(style, columns, base, rng)
     patch = Patch(paint, np.zeros((style.rows, columns), np.uint8), style.scale)
     if length > _DOORWAY_WIDTH and kind in KINDS:
