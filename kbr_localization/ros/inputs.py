@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 import time
-from typing import Any
+from typing import Any, Protocol
 
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization import se2
+from kbr_localization.datasets.image_file import decode_image, encode_jpeg
 from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.hints import InputWatch
-from kbr_localization.ros.node_config import NodeConfig
-from kbr_localization.ros.session import Session
+from kbr_localization.ros.odometry_buffer import Added
 from kbr_localization.ros.telling import Teller
 from nav_msgs.msg import Odometry
+import numpy as np
 from rclpy.node import Node
 from rclpy.qos import (
     qos_check_compatible,
@@ -30,14 +33,42 @@ ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 IMAGE_TOPICS = {'raw': ('image', Image), 'compressed': ('image/compressed', CompressedImage)}
 
 
+class InputConfig(Protocol):
+    """What inputs need to know."""
+
+    @property
+    def image_transport(self) -> str:
+        """Say 'raw' or 'compressed'."""
+        ...
+
+    @property
+    def odom_frame_id(self) -> str:
+        """Name the frame that the odometry should have."""
+        ...
+
+
+class InputSession(Protocol):
+    """What inputs feed."""
+
+    odometry_counts: Counter[str]
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """Take in an odometry pose (3,)."""
+        ...
+
+    def add_image(self, stamp_ns: int, load: Callable[[], Any]) -> None:
+        """Take in an image."""
+        ...
+
+
 class Inputs:
     """Subscriptions of images and odometry that feed a session."""
 
     def __init__(
         self,
         node: Node,
-        config: NodeConfig,
-        session: Session,
+        config: InputConfig,
+        session: InputSession,
         tell: Teller,
         on_odometry: Callable[[int], None],
     ) -> None:
@@ -96,7 +127,7 @@ class Inputs:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         self.image.saw(stamp_ns, time.monotonic())
         if self.active:
-            self._session.add_image(stamp_ns, lambda: decode(message))
+            self._session.add_image(stamp_ns, MessageImage(message))
 
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
@@ -121,15 +152,32 @@ class Inputs:
             )
 
 
-def decode(message: Image | CompressedImage) -> Any:
-    """Pixels of an image message, raw or compressed; raises DatasetError."""
-    stamp_ns = conversions.stamp_to_ns(message.header.stamp)
-    name = f'at {stamp_ns * 1e-9:.3f} s'
-    if isinstance(message, CompressedImage):
-        return decode_image(bytes(message.data), name)
-    return decode_raw_image(
-        message.encoding, message.height, message.width, message.step, message.data, name
-    )
+@dataclass(frozen=True)
+class MessageImage:
+    """A lazy image in a message, raw or compressed."""
+
+    message: Any
+
+    def __call__(self) -> np.ndarray:
+        """Decode the image; raises DatasetError."""
+        message = self.message
+        if isinstance(message, CompressedImage):
+            return decode_image(bytes(message.data), self.name)
+        return decode_raw_image(
+            message.encoding, message.height, message.width, message.step, message.data, self.name
+        )
+
+    @property
+    def name(self) -> str:
+        """What messages call the image."""
+        return f'at {conversions.stamp_to_ns(self.message.header.stamp) * 1e-9:.3f} s'
+
+    def as_file(self, quality: int) -> bytes:
+        """Bytes of a JPEG or PNG file, checked to be whole; raises DatasetError."""
+        image = self()
+        if isinstance(self.message, CompressedImage):
+            return bytes(self.message.data)
+        return encode_jpeg(image, self.name, quality)
 
 
 def _type_name(message_type: Any) -> str:

@@ -53,7 +53,7 @@ class Localization:
         self.outputs = Outputs(node, config, self.kernel_map)
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)
         self._reporter: Reporter | None = None
-        self._worker: Worker | None = None
+        self._worker: Worker[Answer] | None = None
         self._saved = time.monotonic()
         # saving waits for the disk, loading a map for more: neither in a callback
         self.background = ThreadPoolExecutor(1, thread_name_prefix='background')

@@ -5,19 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 import threading
 import traceback
+from typing import Generic, Protocol, TypeVar
 
-from kbr_localization.ros.session import Answer, Session
+from kbr_localization.errors import KbrError
 
 WAIT_SECONDS = 0.2
+Result_co = TypeVar('Result_co', covariant=True)
 
 
-class Worker:
-    """Call `session.work` and hand on its answers until stopped; nothing ends it but `stop`."""
+class Work(Protocol[Result_co]):
+    """What a worker does again and again."""
+
+    def work(self, timeout: float) -> Result_co | None:
+        """Do the next thing, waiting for it at most `timeout` seconds."""
+        ...
+
+    def recover_from_error(self) -> None:
+        """Bring everything into a good state after an unexpected error."""
+        ...
+
+
+class Worker(Generic[Result_co]):
+    """Call `session.work` and hand on its results until stopped; nothing ends it but `stop`."""
 
     def __init__(
         self,
-        session: Session,
-        publish: Callable[[Answer], None],
+        session: Work[Result_co],
+        publish: Callable[[Result_co], None],
         tell: Callable[[str, str], None],
     ) -> None:
         self._session, self._publish, self._tell = session, publish, tell
@@ -37,9 +51,12 @@ class Worker:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                answer = self._session.work(WAIT_SECONDS)
-                if answer is not None and not self._stop.is_set():
-                    self._publish(answer)
+                result = self._session.work(WAIT_SECONDS)
+                if result is not None and not self._stop.is_set():
+                    self._publish(result)
+            except KbrError as error:
+                self._tell('error', str(error))
+                self._stop.wait(WAIT_SECONDS)
             # a robot must not lose its localization to a bug: tell, start anew, go on
             except Exception:
                 self._tell('error', f'internal error, starting anew:\n{traceback.format_exc()}')

@@ -1,0 +1,120 @@
+"""A run in COLD's format that grows image by image and is whole at every moment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from kbr_localization.datasets.cold import CAMERAS, ODOMETRY, PLACES
+from kbr_localization.datasets.cold_format import (
+    format_image_name,
+    format_odometry_line,
+    ImageName,
+    OdometryLine,
+    parse_image_name,
+    read_odometry,
+)
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
+
+PART = '.part'
+
+
+class ColdRecording:
+    """
+    Append images and odometry to a run folder, new or existing.
+
+    An image appears under its name when it is complete, the line of places.lst after it; whoever
+    kills the process loses at most the image being written. `last_image` and `last_odometry` are
+    what an existing run ends with, or None. Raises DatasetError when the folder holds something
+    else or cannot be written.
+    """
+
+    def __init__(self, path: Path | str, camera: str = CAMERAS[0]) -> None:
+        self.path = Path(path)
+        self._folder = self.path / camera
+        self._check_foreign()
+        with self._explained():
+            for file in (self._folder / 'x', self.path / PLACES, self.path / ODOMETRY):
+                file.parent.mkdir(parents=True, exist_ok=True)
+            self.count, self.last_image = self._look_at_images()
+            self.last_odometry = self._last_odometry()
+            for file in (PLACES, ODOMETRY):
+                _end_last_line(self.path / file)
+
+    def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
+        """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
+        text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)
+        with self._explained(), (self.path / ODOMETRY).open('a', encoding='utf-8') as file:
+            file.write(text)
+
+    def append_image(
+        self, stamp_ns: int, reference: FloatArray, encoded: bytes, label: str = 'unknown'
+    ) -> Path:
+        """
+        Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
+
+        Its odometry must have been appended before, or a reader would find none for it.
+        """
+        name = format_image_name(stamp_ns, reference)
+        with self._explained():
+            part = self._folder / (name + PART)
+            part.write_bytes(encoded)
+            part.rename(self._folder / name)
+            with (self.path / PLACES).open('a', encoding='utf-8') as places:
+                places.write(f'{name} {"_".join(label.split()) or "unknown"}\n')
+        self.count += 1
+        self.last_image = ImageName(stamp_ns, reference)
+        return self._folder / name
+
+    def _check_foreign(self) -> None:
+        known = {*CAMERAS, PLACES.parts[0], ODOMETRY.parts[0]}
+        if self.path.exists() and not self.path.is_dir():
+            raise DatasetError(f'{self.path} is a file: expected a folder to record into')
+        foreign = {p.name for p in self.path.iterdir()} - known if self.path.is_dir() else set()
+        if foreign:
+            raise DatasetError(
+                f'{self.path} holds {sorted(foreign)[0]!r} and is no COLD run: '
+                'give a new folder, or a run to go on with'
+            )
+
+    def _look_at_images(self) -> tuple[int, ImageName | None]:
+        count, last = 0, None
+        for file in self._folder.iterdir():
+            if file.suffix == PART:
+                file.unlink()
+                continue
+            try:
+                found = parse_image_name(file.name)
+            except ValueError:
+                continue
+            count += 1
+            if last is None or found.stamp_ns > last.stamp_ns:
+                last = found
+        return count, last
+
+    def _last_odometry(self) -> OdometryLine | None:
+        path = self.path / ODOMETRY
+        if not path.is_file() or path.stat().st_size == 0:
+            return None
+        return max(read_odometry(path)[0], key=lambda line: line.stamp_ns)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DatasetError(
+                f'cannot record into {self.path}: {error.strerror or error}: '
+                'free some space, or choose another folder'
+            ) from error
+
+
+def _end_last_line(path: Path) -> None:
+    """End a line that a kill or a power cut left unfinished, or it would swallow the next one."""
+    with path.open('ab+') as file:
+        if file.tell() > 0:
+            file.seek(-1, 2)
+            if file.read(1) != b'\n':
+                file.write(b'\n')

@@ -1,0 +1,187 @@
+"""
+The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
+
+The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
+Odometry on the topic `pose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+import sys
+import threading
+import time
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
+from kbr_localization.configuration import parameter
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.ros import conversions, diagnostics, parameters
+from kbr_localization.ros.hints import InputWatch
+from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.inputs import Inputs, MessageImage
+from kbr_localization.ros.recording import RecordingConfig, RecordingSession
+from kbr_localization.ros.running import run_node, spin
+from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.worker import Worker
+from nav_msgs.msg import Odometry
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+POSE_TYPES = {
+    'pose_with_covariance': PoseWithCovarianceStamped,
+    'pose': PoseStamped,
+    'odometry': Odometry,
+}
+POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+PERIOD = 1.0
+
+
+@dataclass(frozen=True)
+class RecorderConfig(RecordingConfig):
+    """Parameters of the recorder node."""
+
+    image_transport: str = parameter(
+        'raw',
+        'raw: Image on image; compressed: CompressedImage on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    pose_type: str = parameter(
+        'pose_with_covariance', 'type of the messages on pose', choices=tuple(POSE_TYPES)
+    )
+    global_frame_id: str = parameter('map', 'frame that the poses must have')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    no_data_timeout: float = parameter(
+        5.0, 'seconds without a message after which a hint is given', 0.5
+    )
+
+
+class RecorderNode(Node):
+    """Record images with poses into a run folder."""
+
+    def __init__(self) -> None:
+        super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
+        self.config = parameters.declare(self, RecorderConfig)
+        parameters.refuse_unknown(self, parameters.fields(RecorderConfig))
+        if not self.config.out:
+            raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
+        self._tell = Teller(self.get_logger())
+        self._recording = ColdRecording(self.config.out)
+        self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
+        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda stamp_ns: None)
+        self._poses = self._subscribe_to_poses()
+        self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
+        self._shown = PoseArray()
+        self._reports = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self.create_timer(PERIOD, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._worker = Worker(self.session, self._show, self._tell)
+        self._inputs.active = True
+        self._worker.start()
+        verb = 'going on with' if self._recording.count else 'recording into'
+        self.get_logger().info(f'{verb} {self.config.out}: {self._recording.count} images so far')
+
+    def close(self) -> None:
+        """Stop recording and complete the run."""
+        self._inputs.active = False
+        self._worker.stop()
+        self.session.close()
+        self.get_logger().info(f'{self.config.out}: {self.session.recorded} images')
+
+    def _subscribe_to_poses(self) -> InputWatch:
+        message_type = POSE_TYPES[self.config.pose_type]
+        subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
+        type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
+        return InputWatch(subscription.topic_name, type_name, time.monotonic())
+
+    def _take_pose(self, message: Any) -> None:
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        self._poses.saw(stamp_ns, time.monotonic())
+        expected, frame_id = self.config.global_frame_id, message.header.frame_id
+        if frame_id.lstrip('/') != expected.lstrip('/'):
+            self._tell('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
+            return
+        try:
+            self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
+        except RosError as error:
+            self._tell('warning', f'pose not used: {error}')
+
+    def _encode(self, image: QueuedImage) -> bytes:
+        assert isinstance(image.load, MessageImage)
+        return image.load.as_file(self.config.jpeg_quality)
+
+    def _show(self, image: QueuedImage) -> None:
+        last = self._recording.last_image
+        if last is None or last.reference is None:
+            return
+        self._shown.header.frame_id = self.config.global_frame_id
+        self._shown.header.stamp = conversions.ns_to_stamp(image.stamp_ns)
+        self._shown.poses.append(conversions.pose_to_message(last.reference))
+        self._drawn.publish(self._shown)
+
+    def _report(self) -> None:
+        now, clock = time.monotonic(), self.get_clock().now()
+        watches = [*self._inputs.watches, self._poses]
+        self._inputs.look_around()
+        self._poses.publishers = self.count_publishers(self._poses.topic)
+        hints = []
+        for watch in watches:
+            watch.measure(now)
+            hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)
+            hints += [hint] if hint else []
+        for hint in hints:
+            self._tell('warning', hint)
+        message = DiagnosticArray(status=self._status(watches, hints))
+        message.header.stamp = clock.to_msg()
+        self._reports.publish(message)
+
+    def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
+        name = self.get_name()
+        recorded = {'images': self.session.recorded, 'folder': self.config.out}
+        text = f'{self.session.recorded} images recorded'
+        return [
+            diagnostics.status(f'{name}: recording', DiagnosticStatus.OK, text, recorded),
+            diagnostics.input_status(
+                f'{name}: input',
+                watches,
+                hints,
+                self.session.dropped,
+                self.session.odometry_counts,
+            ),
+        ]
+
+
+def _pose_and_deviation(message: Any) -> tuple[Any, float]:
+    """Pose (3,) of a message and the standard deviation of its position in metres."""
+    if isinstance(message, PoseStamped):
+        return conversions.pose_from_message(message.pose), 0.0
+    covariance = conversions.covariance_from_message(message.pose.covariance)
+    deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
+    return conversions.pose_from_message(message.pose.pose), deviation
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the recorder node."""
+    return run_node(_run, args)
+
+
+def _run(stop: threading.Event) -> None:
+    node = RecorderNode()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        spin(executor, stop)
+    finally:
+        node.close()
+        executor.shutdown()
+        node.destroy_node()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

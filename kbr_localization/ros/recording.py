@@ -1,0 +1,240 @@
+"""
+From a robot that drives to a run for the map: which images are kept, with which poses. No rclpy.
+
+The pose of an image is the odometry at its stamp, moved by the transform from the odometry frame
+to the map that the pose messages around it say. So poses that come seldom, as from AMCL, do as
+well as those of a motion capture system.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+import math
+import threading
+import time
+
+from kbr_localization import se2
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
+from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+import numpy as np
+
+SECOND = 1_000_000_000
+ANCHORS = 500
+"""Pose messages that are remembered."""
+
+
+@dataclass(frozen=True)
+class RecordingConfig:
+    """Which images are recorded, and where."""
+
+    out: str = parameter('', 'run folder to write; an existing run is continued')
+    spacing_distance: float = parameter(
+        0.2, 'metres of way after which an image is recorded', 0.0, 100.0
+    )
+    spacing_angle: float = parameter(
+        0.2, 'radians of turning after which an image is recorded', 0.0, 7.0
+    )
+    max_pose_age: float = parameter(
+        2.0, 'seconds between an image and the nearest pose message at most', 0.01
+    )
+    max_position_sd: float = parameter(
+        0.5, 'poses with a larger standard deviation of x or y are not used, metres', 0.0
+    )
+    odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
+    label: str = parameter('unknown', "the place's name, written beside every image")
+    jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
+    image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 1000)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class RecordingSession:
+    """Thread-safe but for `work`, which belongs to one thread."""
+
+    def __init__(
+        self,
+        recording: ColdRecording,
+        config: RecordingConfig,
+        tell: Callable[[str, str], None],
+        encode: Callable[[QueuedImage], bytes],
+    ) -> None:
+        self.config, self._recording = config, recording
+        self._tell, self._encode = tell, encode
+        self._lock = threading.RLock()
+        self._news = threading.Condition(self._lock)
+        self._buffer = OdometryBuffer()
+        # every image may be one too many, none is more urgent than another
+        self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
+        self._poses: list[tuple[int, se2.FloatArray]] = []
+        self._anchor_stamps: list[int] = []
+        self._anchors: list[se2.FloatArray] = []
+        self._unwritten: list[tuple[int, se2.FloatArray]] = []
+        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
+        self._correction: se2.FloatArray | None = None
+        self.counts: Counter[str] = Counter()
+        self.odometry_counts: Counter[str] = Counter()
+
+    @property
+    def dropped(self) -> Counter[str]:
+        """Images that were not recorded, by reason."""
+        with self._lock:
+            return self._queue.dropped + self.counts
+
+    @property
+    def recorded(self) -> int:
+        """Images in the run."""
+        return self._recording.count
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """Take in a raw odometry pose (3,)."""
+        with self._news:
+            outcome = self._buffer.add(stamp_ns, pose)
+            self.odometry_counts[outcome.value] += 1
+            if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
+                self._tell('warning', f'{outcome.value} in the odometry: poses are awaited anew')
+                self._queue.clear('before a jump')
+                self._poses, self._anchor_stamps, self._anchors = [], [], []
+            if outcome in (Added.NEWEST, Added.TIME_JUMP, Added.POSE_JUMP, Added.TIME_GAP):
+                self._unwritten.append((stamp_ns, self._buffer.continued(pose)))
+            self._news.notify()
+            return outcome
+
+    def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
+        """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
+        with self._news:
+            if not np.all(np.isfinite(pose)) or not position_sd <= self.config.max_position_sd:
+                self.counts['poses too uncertain'] += 1
+                return
+            self._poses = [*self._poses[-200:], (stamp_ns, pose)]
+            self._news.notify()
+
+    def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
+        """Take in an image."""
+        with self._news:
+            self._queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self._news.notify()
+
+    def work(self, timeout: float) -> QueuedImage | None:
+        """Record the next image that is due, waiting at most `timeout` seconds for news."""
+        with self._news:
+            self._anchor_poses()
+            image = self._queue.take(self._coverage)
+            unwritten, self._unwritten = self._unwritten, []
+            if image is None and not unwritten:
+                self._news.wait(timeout)
+                return None
+            pose = None if image is None else self._pose_at(image.stamp_ns)
+        self._write_odometry(unwritten)
+        if image is None or pose is None or not self._is_due(image, pose):
+            return None
+        return self._record(image, pose)
+
+    def recover_from_error(self) -> None:
+        """Count an unexpected error; there is no state that could be broken."""
+        self.counts['internal error'] += 1
+
+    def close(self) -> None:
+        """Write what is left."""
+        with self._lock:
+            unwritten, self._unwritten = self._unwritten, []
+        self._write_odometry(unwritten)
+
+    def _anchor_poses(self) -> None:
+        """Find where each pose message puts the odometry frame in the map."""
+        waiting = []
+        for stamp_ns, pose in self._poses:
+            state = self._buffer.coverage(stamp_ns)
+            if state is Coverage.EARLY:
+                waiting.append((stamp_ns, pose))
+            elif state is Coverage.READY:
+                at = bisect.bisect_left(self._anchor_stamps, stamp_ns)
+                self._anchor_stamps.insert(at, stamp_ns)
+                odometry = self._buffer.at(stamp_ns)
+                self._anchors.insert(at, se2.compose(pose, se2.inverse(odometry)))
+        self._poses = waiting
+        del self._anchor_stamps[:-ANCHORS], self._anchors[:-ANCHORS]
+
+    def _coverage(self, stamp_ns: int) -> Coverage:
+        state = self._buffer.coverage(stamp_ns)
+        if state is not Coverage.READY or self._nearest(stamp_ns) is not None:
+            return state
+        waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
+        late = waited_ns > self.config.max_pose_age * SECOND
+        if late:
+            self.counts['no pose near enough in time'] += 1
+        return Coverage.GAP if late else Coverage.EARLY
+
+    def _nearest(self, stamp_ns: int) -> int | None:
+        """Index of the pose message nearest in time, or None."""
+        at = bisect.bisect_left(self._anchor_stamps, stamp_ns)
+        around = range(max(at - 1, 0), min(at + 1, len(self._anchor_stamps)))
+        nearest = min(around, key=lambda i: abs(self._anchor_stamps[i] - stamp_ns), default=None)
+        if nearest is None:
+            return None
+        age_ns = abs(self._anchor_stamps[nearest] - stamp_ns)
+        return nearest if age_ns <= self.config.max_pose_age * SECOND else None
+
+    def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
+        """Pose (3,) in the map at an image's stamp."""
+        nearest = self._nearest(stamp_ns)
+        if nearest is None:
+            return None
+        return se2.compose(self._anchors[nearest], self._buffer.at(stamp_ns))
+
+    def _is_due(self, image: QueuedImage, pose: se2.FloatArray) -> bool:
+        last = self._recording.last_image
+        if last is None or last.reference is None:
+            return True
+        if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
+            self.counts['not newer than the run'] += 1
+            return False
+        step = se2.between(last.reference, pose)
+        return (
+            math.hypot(step[0], step[1]) >= self.config.spacing_distance
+            or abs(float(step[2])) >= self.config.spacing_angle
+        )
+
+    def _record(self, image: QueuedImage, pose: se2.FloatArray) -> QueuedImage | None:
+        try:
+            encoded = self._encode(image)
+        except DatasetError as error:
+            self.counts['broken image'] += 1
+            self._tell('warning', f'image not recorded: {error}')
+            return None
+        self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
+        return image
+
+    def _write_odometry(self, samples: list[tuple[int, se2.FloatArray]]) -> None:
+        period_ns = SECOND / self.config.odometry_rate
+        chosen = []
+        for stamp_ns, pose in samples:
+            # a little early is on time, or 20 Hz with jitter would become 10 Hz
+            if stamp_ns - self._written_ns >= 0.9 * period_ns:
+                chosen.append((stamp_ns, self._continued(stamp_ns, pose)))
+                self._written_ns = stamp_ns
+        if chosen:
+            self._recording.append_odometry(chosen)
+
+    def _continued(self, stamp_ns: int, pose: se2.FloatArray) -> se2.FloatArray:
+        """Pose (3,) that goes on from the odometry of the existing run, if that was reset."""
+        if self._correction is None:
+            self._correction = np.zeros(3)
+            last = self._recording.last_odometry
+            if last is not None and not _plausible(last.stamp_ns, last.pose, stamp_ns, pose):
+                self._correction = se2.compose(last.pose, se2.inverse(pose))
+        return se2.compose(self._correction, pose)
+
+
+def _plausible(
+    last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray, speed: float = 3.0
+) -> bool:
+    step = se2.between(last, pose)
+    return math.hypot(step[0], step[1]) <= speed * (stamp_ns - last_ns) * 1e-9 + 0.5

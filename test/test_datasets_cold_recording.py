@@ -1,0 +1,71 @@
+"""A recording that grows: whole at every moment, continued after any end."""
+
+from helpers import FRAME_NS, START_NS, straight_reference, textured_image, tiny_odometry
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
+
+ODOMETRY = tiny_odometry(6)
+JPEG = encode_jpeg(textured_image(0), 'test')
+
+
+def record(path, first, last, odometry=True):
+    """Append frames first..last-1."""
+    recording = ColdRecording(path)
+    if odometry:
+        samples = zip(ODOMETRY.stamps_ns.tolist(), ODOMETRY.poses, strict=True)
+        recording.append_odometry(list(samples))
+    for index in range(first, last):
+        reference = straight_reference(index * 0.4)
+        recording.append_image(START_NS + index * FRAME_NS, reference, JPEG, 'long hall')
+    return recording
+
+
+def test_it_is_a_run_at_every_moment(tmp_path):
+    record(tmp_path / 'run', 0, 4)
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) == 4 and run.skipped == {}
+    np.testing.assert_allclose(run[3].reference, straight_reference(1.2))
+    assert run[0].label == 'long_hall' and run[0].image.encoded() == JPEG
+
+
+def test_an_existing_run_is_continued(tmp_path):
+    record(tmp_path / 'run', 0, 3)
+    recording = record(tmp_path / 'run', 3, 3, odometry=False)
+    assert recording.count == 3
+    assert recording.last_image.stamp_ns == START_NS + 2 * FRAME_NS
+    np.testing.assert_allclose(recording.last_image.reference, straight_reference(0.8))
+    assert recording.last_odometry.stamp_ns == ODOMETRY.stamps_ns[-1]
+    recording.append_image(START_NS + 3 * FRAME_NS, straight_reference(1.2), JPEG)
+    assert len(open_dataset(tmp_path / 'run')) == 4
+
+
+def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
+    record(tmp_path / 'run', 0, 3)
+    (tmp_path / 'run' / 'std_cam' / 't1.5_x0_y0_a0.jpeg.part').write_bytes(JPEG[:50])
+    for file, missing in (('odom_scans/odom.tdf', 7), ('localization/places.lst', 15)):
+        path = tmp_path / 'run' / file
+        path.write_bytes(path.read_bytes()[:-missing])
+    record(tmp_path / 'run', 3, 5, odometry=False)
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) == 5 and 'bad line in places.lst' in run.skipped
+    assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
+
+
+@pytest.mark.parametrize(
+    'make', [lambda p: p.mkdir() or (p / 'notes.txt').touch(), lambda p: p.touch()]
+)
+def test_a_place_that_is_no_run_is_left_alone(tmp_path, make):
+    make(tmp_path / 'other')
+    with pytest.raises(DatasetError, match='other'):
+        ColdRecording(tmp_path / 'other')
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / 'run').mkdir()
+    (tmp_path / 'run' / 'std_cam').touch()
+    with pytest.raises(DatasetError, match='cannot record into'):
+        ColdRecording(tmp_path / 'run')

@@ -1,0 +1,175 @@
+"""The recorder: as a process that is killed and started again, and its choices one by one."""
+
+import signal
+
+from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from helpers import textured_image
+from kbr_localization import se2
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.ros import conversions
+from kbr_localization.ros.recording import RecordingConfig, RecordingSession
+import numpy as np
+import pytest
+from ros_helpers import LATCHED, RELIABLE
+from ros_robot import Robot, VISION
+
+pytestmark = pytest.mark.ros
+SECOND = 1_000_000_000
+START = 1_600_000_000 * SECOND
+ORIGIN = np.array([2.0, -1.0, 3.0])
+JPEG = encode_jpeg(textured_image(0), 'test')
+
+
+class Drive:
+    """A session fed with a drive along x at 0.5 m/s whose odometry has another origin."""
+
+    def __init__(self, path, **config):
+        self.told = []
+        self.recording = ColdRecording(path)
+        self.session = RecordingSession(
+            self.recording,
+            RecordingConfig(**config),
+            lambda level, text: self.told.append(text),
+            lambda image: JPEG,
+        )
+
+    def odometry(self, seconds, origin=ORIGIN):
+        pose = se2.compose(origin, np.array([0.5 * seconds, 0.0, 0.0]))
+        return self.session.add_odometry(START + round(seconds * SECOND), pose)
+
+    def pose(self, seconds, deviation=0.1):
+        pose = np.array([0.5 * seconds, 0.0, 0.0])
+        self.session.add_pose(START + round(seconds * SECOND), pose, deviation)
+
+    def image(self, seconds):
+        self.session.add_image(START + round(seconds * SECOND), lambda: textured_image(0))
+
+    def go(self, start, end, pose_every=1.0, origin=ORIGIN):
+        for tick in range(round(start * 20), round(end * 20) + 1):
+            self.odometry(tick / 20, origin)
+            if tick % 2 == 0:
+                self.image(tick / 20)
+            if pose_every and tick % round(pose_every * 20) == 0:
+                self.pose(tick / 20)
+            self.work()
+
+    def work(self):
+        for _ in range(5):
+            self.session.work(0.0)
+
+    def positions(self):
+        run = open_dataset(self.recording.path)
+        return np.array([frame.reference[0] for frame in run]), run
+
+
+def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
+    drive.go(0.0, 8.0)
+    positions, run = drive.positions()
+    steps = np.diff(positions)  # an image every 0.05 m
+    assert len(steps) > 10 and steps.min() > 0.25 - 1e-6 and steps.max() < 0.3 + 1e-6
+    seconds = (run.stamps_ns - START) * 1e-9
+    np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
+
+
+def test_poses_that_come_seldom_are_carried_by_the_odometry(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=3.0)
+    drive.go(0.0, 8.0, pose_every=4.0)
+    positions, run = drive.positions()
+    assert len(positions) > 15
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_without_a_pose_nothing_is_recorded_and_the_reason_counted(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=1.0)
+    drive.go(0.0, 4.0, pose_every=None)
+    assert drive.session.recorded == 0
+    assert drive.session.dropped['no pose near enough in time'] > 10
+
+
+def test_uncertain_poses_are_not_used(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    for seconds in (0.0, 0.5, 1.0):
+        drive.pose(seconds, deviation=100.0)
+        drive.pose(seconds, deviation=float('nan'))
+    drive.go(0.0, 1.0, pose_every=None)
+    assert drive.session.recorded == 0 and drive.session.counts['poses too uncertain'] == 6
+
+
+def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
+    first = Drive(tmp_path / 'run')
+    first.go(0.0, 3.0)
+    first.session.close()
+    second = Drive(tmp_path / 'run')
+    second.go(4.0, 7.0, origin=np.array([100.0, 50.0, 0.0]))
+    _, run = second.positions()
+    assert len(run) > 10
+    steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
+    assert np.hypot(*steps[:, :2].T).max() < 0.1
+
+
+def test_a_bag_that_starts_over_is_not_recorded_twice(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 4.0)
+    recorded = drive.session.recorded
+    drive.go(0.0, 3.5)
+    assert drive.session.recorded == recorded
+    assert drive.session.dropped['not newer than the run'] > 5
+
+
+def test_memory_stays_bounded_when_nothing_fits(tmp_path):
+    drive = Drive(tmp_path / 'run', image_queue=10)
+    for index in range(3000):
+        drive.image(index * 0.05)
+        drive.pose(index * 0.05)
+    drive.work()
+    assert len(drive.session._queue) <= 10 and len(drive.session._poses) <= 201
+
+
+def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_path):
+    out = tmp_path / 'run'
+    shown = ros.collect(PoseArray, 'recorder/recorded_poses', LATCHED)
+    poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
+    robot = Robot(ros)
+
+    def drive_until(count, seconds):
+        while not shown or len(shown[-1].poses) < count:
+            message = conversions.pose_with_covariance(
+                robot.stamp_ns(seconds), 'map', robot.pose(seconds), 0.01 * np.eye(3)
+            )
+            poses.publish(message)
+            robot.drive(seconds, seconds + 0.35, pace=0.01)
+            seconds += 0.4
+        return seconds
+
+    first = ros.start_node('recorder', out=out)
+    ros.spin_until(lambda: 'recording into' in first.output)
+    robot.wait_for_listeners()
+    end = drive_until(8, 0.0)
+    first.stop(signal.SIGKILL)
+    before = len(open_dataset(out))
+    assert before >= len(shown[-1].poses) - 1
+    shown.clear()
+    second = ros.start_node('recorder', out=out)
+    ros.spin_until(lambda: 'going on with' in second.output)
+    drive_until(6, end)
+    assert second.stop(signal.SIGINT) == 0
+    run = open_dataset(out)
+    assert len(run) >= before + 6 and run.skipped.get('bad line in odom.tdf', 0) <= 1
+    references = np.array([frame.reference for frame in run])
+    expected = np.array([robot.pose((frame.stamp_ns - robot.start_ns) * 1e-9) for frame in run])
+    np.testing.assert_allclose(references, expected, atol=1e-3)
+    assert len(build_map([run], VISION)) == len(run)
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [({}, "parameter 'out' is empty"), ({'out': '/proc/run'}, 'cannot record into /proc/run')],
+)
+def test_a_recorder_that_cannot_start_says_why(ros, values, says):
+    node = ros.start_node('recorder', **values)
+    assert node.wait() == 2
+    assert says in node.output and 'Traceback' not in node.output
