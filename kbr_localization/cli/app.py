@@ -7,8 +7,9 @@ import sys
 from typing import Annotated
 
 from kbr_localization import __version__
-from kbr_localization.cli import demo_command, map_commands, run_commands
+from kbr_localization.cli import compare_command, demo_command, map_commands, run_commands
 from kbr_localization.cli.failures import run_command
+from kbr_localization.cli.variadic import repeat_options
 import typer
 
 app = typer.Typer(
@@ -19,7 +20,7 @@ app = typer.Typer(
     context_settings={'help_option_names': ['-h', '--help']},
 )
 app.add_typer(map_commands.app, name='map')
-for command in (*run_commands.COMMANDS, demo_command.demo):
+for command in (*run_commands.COMMANDS, compare_command.compare, demo_command.demo):
     app.command()(command)
 
 
@@ -41,4 +42,5 @@ def _options(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `kbr` and leave the process with its exit code."""
-    sys.exit(run_command(app, arguments))
+    given = sys.argv[1:] if arguments is None else arguments
+    sys.exit(run_command(app, repeat_options(given, compare_command.SEVERAL)))

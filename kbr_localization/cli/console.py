@@ -97,13 +97,18 @@ def print_columns(
     title: str, columns: Sequence[str], rows: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Print one row per name with the chosen values of each."""
+    print_rows(title, columns, [{title: name, **values} for name, values in rows.items()])
+
+
+def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the chosen values of each row behind the one called `title`."""
     table = Table(show_edge=False)
     table.add_column(title, no_wrap=True)
     for column in columns:
-        words = any(isinstance(values[column], str) for values in rows.values())
+        words = any(isinstance(row[column], str) for row in rows)
         table.add_column(column, justify='left' if words else 'right')
-    for name, values in rows.items():
-        table.add_row(name, *(format_value(values[column]) for column in columns))
+    for row in rows:
+        table.add_row(str(row[title]), *(format_value(row[column]) for column in columns))
     Console().print(table)
 
 

@@ -42,7 +42,7 @@ def run_figure(
     )
     grid = figure.add_gridspec(2, 2 + bool(pairs), height_ratios=[2.6, 1])
     plan = figure.add_subplot(grid[0, :2])
-    _draw_plan(plan, map_poses, reference, estimates)
+    plan_axes(plan, map_poses, reference, estimates)
     for number, pair in enumerate(pairs, start=1):
         if pair.pose is not None:
             plan.annotate(str(number), tuple(pair.pose[:2]), **_badge())
@@ -77,9 +77,10 @@ def method_colours(names: Sequence[str]) -> dict[str, str]:
     return {name: palette[index % len(palette)] for index, name in enumerate(names)}
 
 
-def _draw_plan(
+def plan_axes(
     axes: Axes, map_poses: FloatArray, reference: Trajectory, estimates: Mapping[str, Trajectory]
 ) -> None:
+    """Draw the map's poses, the truth and estimates from above, the first of them in focus."""
     x, y, heading = map_poses.T
     arrows: dict[str, Any] = {'angles': 'xy', 'scale_units': 'xy', 'scale': 2.2, 'width': 0.0016}
     axes.quiver(x, y, np.cos(heading), np.sin(heading), color=FAINT, **arrows)

@@ -1,0 +1,76 @@
+"""`kbr compare`: methods over map sizes, by the paper's protocol."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import Json, Seed
+from kbr_localization.errors import KbrError
+import typer
+
+SEVERAL = ('--train', '--test')
+"""Options that take all the values that follow them."""
+SHOWN = (
+    'size',
+    'position_rmse_m_mean',
+    'position_rmse_m_sd',
+    'rmse_after_localized_m_mean',
+    'position_median_m',
+    'lost_fraction',
+    'coverage_2sigma',
+    'localized_after_m',
+    'ms_per_frame',
+)
+
+
+def compare(
+    *,
+    train: Annotated[
+        list[Path], typer.Option(metavar='RUN...', help='For the map.', show_default=False)
+    ],
+    test: Annotated[
+        list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
+    ],
+    sizes: Annotated[str, typer.Option(help='Map sizes in images.')] = '50,100,200,400,800',
+    trials: Annotated[int, typer.Option(min=1, help='Random maps of each size.')] = 10,
+    methods: Annotated[str, typer.Option(help='all, or some of `kbr methods`.')] = 'all',
+    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes.')] = os.cpu_count() or 1,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """
+    Compare localization methods over map sizes.
+
+    Every trial keeps a random subset of the training images as the map; every method localizes
+    the test runs on it from a global start. OUT gets a table, a figure and all numbers.
+    """
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.evaluation import comparison, comparison_figure
+    from kbr_localization.evaluation.protocol import ComparisonPlan
+    from kbr_localization.localization.pipeline import METHODS
+
+    chosen = tuple(METHODS) if methods == 'all' else tuple(methods.split(','))
+    plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
+    training, tests = ([open_dataset(run) for run in runs] for runs in (train, test))
+    with console.progress_bars() as progress:
+        rows = comparison.compare(training, tests, plan, out, jobs=jobs, progress=progress)
+    comparison_figure.save_comparison(out, rows, tests)
+    if json:
+        console.print_json(rows)
+    else:
+        console.print_rows('method', SHOWN, rows)
+    console.note(f'{out}: {comparison_figure.FIGURE}, {comparison_figure.TABLE}')
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Sizes from `50,100`; raises KbrError for what is no list of whole numbers."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(',')}))
+    except ValueError as error:
+        raise KbrError(f'--sizes {text}: expected whole numbers like 50,100,200') from error

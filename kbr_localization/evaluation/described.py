@@ -1,0 +1,120 @@
+"""
+Runs whose images were described once, so that many localizers can be tried on them.
+
+A frame of such a run carries its number in place of an image, and the map's describer is replaced
+by one that looks the descriptor of that number up. Everything else is as in a real run: the
+kernel vectors are computed anew by every localizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from dataclasses import dataclass
+import time
+from typing import Any
+
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError, VisionError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.vision import Describer
+import numpy as np
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class DescribedRun:
+    """
+    A run as a dataset, with the descriptors (m, d) of its frames.
+
+    `seconds_per_image`: mean time that reading and describing an image took.
+    """
+
+    name: str
+    odometry: OdometryTrack
+    skipped: dict[str, int]
+    frames: tuple[Frame, ...]
+    descriptors: np.ndarray
+    seconds_per_image: float
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self.frames)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame."""
+        return self.frames[index]
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        return iter(self.frames)
+
+
+@dataclass(frozen=True)
+class NumberedImage:
+    """Stands for the image of a frame; raises what reading the image raised."""
+
+    number: int
+    error: str = ''
+
+    def __call__(self) -> Image:
+        """Return the number as an array, for `LookupDescriber`."""
+        if self.error:
+            raise DatasetError(self.error)
+        return np.array([self.number])
+
+
+class LookupDescriber:
+    """A describer that knows the descriptors of a run's frames by their numbers."""
+
+    def __init__(self, describer: Describer, descriptors: np.ndarray) -> None:
+        self.kind, self.size, self.dtype = describer.kind, describer.size, describer.dtype
+        self._describer, self._descriptors = describer, descriptors
+
+    def describe(self, image: np.ndarray) -> np.ndarray:
+        """Descriptor (size,) of a numbered image."""
+        descriptor: np.ndarray = self._descriptors[int(image[0])]
+        return descriptor
+
+    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Kernel matrix (n, m), computed by the describer."""
+        return self._describer.cross_gram(left, right)
+
+    def state(self) -> Mapping[str, Any]:
+        """State of the describer itself."""
+        return self._describer.state()
+
+
+def describe_run(
+    describer: Describer, dataset: Dataset, progress: Progress | None = None
+) -> DescribedRun:
+    """Read and describe every image of a run once; a broken one stays broken."""
+    frames, descriptors = [], []
+    start = time.perf_counter()
+    for number, frame in enumerate(dataset):
+        descriptor, error = _describe(describer, frame)
+        descriptors.append(descriptor)
+        frames.append(dataclasses.replace(frame, image=NumberedImage(number, error)))
+        if progress is not None:
+            progress(f'describing {dataset.name}', number + 1, len(dataset))
+    seconds = (time.perf_counter() - start) / max(len(frames), 1)
+    skipped, odometry = dict(dataset.skipped), dataset.odometry
+    return DescribedRun(
+        dataset.name, odometry, skipped, tuple(frames), np.array(descriptors), seconds
+    )
+
+
+def on_described_run(kernel_map: KernelMap, run: DescribedRun) -> KernelMap:
+    """Return the map with a describer that knows the run's descriptors."""
+    return dataclasses.replace(
+        kernel_map, describer=LookupDescriber(kernel_map.describer, run.descriptors)
+    )
+
+
+def _describe(describer: Describer, frame: Frame) -> tuple[np.ndarray, str]:
+    try:
+        return describer.describe(frame.load_image()), ''
+    except (DatasetError, VisionError) as error:
+        return np.zeros(describer.size, dtype=describer.dtype), str(error)

@@ -1,0 +1,195 @@
+"""
+The comparison of localization methods over map sizes, as in [MbKSR] section 6.3 and its Fig. 6.
+
+A map is built of all training images; a trial keeps a random subset of them, and every method
+localizes the test runs on it from a global start. The vocabulary and the motion variances come
+from all of the training runs; what a trial lacks is map images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import joblib
+from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.described import DescribedRun, on_described_run
+from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
+from kbr_localization.evaluation.reference import reference_trajectory
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.trajectory import Trajectory
+import numpy as np
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What is compared: sizes of the map in images, trials per size, methods, seed."""
+
+    sizes: tuple[int, ...]
+    trials: int
+    methods: tuple[str, ...]
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse an empty plan and unknown methods."""
+        if not self.sizes or min(self.sizes) < 1 or self.trials < 1 or not self.methods:
+            raise EvaluationError(
+                'comparison: expected at least one size of one image, one trial and one method, '
+                f'got sizes {list(self.sizes)}, {self.trials} trials, methods {list(self.methods)}'
+            )
+        unknown = [method for method in self.methods if method not in METHODS]
+        if unknown:
+            raise EvaluationError(
+                f'unknown method {unknown[0]!r}: expected all or some of {", ".join(METHODS)}'
+            )
+
+    def tasks(self) -> list[Task]:
+        """All of the work, the small maps first."""
+        return [
+            Task(method, size, trial)
+            for size in self.sizes
+            for trial in range(self.trials)
+            for method in self.methods
+        ]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method on one random map."""
+
+    method: str
+    size: int
+    trial: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What came of a task: the means of the test runs' metrics.
+
+    `travel_m`: length of the test runs, which stands for `localized_after_m` of a run that never
+    localized. `updates`: share of the frames whose image was used.
+    """
+
+    task: Task
+    metrics: Metrics
+    ms_per_frame: float
+    travel_m: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for a file."""
+        return asdict(self)
+
+    @staticmethod
+    def from_json(values: dict[str, Any]) -> Outcome:
+        """Undo `to_json`."""
+        return Outcome(**(values | {'task': Task(**values['task'])}))
+
+
+def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
+    """
+    Keep a random subset of the map's images, the same for every method of a trial.
+
+    Raises EvaluationError when the map has fewer images than asked for.
+    """
+    if task.size > len(kernel_map):
+        raise EvaluationError(
+            f'size {task.size}: the training runs have only {len(kernel_map)} usable images'
+        )
+    rng = np.random.default_rng([seed, task.size, task.trial])
+    kept = np.sort(rng.choice(len(kernel_map), task.size, replace=False))
+    return kernel_map.subset(kept)
+
+
+def run_task(
+    kernel_map: KernelMap, runs: Sequence[DescribedRun], task: Task, seed: int
+) -> tuple[Outcome, list[Trajectory]]:
+    """Localize the test runs with one method on one random map."""
+    small = random_map(kernel_map, task, seed)
+    trajectories, summaries, times, travels = [], [], [], []
+    for number, run in enumerate(runs):
+        localizer_seed = int(np.random.default_rng([seed, task.trial, number]).integers(2**31))
+        known = on_described_run(small, run)
+        trajectory = localize(known, run, method=task.method, seed=localizer_seed)
+        errors = run_errors(reference_trajectory(run), trajectory)
+        trajectories.append(trajectory)
+        summaries.append(summarize(errors))
+        times.append(_ms_per_frame(trajectory, run))
+        travels.append(float(errors.travel_m[-1]))
+    metrics = {key: _mean(summary[key] for summary in summaries) for key in summaries[0]}
+    return Outcome(task, metrics, float(np.mean(times)), float(np.mean(travels))), trajectories
+
+
+def run_tasks(
+    kernel_map: KernelMap,
+    runs: Sequence[DescribedRun],
+    tasks: Sequence[Task],
+    seed: int,
+    jobs: int = 1,
+) -> Iterable[tuple[Outcome, list[Trajectory]]]:
+    """Run tasks in parallel processes of one thread each; yields what is done as it is done."""
+    light = replace(kernel_map, thumbnails=())
+    work = joblib.delayed(run_task)
+    with joblib.parallel_config(backend='loky', n_jobs=jobs, inner_max_num_threads=1):
+        parallel = joblib.Parallel(return_as='generator_unordered')
+        yield from parallel(work(light, runs, task, seed) for task in tasks)
+
+
+def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:
+    """
+    Reduce the trials of every method and size to one row.
+
+    Means over the trials, and the standard deviation of the RMSE. `rmse_after_localized_m_mean`
+    is over the trials that localized; a trial that never did enters `localized_after_m` with the
+    length of its run, and `position_median_m` not at all when it is infinite.
+    """
+    by_row: dict[tuple[str, int], list[Outcome]] = {}
+    for outcome in outcomes:
+        by_row.setdefault((outcome.task.method, outcome.task.size), []).append(outcome)
+    return [
+        _row(method, size, by_row[method, size])
+        for method in plan.methods
+        for size in plan.sizes
+        if (method, size) in by_row
+    ]
+
+
+def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
+    def mean(key: str) -> float | None:
+        return _mean(outcome.metrics[key] for outcome in outcomes)
+
+    rmse = [float(outcome.metrics['position_rmse_m'] or 0.0) for outcome in outcomes]
+    return {
+        'method': method,
+        'size': size,
+        'trials': len(outcomes),
+        'position_rmse_m_mean': mean('position_rmse_m'),
+        'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
+        'rmse_after_localized_m_mean': mean('rmse_after_localized_m'),
+        'position_median_m': mean('position_median_m'),
+        'lost_fraction': mean('lost_fraction'),
+        'coverage_2sigma': mean('coverage_2sigma'),
+        'localized_after_m': float(np.mean([_localized_after(o) for o in outcomes])),
+        'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
+    }
+
+
+def _localized_after(outcome: Outcome) -> float:
+    after = outcome.metrics['localized_after_m']
+    return outcome.travel_m if after is None else float(after)
+
+
+def _ms_per_frame(trajectory: Trajectory, run: DescribedRun) -> float:
+    """Time of the localizer, and of reading and describing the images that it asked for."""
+    assert trajectory.seconds is not None and trajectory.updated is not None
+    describing = float(np.mean(trajectory.updated)) * run.seconds_per_image
+    return 1000.0 * (float(np.mean(trajectory.seconds)) + describing)
+
+
+def _mean(values: Iterable[float | int | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
