@@ -1,19 +1,23 @@
-# make demo is the tour, make test the proof; everything happens inside .venv.
+# make demo is the tour, make test the proof; everything happens inside of .venv.
 PYTHON ?= python3
 VENV ?= .venv
 OPENCV ?= headless
 BIN = $(VENV)/bin
-SOURCES = kbr_localization launch test setup.py
 STAMP = $(VENV)/.setup-stamp
+SOURCES = kbr_localization launch test setup.py
 
-.PHONY: setup demo test lint format bench clean
+.PHONY: setup demo test lint format bench reproduce picture clean
 
 setup: $(STAMP)
 
 $(STAMP): setup.py pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[$(OPENCV),ros,tools,test]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  --editable '.[$(OPENCV),ros,tools,test]'
 	touch $@
+
+demo: setup
+	$(BIN)/kbr demo --out demo
 
 test: setup
 	$(BIN)/python -m pytest
@@ -22,12 +26,27 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy kbr_localization
-	$(BIN)/ament_flake8 --config .flake8-ament.ini $(SOURCES) > $(VENV)/flake8.log || { cat $(VENV)/flake8.log; exit 1; }
-	$(BIN)/ament_pep257 $(SOURCES) > $(VENV)/pep257.log || { cat $(VENV)/pep257.log; exit 1; }
+	$(BIN)/ament_flake8 --config .flake8-ament.ini $(SOURCES) > $(VENV)/flake8.log \
+	  || { cat $(VENV)/flake8.log; exit 1; }
+	$(BIN)/ament_pep257 $(SOURCES) > $(VENV)/pep257.log \
+	  || { cat $(VENV)/pep257.log; exit 1; }
 
 format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# speed and memory as ratios, measured side by side in one run
+bench: setup
+	$(BIN)/python -m pytest benchmarks --benchmark-sort=name
+
+# the papers' figures: reduced sizes, or the papers' own with FULL=1
+reproduce: setup
+	$(BIN)/python -m experiments $(if $(FULL),--full)
+
+# the README's picture
+picture: setup
+	$(BIN)/kbr demo --out demo/picture
+	cp "$$(ls -td demo/picture/*/ | head -1)trajectory.png" docs/demo.png
 
 clean:
 	rm -rf $(VENV) build install log

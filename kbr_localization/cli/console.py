@@ -23,6 +23,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+WIDE = 200
 PLAIN_STEPS = 10
 """Where stderr is no terminal, progress is a line for every tenth of the work."""
 
@@ -90,7 +91,7 @@ def print_table(title: str, rows: Mapping[str, Any]) -> None:
     table = Table('', title, title_justify='left', show_edge=False)
     for name, value in rows.items():
         table.add_row(name, format_value(value))
-    Console().print(table)
+    _print(table)
 
 
 def print_columns(
@@ -109,7 +110,13 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, A
         table.add_column(column, justify='left' if words else 'right')
     for row in rows:
         table.add_row(str(row[title]), *(format_value(row[column]) for column in columns))
-    Console().print(table)
+    _print(table)
+
+
+def _print(table: Table) -> None:
+    """Print a table on stdout; what is no terminal has room for all of it."""
+    console = Console()
+    console.print(table, width=None if console.is_terminal else WIDE, no_wrap=True)
 
 
 def format_value(value: Any) -> str:

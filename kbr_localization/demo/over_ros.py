@@ -40,10 +40,9 @@ def localize_over_ros(
     Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
     """
     env = _environment()
+    settings = {'map_file': map_file, 'use_sim_time': 'true'}
     with ExitStack() as stack:
-        node = stack.enter_context(
-            _program('localization_node', 'node', {'map_file': map_file}, logs, env)
-        )
+        node = stack.enter_context(_program('localization_node', 'node', settings, logs, env))
         logger = stack.enter_context(
             _program('pose_logger', 'pose_logger', {}, logs, env, capture=True)
         )
@@ -82,6 +81,7 @@ class _PoseReader:
         while player.poll() is None or not self._complete(frames):
             progress('localizing over DDS', min(len(self.lines), frames), frames)
             _refuse_failure('localization node', node)
+            _refuse_failure('pose logger', self._logger)
             if player.poll():
                 _refuse_failure('player', player)
             time.sleep(0.1)

@@ -10,6 +10,7 @@ from pathlib import Path
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.synthetic import write_building
 from kbr_localization.demo.over_ros import localize_over_ros
+from kbr_localization.errors import KbrError
 from kbr_localization.evaluation import (
     reference_trajectory,
     run_errors,
@@ -88,9 +89,14 @@ def labelled(progress: Progress, name: str) -> Progress:
 
 def new_results_folder(parent: Path) -> Path:
     """Make a folder named after the time inside of `parent`; nothing is ever overwritten."""
-    folder = parent / datetime.now().strftime('%Y-%m-%d_%H-%M-%S.%f')[:-3]
-    folder.mkdir(parents=True)
-    return folder
+    name = datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
+    for suffix in ('', *(f'_{number}' for number in range(2, 1000))):
+        try:
+            (parent / (name + suffix)).mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return parent / (name + suffix)
+    raise KbrError(f'{parent}: a thousand folders of one second; try again later')
 
 
 def _compare(dataset: Dataset, answers: dict[str, Trajectory]) -> dict[str, RunErrors]:
