@@ -1,1 +1,92 @@
-"""Kernel Bayesian inference with NumPy and SciPy only; it knows nothing of robots or images."""
+"""
+Kernel Bayesian inference with NumPy and SciPy only; it knows nothing of robots or images.
+
+Three layers, each usable alone: rules on Gram matrices and weights (`rules`, `low_rank_rules`),
+kernel means and models that push and condition them (`kernel_mean`, `models`, `inference`), and
+filters (`filters`). `kernels`, `manifold` and `noise` hold the closed forms, `selection` the
+choice of their parameters, `classical` the filters of the textbooks to compare with.
+"""
+
+from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel
+from kbr_localization.kernels.checks import NoMassError
+from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, ModelTransition
+from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel, Supervision
+from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
+from kbr_localization.kernels.kernels import (
+    GaussianKernel,
+    LaplaceKernel,
+    MaternKernel,
+    RationalQuadraticKernel,
+)
+from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
+from kbr_localization.kernels.manifold import TraceKernel, WrappedNormalKernel
+from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.noise import (
+    CauchyNoise,
+    GaussianNoise,
+    IndependentNoise,
+    MixtureNoise,
+    Noise,
+    VarianceGammaNoise,
+    VonMisesNoise,
+    WrappedNormalNoise,
+)
+from kbr_localization.kernels.rules import (
+    BAYES_RULES,
+    conditional_mean,
+    importance_weighted_bayes_rule,
+    model_based_sum_rule,
+    nonparametric_sum_rule,
+    normalise,
+    regularise,
+    regularised_bayes_rule,
+    squared_bayes_rule,
+    thresholded_bayes_rule,
+)
+from kbr_localization.kernels.selection import grid_search, k_fold, median_distance
+
+__all__ = [
+    'BAYES_RULES',
+    'AdditiveNoiseModel',
+    'CauchyNoise',
+    'GaussianKernel',
+    'GaussianNoise',
+    'IndependentNoise',
+    'Kernel',
+    'KernelBayesFilter',
+    'KernelBayesRule',
+    'KernelMean',
+    'LaplaceKernel',
+    'LearntTransition',
+    'LowRankGram',
+    'MaternKernel',
+    'MixtureNoise',
+    'ModelKernelMean',
+    'ModelTransition',
+    'NoMassError',
+    'Noise',
+    'NonparametricModel',
+    'ProductKernel',
+    'RationalQuadraticKernel',
+    'ScaledKernel',
+    'SumKernel',
+    'Supervision',
+    'TraceKernel',
+    'VarianceGammaNoise',
+    'VonMisesNoise',
+    'WrappedNormalKernel',
+    'WrappedNormalNoise',
+    'conditional_mean',
+    'grid_search',
+    'importance_weighted_bayes_rule',
+    'incomplete_cholesky',
+    'k_fold',
+    'median_distance',
+    'model_based_sum_rule',
+    'nonparametric_sum_rule',
+    'normalise',
+    'regularise',
+    'regularised_bayes_rule',
+    'squared_bayes_rule',
+    'thresholded_bayes_rule',
+]

@@ -92,7 +92,10 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
 
 def require_finite(name: str, array: FloatArray) -> None:
     """Refuse NaN and infinity."""
-    if not np.all(np.isfinite(array)):
+    # one pass without a temporary array; a sum that overflows is looked at entry by entry
+    with np.errstate(invalid='ignore', over='ignore'):
+        total = array.sum()
+    if not np.isfinite(total) and not np.all(np.isfinite(array)):
         bad = int(np.count_nonzero(~np.isfinite(array)))
         raise KernelError(
             f'{name}: expected finite numbers, got {bad} NaN or infinite entries '

@@ -69,7 +69,8 @@ def solve_root_form(
     right = right_side.reshape(size, -1).astype(np.complex128)
     current = delta
     for _ in range(_ATTEMPTS):
-        shifted = np.array(matrix, dtype=np.complex128, order='F')
+        transposed = matrix.T if matrix.flags.c_contiguous else matrix
+        shifted = np.array(transposed, dtype=np.complex128, order='F')
         shifted.flat[:: size + 1] += 1j * np.sqrt(current) * signs
         solution = _solve_symmetric(shifted, right)
         if solution is not None:
@@ -120,8 +121,8 @@ def _factorise(matrix: FloatArray, ridge: float, name: str) -> tuple[FloatArray,
 
 
 def _cholesky(matrix: FloatArray, ridge: float) -> FloatArray | None:
-    # a Fortran-ordered copy lets LAPACK work in place
-    shifted = np.array(matrix, order='F', copy=True)
+    # the transpose of a C-ordered matrix is Fortran-ordered as LAPACK wants it, and G = G^T
+    shifted = np.array(matrix.T if matrix.flags.c_contiguous else matrix, order='F', copy=True)
     shifted.flat[:: matrix.shape[0] + 1] += ridge
     factor, info = scipy.linalg.lapack.dpotrf(shifted, lower=1, clean=0, overwrite_a=1)
     return np.asarray(factor, dtype=np.float64) if info == 0 else None

@@ -230,9 +230,12 @@ def _active_block(
     """Return active indices S, sqrt|mu_S| and sqrt|mu_S| G_SS sqrt|mu_S|."""
     active = require_mass(weights, mask)
     half = np.sqrt(np.abs(weights[active]))
-    block = matrix[np.ix_(active, active)] if active.size < weights.size else matrix
+    selected = active.size < weights.size
+    block = matrix[active][:, active] if selected else matrix.copy()
     require_finite('gram_y', block)
-    return active, half, half[:, np.newaxis] * block * half
+    block *= half[:, np.newaxis]
+    block *= half
+    return active, half, block
 
 
 def _scale(half: FloatArray, columns: FloatArray) -> FloatArray:

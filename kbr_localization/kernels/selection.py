@@ -1,0 +1,240 @@
+"""
+Choosing kernels and regularisation: median heuristic, cross-validation, kernel-mean criterion.
+
+A search evaluates a score for every combination of a grid on every fold; evaluations are
+independent and run in parallel through joblib. The lower score is the better one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+import importlib
+import itertools
+from typing import Any
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.checks import as_points, FloatArray, IndexArray
+from kbr_localization.kernels.covariance import Covariance
+from kbr_localization.kernels.distances import squared_distances
+from kbr_localization.kernels.filters import KernelBayesFilter, means
+from kbr_localization.kernels.inference import KernelBayesRule
+from kbr_localization.kernels.kernel_mean import KernelMean
+from kbr_localization.kernels.rules import BAYES_RULES
+import numpy as np
+from numpy.typing import ArrayLike
+
+Progress = Callable[[str, int, int], None]
+Fold = tuple[IndexArray, IndexArray]
+Score = Callable[..., float]
+
+
+def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) -> float:
+    """
+    Median of the pairwise distances, the usual first bandwidth ([KBR] section 5.1).
+
+    Of `max_points` random points when there are more. Shapes: (n, d), n > 1.
+    """
+    array = as_points('points', points)
+    if array.shape[0] > max_points:
+        chosen = np.random.default_rng(seed).choice(array.shape[0], max_points, replace=False)
+        array = array[chosen]
+    squared = squared_distances(array, array, Covariance(1.0))
+    distances = np.sqrt(squared[np.triu_indices(array.shape[0], 1)])
+    positive = distances[distances > 0]
+    if positive.size == 0:
+        raise KernelError(
+            f'points: expected at least two different points, got shape {array.shape} without '
+            'any: a bandwidth cannot be derived from equal points'
+        )
+    median = float(np.median(distances))
+    return median if median > 0 else float(np.median(positive))
+
+
+def k_fold(size: int, folds: int, rng: np.random.Generator | None = None) -> list[Fold]:
+    """
+    Split 0..size-1 into `folds` parts; return (training, validation) indices for each.
+
+    Contiguous parts, which suits time series, or random ones when `rng` is given.
+    """
+    if not 2 <= folds <= size:
+        raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}')
+    order = np.arange(size) if rng is None else rng.permutation(size)
+    parts = np.array_split(order, folds)
+    return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
+
+
+def leave_one_group_out(groups: ArrayLike) -> list[Fold]:
+    """Return one fold per group, e.g. whole runs: train on the others, validate on it. (n,)."""
+    labels = np.asarray(groups)
+    unique = np.unique(labels)
+    if labels.ndim != 1 or unique.size < 2:
+        raise KernelError(
+            f'groups: expected labels (n,) of at least two groups, got shape {labels.shape} with '
+            f'{unique.size}'
+        )
+    return [(np.flatnonzero(labels != g), np.flatnonzero(labels == g)) for g in unique]
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """
+    Outcome of a grid search.
+
+    `settings`: every combination; `scores`: (combinations, folds), infinite where it failed;
+    `best`: the combination of the lowest mean score.
+    """
+
+    settings: list[dict[str, Any]]
+    scores: FloatArray
+
+    @property
+    def mean_scores(self) -> FloatArray:
+        """Mean score of every combination (combinations,)."""
+        return np.asarray(self.scores.mean(axis=1), dtype=np.float64)
+
+    @property
+    def best(self) -> dict[str, Any]:
+        """Return the combination of the lowest mean score."""
+        return self.settings[int(np.argmin(self.mean_scores))]
+
+
+def grid_search(
+    score: Score,
+    grid: Mapping[str, Iterable[Any]],
+    folds: Sequence[Fold],
+    n_jobs: int = 1,
+    progress: Progress | None = None,
+) -> SearchResult:
+    """
+    Evaluate `score(training, validation, **setting)` for every setting of the grid and fold.
+
+    A KernelError within `score` counts as an infinite score; when all fail the last is raised.
+    `n_jobs` > 1 (or -1) needs joblib and a score that can be pickled. The result does not depend
+    on `n_jobs`.
+    """
+    settings = [
+        dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
+    ]
+    if not settings or not folds:
+        raise KernelError(
+            f'grid, folds: expected at least one setting and one fold, got {len(settings)} and '
+            f'{len(folds)}'
+        )
+    tasks = [(score, fold, setting) for setting in settings for fold in folds]
+    outcomes: list[float | KernelError] = []
+    for outcome in _evaluate_all(tasks, n_jobs):
+        outcomes.append(outcome)
+        if progress is not None:
+            progress('grid search', len(outcomes), len(tasks))
+    failures = [outcome for outcome in outcomes if isinstance(outcome, KernelError)]
+    if len(failures) == len(outcomes):
+        raise failures[-1]
+    values = [np.inf if isinstance(outcome, KernelError) else outcome for outcome in outcomes]
+    return SearchResult(settings, np.reshape(values, (len(settings), len(folds))))
+
+
+def point_score(
+    x: FloatArray,
+    y: FloatArray,
+    make_rule: Callable[..., KernelBayesRule],
+    training: IndexArray,
+    validation: IndexArray,
+    **setting: Any,
+) -> float:
+    """
+    Mean squared error of posterior means, with the sample's own law as the prior.
+
+    `make_rule(x, y, **setting)` builds the rule. Bind the first three arguments with
+    functools.partial to get a score for `grid_search`.
+    """
+    rule = make_rule(x[training], y[training], **setting)
+    prior = KernelMean.of_sample(rule.kernel_x, rule.x)
+    estimates = [rule.posterior(prior, y[j]).normalised().mean() for j in validation]
+    return float(np.mean((np.array(estimates) - x[validation]) ** 2))
+
+
+def filter_score(
+    x: FloatArray,
+    y: FloatArray,
+    make_filter: Callable[..., KernelBayesFilter],
+    training: IndexArray,
+    validation: IndexArray,
+    **setting: Any,
+) -> float:
+    """
+    Mean squared error of a filter that is trained on one part and run over the other.
+
+    `make_filter(x, y, **setting)` builds it; with two contiguous folds this is the validation of
+    [KBR] section 5.3. Bind the first three arguments with functools.partial.
+    """
+    kernel_filter = make_filter(x[training], y[training], **setting)
+    estimates = means(kernel_filter.run(y[validation]))
+    return float(np.mean((estimates - x[validation]) ** 2))
+
+
+def kernel_mean_score(
+    x: FloatArray,
+    y: FloatArray,
+    make_rule: Callable[..., KernelBayesRule],
+    training: IndexArray,
+    validation: IndexArray,
+    **setting: Any,
+) -> float:
+    """
+    Return the term of one fold in the general criterion of [KBR] section 4.2.
+
+    The posterior averaged over the observations is the marginal: the score is
+    |mean_j m(. | Y_j) - m_X|^2 in the RKHS, j over the validation part, whose empirical kernel
+    mean m_X is. It needs no point estimate. Arguments as in `point_score`.
+    """
+    rule = make_rule(x[training], y[training], **setting)
+    prior = KernelMean.of_sample(rule.kernel_x, rule.x)
+    mu = rule.likelihood.sum_rule_weights(prior)
+    columns = rule.kernel_y.cross_gram(rule.y, y[validation])
+    weights = BAYES_RULES[rule.method](rule.gram_y, mu, columns, rule.delta)
+    averaged = KernelMean(rule.kernel_x, rule.x, weights.mean(axis=1))
+    return averaged.mmd(KernelMean.of_sample(rule.kernel_x, x[validation])) ** 2
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress]:
+    """Show a progress bar in the terminal; yields what `grid_search` takes as `progress`."""
+    rich = importlib.import_module('rich.progress')
+    with rich.Progress() as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+
+        yield report
+
+
+def _evaluate_all(
+    tasks: list[tuple[Score, Fold, dict[str, Any]]], n_jobs: int
+) -> Iterator[float | KernelError]:
+    """Evaluate in the order of the tasks, lazily, so that progress can be reported."""
+    if n_jobs == 1:
+        return itertools.starmap(_evaluate, tasks)
+    try:
+        joblib = importlib.import_module('joblib')
+    except ImportError as error:
+        raise KernelError(
+            f"n_jobs: {n_jobs} needs joblib ({error}): pip install 'kbr_localization[tools]', or "
+            'use n_jobs=1'
+        ) from error
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as='generator')
+    evaluations: Iterator[float | KernelError] = parallel(
+        joblib.delayed(_evaluate)(*task) for task in tasks
+    )
+    return evaluations
+
+
+def _evaluate(score: Score, fold: Fold, setting: dict[str, Any]) -> float | KernelError:
+    try:
+        return score(*fold, **setting)
+    except KernelError as error:
+        return error
