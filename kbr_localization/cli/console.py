@@ -115,8 +115,7 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, A
 
 def _print(table: Table) -> None:
     """Print a table on stdout; what is no terminal has room for all of it."""
-    console = Console()
-    console.print(table, width=None if console.is_terminal else WIDE, no_wrap=True)
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
 
 
 def format_value(value: Any) -> str:

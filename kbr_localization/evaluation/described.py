@@ -18,7 +18,7 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.vision import Describer
+from kbr_localization.vision import Describer, describer_from_state
 import numpy as np
 
 Progress = Callable[[str, int, int], None]
@@ -67,11 +67,25 @@ class NumberedImage:
 
 
 class LookupDescriber:
-    """A describer that knows the descriptors of a run's frames by their numbers."""
+    """
+    A describer that knows the descriptors of a run's frames by their numbers.
+
+    It can be sent to another process, whatever the describer itself is made of.
+    """
 
     def __init__(self, describer: Describer, descriptors: np.ndarray) -> None:
         self.kind, self.size, self.dtype = describer.kind, describer.size, describer.dtype
         self._describer, self._descriptors = describer, descriptors
+
+    def __getstate__(self) -> tuple[dict[str, Any], np.ndarray]:
+        return dict(self._describer.state()), self._descriptors
+
+    def __setstate__(self, state: tuple[dict[str, Any], np.ndarray]) -> None:
+        LookupDescriber.__init__(self, describer_from_state(state[0]), state[1])
+
+    def knowing(self, descriptors: np.ndarray) -> LookupDescriber:
+        """Return a describer for the descriptors (m, size) of another run."""
+        return LookupDescriber(self._describer, descriptors)
 
     def describe(self, image: np.ndarray) -> np.ndarray:
         """Descriptor (size,) of a numbered image."""
@@ -108,9 +122,13 @@ def describe_run(
 
 def on_described_run(kernel_map: KernelMap, run: DescribedRun) -> KernelMap:
     """Return the map with a describer that knows the run's descriptors."""
-    return dataclasses.replace(
-        kernel_map, describer=LookupDescriber(kernel_map.describer, run.descriptors)
+    describer = kernel_map.describer
+    known = (
+        describer
+        if isinstance(describer, LookupDescriber)
+        else LookupDescriber(describer, run.descriptors)
     )
+    return dataclasses.replace(kernel_map, describer=known.knowing(run.descriptors))
 
 
 def _describe(describer: Describer, frame: Frame) -> tuple[np.ndarray, str]:

@@ -132,7 +132,7 @@ def run_tasks(
     jobs: int = 1,
 ) -> Iterable[tuple[Outcome, list[Trajectory]]]:
     """Run tasks in parallel processes of one thread each; yields what is done as it is done."""
-    light = replace(kernel_map, thumbnails=())
+    light = replace(on_described_run(kernel_map, runs[0]), thumbnails=())
     work = joblib.delayed(run_task)
     with joblib.parallel_config(backend='loky', n_jobs=jobs, inner_max_num_threads=1):
         parallel = joblib.Parallel(return_as='generator_unordered')

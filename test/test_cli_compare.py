@@ -1,0 +1,42 @@
+import json
+
+from command import assert_one_line, invoke
+from helpers import write_tiny_cold_run
+from kbr_localization.cli.variadic import repeat_options
+import pytest
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return [str(write_tiny_cold_run(tmp_path / name, frames=12)) for name in ('a', 'b', 'c')]
+
+
+def arguments(runs, tmp_path, *more):
+    a, b, c = runs
+    given = ['compare', '--train', a, b, '--test', c, '--out', str(tmp_path / 'out'), *more]
+    return repeat_options(given, ['--train', '--test'])
+
+
+def test_the_rows_are_printed_as_json(runs, tmp_path):
+    options = ('--sizes', '5,10', '--trials', '2', '--methods', 'nearest', '--jobs', '1', '--json')
+    result = invoke(*arguments(runs, tmp_path, *options))
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(result.stdout)
+    assert [(row['method'], row['size'], row['trials']) for row in rows] == [
+        ('nearest', 5, 2),
+        ('nearest', 10, 2),
+    ]
+    assert (tmp_path / 'out' / 'comparison.png').is_file()
+
+
+@pytest.mark.parametrize(
+    ('options', 'fragments'),
+    [
+        (('--sizes', '5,many'), ['5,many', 'whole numbers']),
+        (('--sizes', '500'), ['size 500', '24 images']),
+        (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
+        (('--trials', '0'), ['--trials']),
+    ],
+)
+def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):
+    assert_one_line(invoke(*arguments(runs, tmp_path, *options)), *fragments)

@@ -1,0 +1,214 @@
+"""The comparison of methods over map sizes, on tiny runs."""
+
+import dataclasses
+import json
+
+from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation import comparison, comparison_figure
+from kbr_localization.evaluation.described import describe_run, on_described_run
+from kbr_localization.evaluation.metrics import Metrics
+from kbr_localization.evaluation.protocol import (
+    comparison_rows,
+    ComparisonPlan,
+    Outcome,
+    random_map,
+    Task,
+)
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.pipeline import localize
+import numpy as np
+import pytest
+
+KEYS = [
+    'method',
+    'size',
+    'trials',
+    'position_rmse_m_mean',
+    'position_rmse_m_sd',
+    'rmse_after_localized_m_mean',
+    'position_median_m',
+    'lost_fraction',
+    'coverage_2sigma',
+    'localized_after_m',
+    'ms_per_frame',
+]
+PLAN = ComparisonPlan(sizes=(6, 12), trials=2, methods=('kbr', 'nearest'), seed=1)
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('runs')
+    return [
+        open_dataset(write_tiny_cold_run(folder / name, frames=count))
+        for name, count in (('train', 24), ('test', 16))
+    ]
+
+
+@pytest.fixture(scope='module')
+def compared(runs, tmp_path_factory):
+    """Return a finished comparison: its folder and rows."""
+    out = tmp_path_factory.mktemp('compared') / 'out'
+    return out, comparison.compare([runs[0]], [runs[1]], PLAN, out)
+
+
+def test_rows_have_the_agreed_keys_in_the_agreed_order(compared):
+    _, rows = compared
+    assert [list(row) for row in rows] == [KEYS] * 4
+    assert [(row['method'], row['size']) for row in rows] == [
+        ('kbr', 6),
+        ('kbr', 12),
+        ('nearest', 6),
+        ('nearest', 12),
+    ]
+    assert all(row['trials'] == 2 and row['ms_per_frame'] > 0 for row in rows)
+    json.dumps(rows, allow_nan=False)
+
+
+def test_a_row_is_what_a_localization_of_the_real_run_gives(runs, compared):
+    train, test = runs
+    out, rows = compared
+    kernel_map = build_map([train], seed=PLAN.seed)
+    small = random_map(kernel_map, Task('nearest', 6, 0), PLAN.seed)
+    trajectory = localize(small, test, method='nearest')
+    kept = comparison.ComparisonFolder(out).trajectory_path('nearest', 6, 0)
+    positions = np.loadtxt(kept)[:, 1:3]
+    np.testing.assert_allclose(positions, trajectory.poses[:, :2], atol=1e-8)
+    assert rows[2]['position_rmse_m_sd'] > 0
+
+
+def test_more_images_make_the_nearest_image_nearer(compared):
+    _, rows = compared
+    assert rows[3]['position_rmse_m_mean'] < rows[2]['position_rmse_m_mean']
+
+
+def test_two_processes_find_what_one_finds(runs, compared, tmp_path):
+    parallel = comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', jobs=2)
+    for mine, theirs in zip(parallel, compared[1], strict=True):
+        times = {'ms_per_frame': 0.0}
+        assert mine | times == theirs | times
+
+
+def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compared, tmp_path):
+    out = tmp_path / 'out'
+
+    def stop_in_the_middle(what, done, total):
+        if what == 'comparing' and done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        comparison.compare([runs[0]], [runs[1]], PLAN, out, progress=stop_in_the_middle)
+    trials = out / comparison.OUTCOMES
+    done = trials.read_text().splitlines()
+    assert len(done) == 3
+    # the crash came in the middle of a line
+    trials.write_text('\n'.join(done) + '\n{"task": {"meth')
+    steps = []
+    rows = comparison.compare(
+        [runs[0]], [runs[1]], PLAN, out, progress=lambda *step: steps.append(step)
+    )
+    assert ('comparing', 3, 8) in steps and ('comparing', 8, 8) in steps
+    assert trials.read_text().splitlines()[:3] == done
+    for mine, theirs in zip(rows, compared[1], strict=True):
+        times = {'ms_per_frame': 0.0}
+        assert mine | times == theirs | times
+
+
+def test_a_folder_of_another_comparison_is_refused(runs, compared):
+    other = dataclasses.replace(PLAN, trials=3)
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare([runs[0]], [runs[1]], other, compared[0])
+
+
+def test_a_size_above_the_images_is_refused_before_the_work(runs, tmp_path):
+    plan = dataclasses.replace(PLAN, sizes=(6, 100))
+    with pytest.raises(EvaluationError, match='size 100: the training runs have only 24 images'):
+        comparison.compare([runs[0]], [runs[1]], plan, tmp_path / 'out')
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        ({'methods': ('kbr', 'magic')}, "'magic'"),
+        ({'methods': ()}, 'at least one'),
+        ({'sizes': ()}, 'at least one'),
+        ({'sizes': (0, 5)}, 'at least one'),
+        ({'trials': 0}, 'at least one'),
+    ],
+)
+def test_a_plan_without_work_is_refused(change, message):
+    with pytest.raises(EvaluationError, match=message):
+        dataclasses.replace(PLAN, **change)
+
+
+def test_trials_differ_and_methods_of_a_trial_share_their_map(runs):
+    kernel_map = build_map([runs[0]])
+    maps = [
+        random_map(kernel_map, Task(method, 6, trial), 0) for trial in (0, 1) for method in 'ab'
+    ]
+    stamps = [m.stamps_ns.tolist() for m in maps]
+    assert stamps[0] == stamps[1] != stamps[2] == stamps[3]
+    assert all(len(set(s)) == 6 for s in stamps)
+
+
+def outcome(trial, **metrics):
+    complete: Metrics = {
+        'position_rmse_m': 1.0,
+        'rmse_after_localized_m': None,
+        'position_median_m': None,
+        'lost_fraction': 1.0,
+        'coverage_2sigma': None,
+        'localized_after_m': None,
+    }
+    return Outcome(Task('kbr', 6, trial), complete | metrics, 5.0, 40.0)
+
+
+def test_a_trial_that_never_localizes_counts_with_the_length_of_its_run():
+    good = outcome(
+        0,
+        position_rmse_m=0.2,
+        rmse_after_localized_m=0.1,
+        position_median_m=0.1,
+        lost_fraction=0.0,
+        localized_after_m=2.0,
+    )
+    (row,) = comparison_rows(PLAN, [good, outcome(1)])
+    assert row['localized_after_m'] == pytest.approx(21.0)
+    assert row['position_rmse_m_mean'] == pytest.approx(0.6)
+    assert row['position_rmse_m_sd'] == pytest.approx(0.8 / np.sqrt(2))
+    assert row['rmse_after_localized_m_mean'] == pytest.approx(0.1)
+    assert row['lost_fraction'] == pytest.approx(0.5)
+    assert row['coverage_2sigma'] is None
+
+
+def test_a_described_run_localizes_as_the_run_itself(runs):
+    train, test = runs
+    kernel_map = build_map([train])
+    run = describe_run(kernel_map.describer, test)
+    known = localize(on_described_run(kernel_map, run), run, seed=5)
+    real = localize(kernel_map, test, seed=5)
+    np.testing.assert_array_equal(known.poses, real.poses)
+    assert run.seconds_per_image > 0
+
+
+def test_a_broken_image_stays_broken_in_a_described_run(runs, tmp_path):
+    from kbr_localization.datasets.cold import write_cold_run
+
+    write_cold_run(tmp_path / 'run', tiny_frames(6), tiny_odometry(6))
+    broken = sorted((tmp_path / 'run' / 'std_cam').iterdir())[0]
+    broken.write_bytes(b'no jpeg')
+    kernel_map = build_map([runs[0]])
+    run = describe_run(kernel_map.describer, open_dataset(tmp_path / 'run'))
+    trajectory = localize(on_described_run(kernel_map, run), run)
+    assert trajectory.skipped == {'broken image': 1}
+
+
+def test_table_and_figure_are_written(runs, compared):
+    out, rows = compared
+    comparison_figure.save_comparison(out, rows, [runs[1]])
+    table = (out / comparison_figure.TABLE).read_text().splitlines()
+    assert len(table) == 2 + len(rows)
+    assert table[2].startswith('| 6 | kbr | ')
+    assert (out / comparison_figure.FIGURE).read_bytes().startswith(b'\x89PNG')
