@@ -15,7 +15,7 @@ from kbr_localization.kernels.inference import KernelBayesRule, Supervision
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.models import AdditiveNoiseModel
-from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.kernels.noise import GaussianNoise, MixtureNoise
 from kbr_localization.kernels.rules import normalise, squared_bayes_rule
 import numpy as np
 import pytest
@@ -210,19 +210,45 @@ def test_an_outlier_leaves_the_filter_alive_and_is_logged(caplog):
     assert means(beliefs)[-1, 0] == pytest.approx(0.9, abs=0.4)
 
 
-def test_low_rank_filter_follows_the_dense_one():
+@pytest.mark.parametrize('method', ['squared', 'thresholded'])
+@pytest.mark.parametrize('transition', ['learnt', 'model'])
+def test_low_rank_filter_follows_the_dense_one(transition, method):
     x, y = rotation_run(151, 1)
     _, observed = rotation_run(10, 2)
     kernel = GaussianKernel(0.2)
+    model = AdditiveNoiseModel(rotate, GaussianNoise(0.04))
 
     def run(tolerance):
         rule = KernelBayesRule(
-            kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-3, 'squared', tolerance=tolerance
+            kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-2, method, tolerance=tolerance
         )
-        transition = LearntTransition(kernel, x[:-1], x[1:], 1e-3, tolerance=tolerance)
-        return means(KernelBayesFilter(transition, rule).run(observed))
+        learnt = LearntTransition(kernel, x[:-1], x[1:], 1e-3, tolerance=tolerance)
+        given = ModelTransition(model, kernel, tolerance)
+        chosen = learnt if transition == 'learnt' else given
+        return means(KernelBayesFilter(chosen, rule).run(observed))
 
-    np.testing.assert_allclose(run(1e-8), run(None), atol=1e-3)
+    np.testing.assert_allclose(run(1e-9), run(None), atol=2e-3)
+
+
+def test_low_rank_filter_evaluates_few_kernel_values_per_step():
+    class Counting(GaussianKernel):
+        evaluations = 0
+
+        def cross_gram(self, x, z):
+            Counting.evaluations += len(x) * len(z)
+            return super().cross_gram(x, z)
+
+    x, y = rotation_run(1001, 1)
+    kernel = Counting(0.5, normalised=False)
+    rule = KernelBayesRule(kernel, kernel, x[:-1], y[:-1], 1e-3, 1e-2, tolerance=1e-3)
+    transition = LearntTransition(kernel, x[:-1], x[1:], 1e-3, tolerance=1e-3)
+    filter_ = KernelBayesFilter(transition, rule)
+    belief = filter_.step(filter_.start(y[0]), y[1])
+    before = Counting.evaluations
+    assert before < 1000 * 1000 / 2
+    for observation in y[2:7]:
+        belief = filter_.step(belief, observation)
+    assert Counting.evaluations - before == 5 * 1000  # the observation against the sample
 
 
 @pytest.mark.parametrize(
@@ -243,6 +269,12 @@ def test_low_rank_filter_follows_the_dense_one():
             'control: expected one control',
         ),
         (lambda k, x: LearntTransition(k, x, x[1:], 1e-3), 'x, y: expected pairs'),
+        (
+            lambda k, x: ModelTransition(
+                AdditiveNoiseModel(np.sin, MixtureNoise([1.0], [GaussianNoise(1.0)])), k, 1e-3
+            ).predict(KernelMean.of_sample(k, x), x),
+            'tolerance: expected None with WeightedMeans',
+        ),
         (lambda k, x: hybrid(x, x).run(np.ones(3)), r'observations: expected shape \(T, ...\)'),
     ],
 )

@@ -52,6 +52,22 @@ def test_chains_of_a_learnt_and_a_given_model():
         assert chain.mmd(truth) < 0.15 * truth.norm()
 
 
+def test_both_chains_are_the_printed_formulas():
+    x, y = pairs(50)
+    prior = prior_mean(30)
+    learnt = NonparametricModel(KX, KY, x, y, epsilon=1e-3)
+    z = np.linspace(-1.0, 1.0, 5)[:, np.newaxis]
+    cross = KX.cross_gram(x, prior.points) @ prior.weights
+    w = np.linalg.solve(KX.gram(x) + 50e-3 * np.eye(50), cross)  # [MbKSR] eq. 12
+    expected = GaussianKernel(0.4 + 0.2).cross_gram(z, 0.8 * y) @ w  # eq. 23
+    np.testing.assert_allclose(LINEAR.push(learnt.push(prior))(z), expected, rtol=1e-8)
+    on_y = NonparametricModel(KY, KX, y, x, epsilon=1e-3)
+    at_sample = GaussianKernel(0.4 + 0.2).cross_gram(y, 0.8 * prior.points) @ prior.weights
+    expected = np.linalg.solve(KY.gram(y) + 50e-3 * np.eye(50), at_sample)  # eq. 24
+    found = on_y.push(LINEAR.push(prior, kernel=KY)).weights
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-12)
+
+
 def test_chain_rule_marginalises_to_prior_and_prediction():
     learnt = NonparametricModel(KX, KY, *pairs(), epsilon=1e-5)
     prior = prior_mean()

@@ -11,7 +11,13 @@ from kbr_localization.kernels.kernels import (
     RationalQuadraticKernel,
 )
 from kbr_localization.kernels.manifold import TraceKernel, WrappedNormalKernel
-from kbr_localization.kernels.noise import CauchyNoise, GaussianNoise, MixtureNoise
+from kbr_localization.kernels.noise import (
+    CauchyNoise,
+    GaussianNoise,
+    IndependentNoise,
+    MixtureNoise,
+    WrappedNormalNoise,
+)
 import numpy as np
 import pytest
 import scipy.stats
@@ -79,6 +85,35 @@ def test_empirical_kernel_means_approach_the_exact_embedding(plain):
     peak = kernel.diagonal(np.zeros((1, 1)))[0]
     # E |m_n - m|^2 <= k(x, x) / n
     assert sample.mmd(exact) < 2.0 * np.sqrt(peak / 2000)
+
+
+def test_inner_product_of_noisy_poses_on_plane_and_circle():
+    kernel = GaussianKernel(0.5).on(0) * WrappedNormalKernel(0.2).on(1)
+    noise = IndependentNoise([(GaussianNoise(0.3), [0]), (WrappedNormalNoise(0.4), [1])])
+    point = np.array([[0.3, 3.0]])
+    mean = ModelKernelMean(kernel, point, np.ones(1), noise)
+    expected = GaussianKernel(0.5 + 0.6).peak(1) * WrappedNormalKernel(0.2 + 0.8).density_peak()
+    assert mean.inner(mean) == pytest.approx(expected, rel=1e-12)
+
+
+def test_embedding_in_a_sum_of_kernels_has_the_sum_of_inner_products():
+    parts = [2.0 * GaussianKernel(0.4), GaussianKernel(1.5, normalised=False)]
+    noise, point, one = GaussianNoise(0.3), np.array([[0.3, 1.0]]), np.ones(1)
+    together = ModelKernelMean(parts[0] + parts[1], point, one, noise)
+    apart = [ModelKernelMean(part, point, one, noise) for part in parts]
+    expected = sum(mean.inner(mean) for mean in apart)
+    assert together.inner(together) == pytest.approx(expected, rel=1e-12)
+
+
+def test_points_without_weight_change_nothing():
+    full = signed_mean(0)
+    weights = np.where(np.arange(30) % 2 == 0, full.weights, 0.0)
+    sparse = KernelMean(KERNEL, full.points, weights)
+    kept = KernelMean(KERNEL, full.points[::2], weights[::2])
+    z = np.zeros((1, 2))
+    np.testing.assert_allclose(sparse(z), kept(z), rtol=1e-12)
+    assert sparse.inner(full) == pytest.approx(kept.inner(full), rel=1e-12)
+    np.testing.assert_allclose(sparse.mode(), kept.mode())
 
 
 def test_sums_of_embeddings_are_embeddings():

@@ -153,6 +153,13 @@ PLANE_PAIRS = {
 }
 
 
+def test_von_mises_samples_have_the_kernel_mean_of_the_fourier_series():
+    kernel, noise, z = WrappedNormalKernel(0.2), VonMisesNoise(2.5), np.array([[0.7]])
+    draws = noise.sample(100_000, 1, np.random.default_rng(0))
+    closed = noise.conditional_kernel_mean(kernel).cross_gram(z, np.zeros((1, 1)))[0, 0]
+    assert kernel.cross_gram(z, draws).mean() == pytest.approx(closed, rel=0.01)
+
+
 @pytest.mark.parametrize('name', PLANE_PAIRS)
 def test_conditional_kernel_mean_is_the_monte_carlo_average(name):
     noise, kernel = PLANE_PAIRS[name]

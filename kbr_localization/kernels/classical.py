@@ -61,6 +61,12 @@ def classical_filter(
             'method: kalman expects matrices for transition and observation, got a function: '
             'use extended or unscented'
         )
+    sequence = as_floats('observations', observations)
+    if sequence.ndim != 2 or len(sequence) == 0:
+        raise KernelError(
+            f'observations: expected shape (T, d_y) with T > 0, got {sequence.shape}: reshape '
+            'scalars with y.reshape(-1, 1)'
+        )
     try:
         adapter = importlib.import_module('kbr_localization.kernels.stonesoup_adapter')
     except ImportError as error:
@@ -68,10 +74,5 @@ def classical_filter(
             f'method: {method} needs Stone Soup, which is not installed ({error}): '
             "pip install 'kbr_localization[compare]'"
         ) from error
-    sequence = as_floats('observations', observations)
-    if sequence.ndim != 2 or len(sequence) == 0:
-        raise KernelError(
-            f'observations: expected shape (T, d_y) with T > 0, got {sequence.shape}'
-        )
     means, covariances = adapter.run(method, model, sequence, particles, seed)
     return means, covariances

@@ -29,7 +29,9 @@ from kbr_localization.kernels.inference import (
 )
 from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
 from kbr_localization.kernels.low_rank import LowRankGram
+from kbr_localization.kernels.low_rank_rules import model_based_sum_rule
 from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.products import CrossGramProducts, RecentArrays
 from kbr_localization.kernels.rules import nonparametric_sum_rule, regularise
 import numpy as np
 from numpy.typing import ArrayLike
@@ -52,26 +54,36 @@ class ModelTransition(Transition):
     Transition by a model, through the model-based kernel sum rule.
 
     Without a control the matrix m(z_i | x_j) of the training states is computed only once.
+    `tolerance`: when given, the rule goes through an incomplete Cholesky of the conditional
+    kernel mean, O(n r^2) for every control.
     """
 
-    def __init__(self, model: AdditiveNoiseModel, kernel: Kernel) -> None:
-        self.model, self.kernel = model, kernel
-        self._cache: tuple[FloatArray, FloatArray, FloatArray] | None = None
+    def __init__(
+        self, model: AdditiveNoiseModel, kernel: Kernel, tolerance: float | None = None
+    ) -> None:
+        self.model, self.kernel, self.tolerance = model, kernel, tolerance
+        self._recent = RecentArrays()
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of sum_j alpha_j m(z_i | x_j); only points with weight are evaluated."""
-        if not control:
-            return np.asarray(self._constant_matrix(z, belief.points) @ belief.weights)
-        active = np.flatnonzero(belief.weights)
-        matrix = self.model.kernel_matrix(self.kernel, z, belief.points[active], *control)
-        return np.asarray(matrix @ belief.weights[active], dtype=np.float64)
-
-    def _constant_matrix(self, z: FloatArray, points: FloatArray) -> FloatArray:
-        known = self._cache
-        if known is None or known[0] is not z or known[1] is not points:
-            known = (z, points, self.model.kernel_matrix(self.kernel, z, points))
-            self._cache = known
-        return known[2]
+        if not control and self.tolerance is None:
+            matrix = self._recent.get(
+                (z, belief.points),
+                lambda: self.model.kernel_matrix(self.kernel, z, belief.points),
+            )
+            return np.asarray(matrix @ belief.weights, dtype=np.float64)
+        points, weights, _ = belief.terms()[0]
+        if self.tolerance is None:
+            matrix = self.model.kernel_matrix(self.kernel, z, points, *control)
+            return np.asarray(matrix @ weights, dtype=np.float64)
+        mean = self.model.noise_at(*control).conditional_kernel_mean(self.kernel)
+        if not isinstance(mean, Kernel):
+            raise KernelError(
+                f'tolerance: expected None with {mean!r}, which is no kernel: only a conditional '
+                'kernel mean that is a kernel has an incomplete Cholesky form'
+            )
+        images = self.model.images(points, *control)
+        return model_based_sum_rule(mean, z, images, weights, self.tolerance).values
 
 
 class LearntTransition(Transition):
@@ -97,11 +109,13 @@ class LearntTransition(Transition):
         self.kernel, self.kernel_u = kernel, kernel_u
         self.x, self.x_next = as_pairs(x, x_next)
         self.controls = None if controls is None else as_pairs(controls, x)[0]
-        self._regularised_gram = regularise(self._gram(tolerance), epsilon)
+        on_states = gram_matrix(kernel, self.x, tolerance)
+        self._products = CrossGramProducts(kernel, self.x, on_states)
+        self._regularised_gram = regularise(self._with_controls(on_states), epsilon)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of the NP-KSR estimate, [KBR] eq. 17 before its second regularised inverse."""
-        at_sample = belief(self.x)
+        at_sample = self._products.apply(self.x, belief.points, belief.weights)
         if self.kernel_u is not None and self.controls is not None:
             if len(control) != 1:
                 raise KernelError(
@@ -110,13 +124,13 @@ class LearntTransition(Transition):
                 )
             at_sample = at_sample * kernel_vector(self.kernel_u, self.controls, control[0])
         weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
-        return KernelMean(self.kernel, self.x_next, weights)(z)
+        return self._products.apply(z, self.x_next, weights)
 
-    def _gram(self, tolerance: float | None) -> FloatArray | LowRankGram:
+    def _with_controls(self, on_states: FloatArray | LowRankGram) -> FloatArray | LowRankGram:
         if self.kernel_u is None or self.controls is None:
-            return gram_matrix(self.kernel, self.x, tolerance)
-        if tolerance is None:
-            return self.kernel.gram(self.x) * self.kernel_u.gram(self.controls)
+            return on_states
+        if not isinstance(on_states, LowRankGram):
+            return np.asarray(on_states * self.kernel_u.gram(self.controls), dtype=np.float64)
         raise KernelError(
             'tolerance: expected None with controls: use the product kernel on joined points '
             'instead'

@@ -88,8 +88,11 @@ class KernelMean(Embedding):
         return cls(kernel, array, np.full(count, 1.0 / count))
 
     def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
-        """Points and weights, without noise."""
-        return [(self.points, self.weights, None)]
+        """Points with weight and their weights, without noise."""
+        active = np.flatnonzero(self.weights)
+        if active.size in (0, self.weights.size):
+            return [(self.points, self.weights, None)]
+        return [(self.points[active], self.weights[active], None)]
 
     def normalised(self) -> KernelMean:
         """Return the kernel mean with weights that sum to one; KernelError if they cannot."""
@@ -142,7 +145,8 @@ class KernelMean(Embedding):
 
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
         """Return distinct local maxima (q, d) and their heights m(x) (q,), highest first."""
-        return find_modes(self.kernel, self.points, self.weights, starts)
+        points, weights, _ = self.terms()[0]
+        return find_modes(self.kernel, points, weights, starts)
 
     def herd(self, count: int, candidates: ArrayLike | None = None) -> FloatArray:
         """

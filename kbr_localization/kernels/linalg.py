@@ -50,10 +50,6 @@ class RegularisedCholesky:
         solution = scipy.linalg.cho_solve((self.factor, True), b, check_finite=False)
         return np.asarray(solution, dtype=np.float64)
 
-    def log_det(self) -> float:
-        """Return log |G + ridge I|."""
-        return float(2.0 * np.sum(np.log(np.diag(self.factor))))
-
 
 def solve_root_form(
     matrix: FloatArray, signs: FloatArray | float, delta: float, right_side: FloatArray

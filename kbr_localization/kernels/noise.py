@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math
+from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import (
@@ -257,6 +258,12 @@ class IndependentNoise(Noise):
     def __init__(self, parts: Sequence[tuple[Noise, Sequence[int]]]) -> None:
         self.parts = {tuple(columns): noise for noise, columns in parts}
 
+    def conditional_kernel_mean(self, kernel: Any) -> ConditionalKernelMean:
+        """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; see Noise."""
+        if isinstance(kernel, ProductMean):
+            return ProductMean([(c, self._smoothed(c, mean)) for c, mean in kernel.factors])
+        return super().conditional_kernel_mean(kernel)
+
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
         factors = kernel.kernels if isinstance(kernel, ProductKernel) else (kernel,)
         columns = [part.columns if isinstance(part, ColumnsKernel) else None for part in factors]
@@ -264,13 +271,15 @@ class IndependentNoise(Noise):
             raise self.refuse(
                 kernel, f'a product of kernels on the columns {", ".join(map(str, self.parts))}'
             )
-        return ProductMean([self._factor(part) for part in factors])
+        parts = [part for part in factors if isinstance(part, ColumnsKernel)]
+        return ProductMean([(p.columns, self._smoothed(p.columns, p.kernel)) for p in parts])
 
-    def _factor(self, part: Kernel) -> tuple[tuple[int, ...], ConditionalKernelMean]:
-        assert isinstance(part, ColumnsKernel)
-        noise = self.parts.get(part.columns)
-        mean = noise.conditional_kernel_mean(part.kernel) if noise else part.kernel
-        return part.columns, mean
+    def _smoothed(self, columns: tuple[int, ...], kernel: Any) -> ConditionalKernelMean:
+        noise = self.parts.get(columns)
+        smoothed: ConditionalKernelMean = (
+            noise.conditional_kernel_mean(kernel) if noise else kernel
+        )
+        return smoothed
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw noise. Shapes: -> (size, dimension)."""
