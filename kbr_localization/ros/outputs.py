@@ -47,7 +47,11 @@ class Outputs:
         ]
         self._particles = create(PoseArray, 'particle_cloud', qos_profile_sensor_data)
         self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
-        self._best_match = create(CompressedImage, '~/best_match', qos_profile_sensor_data)
+        # RViz looks for compressed images under this ending
+        self._best_match = [
+            create(CompressedImage, name, qos_profile_sensor_data)
+            for name in ('~/best_match', '~/best_match/compressed')
+        ]
         self._transforms = (
             TransformSender(node, config.global_frame_id, config.odom_frame_id)
             if have_tf()
@@ -61,7 +65,7 @@ class Outputs:
             *self._poses,
             self._particles,
             self._map_poses,
-            self._best_match,
+            *self._best_match,
         ]
         if self._transforms is not None:
             publishers.append(self._transforms.publisher)
@@ -97,8 +101,9 @@ class Outputs:
             self._publish_particles(answer)
         if self._map_poses.get_subscription_count():
             self._publish_map(answer)
-        if answer.estimate.updated and self._best_match.get_subscription_count():
-            self._publish_best_match(answer)
+        wanted = [p for p in self._best_match if p.get_subscription_count()]
+        if answer.estimate.updated and wanted:
+            self._publish_best_match(answer, wanted)
 
     def resend_transform(self, stamp_ns: int) -> None:
         """Send the last transform again, valid from a stamp on for `transform_tolerance`."""
@@ -141,7 +146,7 @@ class Outputs:
             pictures.map_markers(self._map.poses, answer.stamp_ns, frame_id, weights)
         )
 
-    def _publish_best_match(self, answer: Answer) -> None:
+    def _publish_best_match(self, answer: Answer, publishers: list[Any]) -> None:
         if not self._map.thumbnails:
             return
         try:
@@ -152,11 +157,11 @@ class Outputs:
         best = int(np.argmax(similarities))
         x, y, heading = self._map.poses[best]
         caption = f'k = {similarities[best]:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
-        self._best_match.publish(
-            pictures.side_by_side(
-                image, self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
-            )
+        message = pictures.side_by_side(
+            image, self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
         )
+        for publisher in publishers:
+            publisher.publish(message)
 
 
 def is_known(answer: Answer) -> bool:

@@ -26,6 +26,8 @@ from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
 
 SECOND = 1_000_000_000
+NEARLY = 0.99
+"""A camera that sends just at the spacing must not lose every other image to rounding."""
 ANCHORS = 500
 """Pose messages that are remembered."""
 
@@ -197,9 +199,10 @@ class RecordingSession:
             self.counts['not newer than the run'] += 1
             return False
         step = se2.between(last.reference, pose)
+        distance, angle = math.hypot(step[0], step[1]), abs(float(step[2]))
         return (
-            math.hypot(step[0], step[1]) >= self.config.spacing_distance
-            or abs(float(step[2])) >= self.config.spacing_angle
+            distance >= NEARLY * self.config.spacing_distance
+            or angle >= NEARLY * self.config.spacing_angle
         )
 
     def _record(self, image: QueuedImage, pose: se2.FloatArray) -> QueuedImage | None:

@@ -1,0 +1,69 @@
+"""Render a building, map it, and replay a run through it to the localization node."""
+
+from pathlib import Path
+import sys
+
+from kbr_localization.datasets.synthetic import DEMO_RUNS
+from kbr_localization.ros import launching
+from launch.actions import (
+    ExecuteProcess,
+    IncludeLaunchDescription,
+    LogInfo,
+    RegisterEventHandler,
+    Shutdown,
+)
+from launch.event_handlers import OnProcessExit
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+
+from launch import LaunchDescription
+
+
+def generate_launch_description():
+    """Describe the steps; what a folder has already is not made again."""
+    return LaunchDescription(
+        [
+            launching.argument('folder', str(Path.home() / '.ros' / 'kbr_localization' / 'demo')),
+            launching.argument('rate', '1.0'),
+            launching.argument('rviz', 'false'),
+            *launching.dds_arguments(),
+            launching.configured(steps),
+        ]
+    )
+
+
+def steps(value):
+    """Chain the commands that are still to be run, then the replay."""
+    folder = Path(value('folder')).expanduser()
+    building, map_file = folder / 'building', folder / 'map.h5'
+    *training, test = [str(building / run.name) for run in DEMO_RUNS]
+    commands = []
+    if not building.is_dir():
+        commands.append(['synth', str(building)])
+    if not map_file.is_file():
+        commands.append(['map', 'build', '--out', str(map_file), *training])
+    arguments = {
+        'run': test,
+        'map_file': str(map_file),
+        'rate': value('rate'),
+        'rviz': value('rviz'),
+    }
+    source = PythonLaunchDescriptionSource(launching.shared('launch/replay.launch.py'))
+    last = IncludeLaunchDescription(source, launch_arguments=arguments.items())
+    return [*chain(commands, last)]
+
+
+def chain(commands, last):
+    """Run the commands one after the other, then what comes last; a failure ends it."""
+    if not commands:
+        return [last]
+    process = ExecuteProcess(
+        cmd=[sys.executable, '-m', 'kbr_localization', *commands[0]], output='screen'
+    )
+
+    def go_on(event, context):
+        if event.returncode != 0:
+            failed = LogInfo(msg=f'`kbr {" ".join(commands[0])}` failed')
+            return [failed, Shutdown(reason='a step failed')]
+        return chain(commands[1:], last)
+
+    return [RegisterEventHandler(OnProcessExit(target_action=process, on_exit=go_on)), process]

@@ -1,0 +1,51 @@
+"""Play a COLD run or a bag to the localization node."""
+
+from kbr_localization.ros import launching
+from launch.actions import IncludeLaunchDescription, Shutdown
+from launch.launch_description_sources import PythonLaunchDescriptionSource
+from launch.substitutions import LaunchConfiguration
+
+from launch import LaunchDescription
+
+PASSED_ON = (
+    'map_file',
+    'params_file',
+    'namespace',
+    'method',
+    'image_transport',
+    'use_sim_time',
+    'rviz',
+    'log_level',
+)
+
+
+def generate_launch_description():
+    """Describe the player and the localization that listens to it."""
+    source = PythonLaunchDescriptionSource(launching.shared('launch/localization.launch.py'))
+    arguments = {name: LaunchConfiguration(name) for name in PASSED_ON}
+    return LaunchDescription(
+        [
+            launching.argument('run'),
+            launching.argument('map_file'),
+            launching.argument('rate', '1.0'),
+            launching.argument('loop', 'false'),
+            launching.argument('exit_at_end', 'true'),
+            launching.argument('image_transport', 'raw'),
+            launching.argument('params_file', launching.shared('config/localization.yaml')),
+            launching.argument('namespace', ''),
+            launching.argument('method', ''),
+            launching.argument('use_sim_time', 'true'),
+            launching.argument('rviz', 'false'),
+            launching.argument('log_level', 'info'),
+            *launching.dds_arguments(),
+            IncludeLaunchDescription(source, launch_arguments=arguments.items()),
+            launching.configured(nodes),
+        ]
+    )
+
+
+def nodes(value):
+    """Make the player from the arguments' values."""
+    at_end = [Shutdown()] if value('exit_at_end').lower() == 'true' else []
+    overrides = ['run', 'rate', 'loop', 'image_transport']
+    return [launching.package_node('player_node', 'player', value, overrides, {}, on_exit=at_end)]
