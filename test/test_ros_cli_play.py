@@ -37,15 +37,21 @@ def test_playing_what_is_no_run_is_one_line(ros, tmp_path):
 
 
 def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
-    script = (
-        'import sys; sys.modules["rclpy"] = None\n'
-        'from kbr_localization.cli import main; main(["play", "run"])'
-    )
+    script = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name == 'rclpy':
+            raise ModuleNotFoundError('gone', name=name)
+sys.meta_path.insert(0, Missing())
+from kbr_localization.cli import main
+main(['play', 'run'])
+"""
     (tmp_path / 'no_ros.py').write_text(script)
     player = ros.start('no_ros', PYTHONPATH=str(tmp_path))
     assert player.wait() == 2
-    assert 'playing needs ROS 2' in player.output
-    assert len(player.output.splitlines()) == 1
+    (line,) = player.output.splitlines()
+    assert 'needs the Python module rclpy' in line and 'source the setup file' in line
 
 
 def test_the_pose_logger_prints_one_json_object_a_pose(ros):

@@ -14,6 +14,15 @@ import typer
 BAD_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 1
+OPTIONAL = {
+    'cv2': 'headless',
+    'joblib': 'tools',
+    'matplotlib': 'tools',
+    'rclpy': 'ros',
+    'rerun': 'rerun',
+    'rosbags': 'tools',
+}
+"""Modules that only some commands need, and the extra of this package that installs them."""
 
 
 def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) -> int:
@@ -44,6 +53,8 @@ def _explain(error: BaseException) -> int:
         return _say('interrupted', INTERRUPTED)
     if isinstance(error, (KbrError, OSError)):
         return _say(_describe(error), BAD_INPUT)
+    if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL:
+        return _say(_describe_missing(error.name), BAD_INPUT)
     if not hasattr(error, 'format_message'):
         raise error
     # a group without a command has shown its help already
@@ -60,6 +71,14 @@ def _describe(error: Exception) -> str:
         where = f'{error.filename}: ' if error.filename else ''
         return f'{where}{error.strerror[0].lower()}{error.strerror[1:]}'
     return str(error)
+
+
+def _describe_missing(module: str) -> str:
+    extra = OPTIONAL[module]
+    remedy = f"`pip install 'kbr_localization[{extra}]'`"
+    if extra == 'ros':
+        remedy = f'source the setup file of ROS 2, or {remedy}'
+    return f'this command needs the Python module {module}, which is not installed: {remedy}'
 
 
 def _describe_usage(error: Any) -> str:

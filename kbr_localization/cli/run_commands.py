@@ -169,13 +169,8 @@ def play(
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
     use_roomy_transport()
-    try:
-        from kbr_localization.ros import player, schedule
-    except ImportError as error:
-        raise KbrError(
-            f'playing needs ROS 2 ({error}): source it, or install kbr_localization[ros]'
-        ) from error
     from kbr_localization.datasets import open_dataset
+    from kbr_localization.ros import player, schedule
 
     options = schedule.PlayerOptions(
         rate=rate,
