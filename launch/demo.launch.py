@@ -5,6 +5,7 @@ import sys
 
 from kbr_localization.datasets.synthetic import DEMO_RUNS
 from kbr_localization.ros import launching
+from launch import LaunchDescription
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,
@@ -14,8 +15,6 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
-
-from launch import LaunchDescription
 
 
 def generate_launch_description():

@@ -1,7 +1,6 @@
 """Localize a robot by its camera and odometry on a map; composable with nav2_bringup."""
 
 from kbr_localization.ros import launching
-
 from launch import LaunchDescription
 
 

@@ -1,7 +1,6 @@
 """Record a run for the map while the robot knows its pose from AMCL, SLAM or motion capture."""
 
 from kbr_localization.ros import launching
-
 from launch import LaunchDescription
 
 

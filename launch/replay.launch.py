@@ -1,11 +1,10 @@
 """Play a COLD run or a bag to the localization node."""
 
 from kbr_localization.ros import launching
+from launch import LaunchDescription
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
-
-from launch import LaunchDescription
 
 PASSED_ON = (
     'map_file',

@@ -7,13 +7,12 @@ import os
 from typing import Any
 
 from kbr_localization.resources import PACKAGE, shared_file
+from launch import LaunchContext
 from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
 from launch.conditions import IfCondition
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 import yaml
-
-from launch import LaunchContext
 
 PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
 # from Jazzy on the second name only earns a warning
@@ -121,7 +120,7 @@ def package_node(
 
 
 def rviz_node(value: Callable[[str], str]) -> Node:
-    """RViz with the package's view, if the argument `rviz` says so."""
+    """Make RViz with the package's view, if the argument `rviz` says so."""
     return Node(
         package='rviz2',
         executable='rviz2',
