@@ -95,6 +95,9 @@ def test_posterior_with_a_given_prior_uses_its_values_at_the_sample(method):
     k = KY.cross_gram(rule.y, [[0.9]])[:, 0]
     expected = BAYES_RULES[method](KY.gram(rule.y), mu, k, 1e-3)
     np.testing.assert_allclose(posterior.weights, expected, rtol=1e-8, atol=1e-12)
+    several = rule.posterior_weights(prior, [[0.9], [-0.2]])
+    np.testing.assert_allclose(several[:, 0], posterior.weights, rtol=1e-8, atol=1e-12)
+    assert several.shape == (60, 2)
     same = rule.posterior(prior(rule.x), [0.9])
     np.testing.assert_array_equal(same.weights, posterior.weights)
 

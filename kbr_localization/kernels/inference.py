@@ -140,6 +140,18 @@ class KernelBayesRule:
         weights = BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
         return KernelMean(self.kernel_x, self.x, weights)
 
+    def posterior_weights(
+        self, prior: Embedding | ArrayLike, observations: ArrayLike
+    ) -> FloatArray:
+        """
+        Posterior weights on X_i given each of q observations, with one factorisation for all.
+
+        Shapes: observations (q, ...) -> (n, q), one column per observation.
+        """
+        mu = self.likelihood.sum_rule_weights(prior)
+        k_y = self.kernel_y.cross_gram(self.y, observations)
+        return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
+
     def condition(self, observation: ArrayLike) -> KernelMean:
         """Kernel mean of x given one observation under the sample's own prior ("COND")."""
         k_y = kernel_vector(self.kernel_y, self.y, observation)

@@ -21,7 +21,7 @@ from kbr_localization.kernels.distances import squared_distances
 from kbr_localization.kernels.filters import KernelBayesFilter, means
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernel_mean import KernelMean
-from kbr_localization.kernels.rules import BAYES_RULES
+from kbr_localization.kernels.rules import normalise
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -151,7 +151,8 @@ def point_score(
     """
     rule = make_rule(x[training], y[training], **setting)
     prior = KernelMean.of_sample(rule.kernel_x, rule.x)
-    estimates = [rule.posterior(prior, y[j]).normalised().mean() for j in validation]
+    columns = rule.posterior_weights(prior, y[validation]).T
+    estimates = [normalise(weights) @ rule.x for weights in columns]
     return float(np.mean((np.array(estimates) - x[validation]) ** 2))
 
 
@@ -191,9 +192,7 @@ def kernel_mean_score(
     """
     rule = make_rule(x[training], y[training], **setting)
     prior = KernelMean.of_sample(rule.kernel_x, rule.x)
-    mu = rule.likelihood.sum_rule_weights(prior)
-    columns = rule.kernel_y.cross_gram(rule.y, y[validation])
-    weights = BAYES_RULES[rule.method](rule.gram_y, mu, columns, rule.delta)
+    weights = rule.posterior_weights(prior, y[validation])
     averaged = KernelMean(rule.kernel_x, rule.x, weights.mean(axis=1))
     return averaged.mmd(KernelMean.of_sample(rule.kernel_x, x[validation])) ** 2
 
