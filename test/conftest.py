@@ -29,3 +29,11 @@ def tiny_world(tmp_path_factory):
     from ros_robot import make_tiny_world
 
     return make_tiny_world(tmp_path_factory.mktemp('tiny_world'))
+
+
+@pytest.fixture(scope='session')
+def tf2(pytestconfig):
+    """Make tf2_msgs importable; the environment of processes that shall import it too."""
+    from ros_tf2 import tf2_environment
+
+    return tf2_environment(pytestconfig.cache.mkdir('tf2_msgs'))

@@ -84,14 +84,14 @@ class RosWorld:
         self.processes.append(process)
         return process
 
-    def start_node(self, module, remappings=(), **values):
+    def start_node(self, module, remappings=(), environment=None, **values):
         """Start a node of the package with parameters."""
         arguments = ['--ros-args']
         for name, value in values.items():
             arguments += ['-p', f'{name}:={_yaml(value)}']
         for rule in remappings:
             arguments += ['-r', rule]
-        return self.start(f'kbr_localization.ros.{module}', *arguments)
+        return self.start(f'kbr_localization.ros.{module}', *arguments, **environment or {})
 
     def collect(self, message_type, topic, qos=RELIABLE):
         """Subscribe, and return the list that messages will be appended to."""

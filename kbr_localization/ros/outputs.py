@@ -15,7 +15,7 @@ from kbr_localization.ros import conversions, pictures
 from kbr_localization.ros.diagnostics import Latencies
 from kbr_localization.ros.node_config import NodeConfig
 from kbr_localization.ros.session import Answer
-from kbr_localization.ros.transforms import have_tf, TransformSender
+from kbr_localization.ros.transforms import have_tf, RivalWatch, TransformSender
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, qos_profile_sensor_data, QoSProfile
@@ -52,11 +52,12 @@ class Outputs:
             create(CompressedImage, name, qos_profile_sensor_data)
             for name in ('~/best_match', '~/best_match/compressed')
         ]
-        self._transforms = (
-            TransformSender(node, config.global_frame_id, config.odom_frame_id)
-            if have_tf()
-            else None
-        )
+        self._transforms: TransformSender | None = None
+        self.rivals: RivalWatch | None = None
+        if have_tf():
+            frames = (config.global_frame_id, config.odom_frame_id)
+            self._transforms = TransformSender(node, *frames)
+            self.rivals = RivalWatch(node, self._transforms)
         self.show_map(kernel_map)
 
     def destroy(self) -> None:
@@ -67,7 +68,8 @@ class Outputs:
             self._map_poses,
             *self._best_match,
         ]
-        if self._transforms is not None:
+        if self._transforms is not None and self.rivals is not None:
+            self.rivals.stop()
             publishers.append(self._transforms.publisher)
         for publisher in publishers:
             self._node.destroy_publisher(publisher)

@@ -65,7 +65,21 @@ class Reporter:
         timeout = self._config().no_data_timeout
         hints = [watch.hint(now, timeout, clock_ns) for watch in self._inputs.watches]
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
+        hints.append(self._rival_hint())
         return [hint for hint in hints if hint]
+
+    def _rival_hint(self) -> str:
+        config, rivals = self._config(), self._outputs.rivals
+        if rivals is None or not config.tf_broadcast:
+            return ''
+        rivals.tick()
+        if not rivals.found:
+            return ''
+        return (
+            f'somebody else also sends the transform {config.global_frame_id} to '
+            f'{config.odom_frame_id}: stop it (AMCL, SLAM, a static publisher), '
+            'or set tf_broadcast to false here'
+        )
 
     def _missing(self, now: float) -> str:
         """Say what keeps the node from giving a pose right now, or nothing."""

@@ -1,0 +1,77 @@
+"""tf2_msgs for the tests: the installed one, or one built from test/tf2_interface."""
+
+import ctypes
+import hashlib
+from importlib.util import find_spec
+import os
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+SOURCE = Path(__file__).with_name('tf2_interface')
+
+
+def tf2_environment(cache):
+    """Make tf2_msgs importable here; give what processes need in their environment for it."""
+    if find_spec('tf2_msgs') is not None:
+        return {}
+    for tool in ('cmake', 'c++'):
+        if shutil.which(tool) is None:
+            pytest.skip(f'tf2_msgs is not installed, and without {tool} it cannot be built')
+    if not _share('rosidl_default_generators').is_dir():
+        pytest.skip('tf2_msgs is not installed, nor are the wheels that build it (extra test)')
+    install = cache / _fingerprint()
+    if not (install / 'built').is_file():
+        _build(install)
+    path = str(next(install.glob('lib/python3*/site-packages')))
+    sys.path.append(path)
+    _load_libraries(sorted((install / 'lib').glob('*.so')))
+    libraries = [str(install / 'lib'), os.environ.get('LD_LIBRARY_PATH', '')]
+    return {'PYTHONPATH': path, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
+
+
+def _load_libraries(paths):
+    """Load libraries that need each other; a running process takes no new LD_LIBRARY_PATH."""
+    while paths:
+        left = [path for path in paths if not _loaded(path)]
+        assert len(left) < len(paths), f'cannot load {left}'
+        paths = left
+
+
+def _loaded(path):
+    try:
+        ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
+def _share(package):
+    return Path(sys.prefix, 'share', package)
+
+
+def _fingerprint():
+    files = sorted(path for path in SOURCE.rglob('*') if path.is_file())
+    content = b''.join(path.read_bytes() for path in files)
+    version = _share('rosidl_generator_py').joinpath('package.xml').read_bytes()
+    return hashlib.sha256(content + version + sys.version.encode()).hexdigest()[:16]
+
+
+def _build(install):
+    env = {**os.environ, 'AMENT_PREFIX_PATH': sys.prefix}
+    env['PATH'] = f'{Path(sys.executable).parent}:{env["PATH"]}'
+    build = install / 'build'
+    configure = [
+        *('cmake', '-S', SOURCE, '-B', build, '-DBUILD_TESTING=OFF'),
+        f'-DCMAKE_PREFIX_PATH={sys.prefix}',
+        f'-DCMAKE_INSTALL_PREFIX={install}',
+        f'-DPython3_EXECUTABLE={sys.executable}',
+    ]
+    for command in (configure, ['cmake', '--build', build, '--target', 'install', '-j', '2']):
+        result = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+    shutil.rmtree(build)
+    (install / 'built').touch()

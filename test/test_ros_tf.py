@@ -1,0 +1,96 @@
+"""The transform from the map to the odometry frame, over real tf2_msgs."""
+
+from kbr_localization import se2
+from kbr_localization.ros import conversions
+import numpy as np
+import pytest
+from ros_helpers import RELIABLE
+from ros_robot import Robot
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def tf_world(ros, tf2, tiny_world):
+    """A node that can send transforms, the robot, and the transforms heard."""
+    from tf2_msgs.msg import TFMessage
+
+    class World:
+        robot = Robot(ros)
+        messages = ros.collect(TFMessage, '/tf', RELIABLE)
+        publisher = ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
+
+        def start(self, **values):
+            values = {'pose_file': ros.folder / 'pose.json', **values}
+            node = ros.start_node('node', map_file=tiny_world.map_file, environment=tf2, **values)
+            self.robot.wait_for_listeners()
+            return node
+
+        def heard(self):
+            own = [m.transforms[0] for m in self.messages]
+            return [t for t in own if t.header.frame_id == 'map']
+
+    return World()
+
+
+def as_pose(transform):
+    move, turn = transform.transform.translation, transform.transform.rotation
+    return np.array([move.x, move.y, 2 * np.arctan2(turn.z, turn.w)])
+
+
+def test_no_transform_before_there_is_a_belief(ros, tf_world):
+    tf_world.start(initialize_globally=False)
+    tf_world.robot.drive(0.0, 3.0)
+    ros.spin(0.5)
+    assert not tf_world.heard()
+    tf_world.robot.send_initial_pose(3.0, tf_world.robot.pose(3.0))
+    ros.spin(0.3)
+    tf_world.robot.drive(3.05, 4.0)
+    ros.spin_until(tf_world.heard)
+
+
+def test_it_leads_from_the_map_to_the_odometry(ros, tf_world):
+    tf_world.start(transform_tolerance=0.5)
+    robot = tf_world.robot
+    robot.drive(0.0, 6.0)
+    last_ns = robot.stamp_ns(6.0) + 500_000_000
+    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+    transform = tf_world.heard()[-1]
+    assert (transform.header.frame_id, transform.child_frame_id) == ('map', 'odom')
+    base = se2.compose(as_pose(transform), robot.odometry_pose(6.0))
+    assert np.hypot(*(base - robot.pose(6.0))[:2]) < 0.3
+
+
+def stamp(transform):
+    return conversions.stamp_to_ns(transform.header.stamp)
+
+
+def test_it_is_sent_with_every_odometry_message_and_never_twice_for_one_stamp(ros, tf_world):
+    tf_world.start()
+    tf_world.robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: len(tf_world.heard()) > 60)
+    stamps = [stamp(t) for t in tf_world.heard()]
+    assert np.all(np.diff(stamps) > 0)
+
+
+def test_tf_broadcast_can_be_switched_off(ros, tf_world):
+    tf_world.start(tf_broadcast=False)
+    tf_world.robot.drive(0.0, 3.0)
+    ros.spin(0.5)
+    assert not tf_world.heard()
+
+
+def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
+    from geometry_msgs.msg import TransformStamped
+    from tf2_msgs.msg import TFMessage
+
+    node = tf_world.start()
+    other = TransformStamped()
+    other.header.frame_id, other.child_frame_id = 'map', 'odom'
+
+    def told():
+        other.header.stamp = ros.node.get_clock().now().to_msg()
+        tf_world.publisher.publish(TFMessage(transforms=[other]))
+        return 'also sends the transform map to odom' in node.output
+
+    ros.spin_until(told)
