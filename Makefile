@@ -1,7 +1,7 @@
 # make demo is the tour, make test the proof; everything happens inside of .venv.
 PYTHON ?= python3
 VENV ?= .venv
-OPENCV ?= headless
+EXTRAS ?= headless,ros,tools,test
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py
@@ -13,7 +13,7 @@ setup: $(STAMP)
 $(STAMP): setup.py pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --editable '.[$(OPENCV),ros,tools,test]'
+	  --editable '.[$(EXTRAS)]'
 	touch $@
 
 demo: setup

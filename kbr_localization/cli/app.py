@@ -7,7 +7,13 @@ import sys
 from typing import Annotated
 
 from kbr_localization import __version__
-from kbr_localization.cli import compare_command, demo_command, map_commands, run_commands
+from kbr_localization.cli import (
+    compare_command,
+    demo_command,
+    map_commands,
+    report_command,
+    run_commands,
+)
 from kbr_localization.cli.failures import run_command
 from kbr_localization.cli.variadic import repeat_options
 import typer
@@ -20,7 +26,12 @@ app = typer.Typer(
     context_settings={'help_option_names': ['-h', '--help']},
 )
 app.add_typer(map_commands.app, name='map')
-for command in (*run_commands.COMMANDS, compare_command.compare, demo_command.demo):
+for command in (
+    *run_commands.COMMANDS,
+    compare_command.compare,
+    report_command.report,
+    demo_command.demo,
+):
     app.command()(command)
 
 

@@ -1,9 +1,18 @@
 """Arguments that several commands share, with one wording."""
 
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+class Init(str, Enum):
+    """Where a localizer starts from."""
+
+    GLOBAL = 'global'
+    REFERENCE = 'reference'
+
 
 RUN_HELP = 'A COLD run folder or a rosbag2.'
 
@@ -18,3 +27,5 @@ Settings = Annotated[
     list[str] | None,
     typer.Option('--set', metavar='NAME=VALUE', help='Set a parameter; see `kbr parameters`.'),
 ]
+Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
+Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]

@@ -9,18 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Json, MapFile, Run, Seed, Settings
+from kbr_localization.cli.options import Init, Json, MapFile, Method, Run, Seed, Settings, Start
 from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
 from kbr_localization.errors import KbrError
 from kbr_localization.resources import shared_file
 import typer
-
-
-class Init(str, Enum):
-    """Where a localizer starts from."""
-
-    GLOBAL = 'global'
-    REFERENCE = 'reference'
 
 
 class Storage(str, Enum):
@@ -34,10 +27,8 @@ def localize(
     map_file: MapFile,
     run: Run,
     out: Annotated[Path, typer.Option(help='The TUM file to write.', show_default=False)],
-    method: Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')] = 'kbr',
-    init: Annotated[
-        Init, typer.Option(help='Start from nothing, or from the truth.')
-    ] = Init.GLOBAL,
+    method: Method = 'kbr',
+    init: Start = Init.GLOBAL,
     settings: Settings = None,
     seed: Seed = 0,
 ) -> None:

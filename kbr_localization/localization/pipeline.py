@@ -25,6 +25,7 @@ from kbr_localization.trajectory import Trajectory
 import numpy as np
 
 Progress = Callable[[str, int, int], None]
+Observer = Callable[[Localizer, PoseEstimate], None]
 
 METHODS = {
     'kbr': 'kernel Bayes filter: Mb-KSR and KBR on moving points',
@@ -134,12 +135,14 @@ def localize(
     init: str = 'global',
     seed: int = 0,
     progress: Progress | None = None,
+    observe: Observer | None = None,
 ) -> Trajectory:
     """
     Localize a run: one pose for every frame.
 
-    `init`: 'global' starts from nothing, 'reference' from the first frame's true pose. Raises
-    LocalizationError when no image of the run could be used.
+    `init`: 'global' starts from nothing, 'reference' from the first frame's true pose. `observe`
+    is shown the localizer and its estimate after every frame. Raises LocalizationError when no
+    image of the run could be used.
     """
     tracker = Tracker(kernel_map, make_localizer(method, kernel_map, seed))
     _initialize(tracker, dataset, init)
@@ -148,6 +151,8 @@ def localize(
         start = time.perf_counter()
         estimates.append(tracker.process(frame.stamp_ns, frame.load_image, frame.odometry))
         seconds.append(time.perf_counter() - start)
+        if observe is not None:
+            observe(tracker.localizer, estimates[-1])
         if progress is not None:
             progress('localizing', index + 1, len(dataset))
     if not estimates or (tracker.skipped and not tracker.used):

@@ -1,0 +1,48 @@
+"""`kbr report`: a page about one run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import Init, MapFile, Method, Run, Seed, Start
+import typer
+
+
+def report(
+    map_file: MapFile,
+    run: Run,
+    out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
+    rerun: Annotated[
+        Path | None, typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
+    ] = None,
+    method: Method = 'kbr',
+    init: Start = Init.GLOBAL,
+    seed: Seed = 0,
+) -> None:
+    """
+    Localize a run and show what happened: one HTML page with everything in it.
+
+    Trajectory and belief on the map, errors and confidence over time, the worst frames beside
+    the images that they were taken for, latency, parameters.
+    """
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.evaluation.record import record_run
+    from kbr_localization.evaluation.report import write_report
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    for path in (out, rerun):
+        if path is not None:
+            console.prepare_output(path)
+    kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
+    with console.progress_bars() as progress:
+        record = record_run(kernel_map, dataset, method, init.value, seed, progress)
+    write_report(out, record)
+    console.note_skipped(record.trajectory.skipped)
+    console.note(f'{out}: {out.stat().st_size / 1e6:.1f} MB')
+    if rerun is not None:
+        from kbr_localization.evaluation.rerun_recording import write_recording
+
+        write_recording(rerun, record)
+        console.note(f'{rerun}: open it with `rerun {rerun}`')

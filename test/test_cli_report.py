@@ -1,0 +1,26 @@
+from command import assert_one_line, invoke
+from helpers import write_tiny_cold_run
+import pytest
+
+
+@pytest.fixture
+def map_and_run(tmp_path):
+    train, test = (write_tiny_cold_run(tmp_path / name, frames=10) for name in ('train', 'test'))
+    assert invoke('map', 'build', train, '--out', tmp_path / 'map.h5').returncode == 0
+    return tmp_path / 'map.h5', test
+
+
+def test_page_and_recording_are_written(map_and_run, tmp_path):
+    pytest.importorskip('rerun', reason='rerun-sdk is not installed')
+    out, recording = tmp_path / 'new' / 'page.html', tmp_path / 'run.rrd'
+    options = ('--out', out, '--rerun', recording, '--method', 'nearest')
+    result = invoke('report', *map_and_run, *options)
+    assert result.returncode == 0, result.stderr
+    assert 'page.html' in result.stderr and 'run.rrd' in result.stderr
+    assert '<title>kbr report</title>' in out.read_text()
+    assert recording.stat().st_size > 10_000
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(map_and_run, tmp_path):
+    result = invoke('report', *map_and_run, '--out', tmp_path)
+    assert_one_line(result, 'is a folder')

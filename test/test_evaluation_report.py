@@ -1,0 +1,154 @@
+"""The page and the recording of a run."""
+
+import json
+import re
+import shutil
+import subprocess
+
+from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.evaluation.record import record_run
+from kbr_localization.evaluation.report import report_data, write_report
+from kbr_localization.localization.mapping import build_map
+import pytest
+
+BROWSERS = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable')
+browser = next(filter(None, map(shutil.which, BROWSERS)), None)
+needs_browser = pytest.mark.skipif(browser is None, reason='no Chromium on this machine')
+
+
+@pytest.fixture(scope='module')
+def kernel_map(tmp_path_factory):
+    run = write_tiny_cold_run(tmp_path_factory.mktemp('map') / 'train', frames=24)
+    return build_map([open_dataset(run)])
+
+
+@pytest.fixture(scope='module')
+def record(kernel_map, tmp_path_factory):
+    run = write_tiny_cold_run(tmp_path_factory.mktemp('run') / 'test', frames=16)
+    return record_run(kernel_map, open_dataset(run))
+
+
+def in_browser(page, folder):
+    """Open a page; return its document as the browser has it then, and what the console says."""
+    command = [
+        browser,
+        '--headless',
+        '--no-sandbox',
+        '--disable-gpu',
+        f'--user-data-dir={folder / "profile"}',
+        '--enable-logging=stderr',
+        '--virtual-time-budget=3000',
+        '--dump-dom',
+        page.as_uri(),
+    ]
+    result = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return result.stdout, [line for line in result.stderr.splitlines() if 'CONSOLE' in line]
+
+
+@needs_browser
+def test_the_page_opens_without_an_error_and_shows_the_run(record, tmp_path):
+    write_report(tmp_path / 'report.html', record)
+    document, console = in_browser(tmp_path / 'report.html', tmp_path)
+    assert console == []
+    assert '<h1 id="title">test</h1>' in document
+    assert re.search(r'<b>0\.\d\d m</b><small>position RMSE</small>', document)
+    assert document.count('<figure>') == len(record.worst)
+    assert len(re.findall(r'<td>filter: \w+</td>', document)) > 10
+
+
+@needs_browser
+def test_an_error_on_the_page_would_be_noticed(record, tmp_path):
+    write_report(tmp_path / 'report.html', record)
+    page = (tmp_path / 'report.html').read_text()
+    (tmp_path / 'broken.html').write_text(page.replace("byId('tiles')", "byId('no such tile')"))
+    _, console = in_browser(tmp_path / 'broken.html', tmp_path)
+    assert console
+
+
+@needs_browser
+def test_the_page_cannot_reach_the_network(record, tmp_path):
+    write_report(tmp_path / 'report.html', record)
+    page = (tmp_path / 'report.html').read_text()
+    assert not re.search(r'(?:src|href)="(?!data:)', page)
+    fetching = page.replace("'use strict';", "'use strict'; fetch('http://localhost:9/');", 1)
+    (tmp_path / 'fetching.html').write_text(fetching)
+    _, console = in_browser(tmp_path / 'fetching.html', tmp_path)
+    assert any('Content Security Policy' in line for line in console)
+
+
+@needs_browser
+def test_a_run_without_reference_poses_has_a_page(kernel_map, tmp_path):
+    import dataclasses
+
+    class Unknown:
+        """A run that does not know where it was."""
+
+        def __init__(self):
+            self.name, self.odometry, self.skipped = 'somewhere', tiny_odometry(6), {}
+            self.frames = [dataclasses.replace(frame, reference=None) for frame in tiny_frames(6)]
+
+        def __len__(self):
+            return len(self.frames)
+
+        def __getitem__(self, index):
+            return self.frames[index]
+
+        def __iter__(self):
+            return iter(self.frames)
+
+    write_report(tmp_path / 'report.html', record_run(kernel_map, Unknown()))
+    document, console = in_browser(tmp_path / 'report.html', tmp_path)
+    assert console == []
+    assert 'worstcard' not in re.sub(r'<script.*', '', document, flags=re.DOTALL)
+
+
+def test_names_cannot_break_out_of_the_data(kernel_map, tmp_path):
+    name = '<script>alert(1)<|script>'.replace('|', '_')
+    write_cold_run(tmp_path / name, tiny_frames(4), tiny_odometry(4))
+    dataset = open_dataset(tmp_path / name)
+    dataset.name = '</script><script>alert(1)</script>'
+    write_report(tmp_path / 'report.html', record_run(kernel_map, dataset))
+    page = (tmp_path / 'report.html').read_text()
+    assert page.count('</script>') == 2
+    assert '<\\/script><script>alert(1)<\\/script>' in page
+
+
+def test_the_data_cover_every_frame_and_are_plain_json(record):
+    data = json.loads(json.dumps(report_data(record), allow_nan=False))
+    assert len(data['frames']['error_m']) == len(data['beliefs']) == 16
+    assert data['metrics']['frames'] == 16
+    assert set(data['pairs']) == {str(number) for number in record.pairs}
+    assert data['pairs']['0']['frame'].startswith('data:image/jpeg;base64,')
+    assert data['frames']['error_m'][record.worst[0]] == max(data['frames']['error_m'])
+
+
+def test_the_worst_frames_are_apart_from_each_other(record):
+    errors = record.errors.position_m[list(record.worst)]
+    assert list(errors) == sorted(errors, reverse=True)
+    gaps = [abs(a - b) for a in record.worst for b in record.worst if a != b]
+    assert min(gaps) >= 5
+
+
+def test_a_broken_image_has_no_picture_but_a_frame(kernel_map, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
+    sorted((run / 'std_cam').iterdir())[2].write_bytes(b'no jpeg')
+    record = record_run(kernel_map, open_dataset(run))
+    assert 2 not in record.pairs and len(record.beliefs) == 6
+    assert report_data(record)['skipped'] == {'broken image': 1}
+
+
+def test_the_recording_is_read_back_by_rerun(record, tmp_path):
+    pytest.importorskip('rerun', reason='rerun-sdk is not installed')
+    from kbr_localization.evaluation.rerun_recording import write_recording
+    from rerun.chunk import RrdReader
+
+    write_recording(tmp_path / 'run.rrd', record)
+    rows = {}
+    for chunk in RrdReader(tmp_path / 'run.rrd').stream():
+        rows[chunk.entity_path] = rows.get(chunk.entity_path, 0) + chunk.num_rows
+    assert rows['/plan/map'] == 1
+    for path in ('/plan/pose', '/plan/belief', '/confidence', '/error/position_m'):
+        assert rows[path] == 16
+    assert rows['/images/camera'] == rows['/images/match'] == len(record.pairs)
