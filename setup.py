@@ -17,7 +17,8 @@ ROS = [
     'ros-std-srvs',
     'ros-visualization-msgs',
 ]
-TOOLS = ['joblib', 'matplotlib', 'rosbags']
+# threadpoolctl: one thread per trial of the tuner, whatever runs beside it
+TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
 RERUN = ['rerun-sdk']
 # Kalman, extended, unscented and particle filters to compare kernel filters with
 COMPARE = ['stonesoup']

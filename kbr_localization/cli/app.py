@@ -13,6 +13,7 @@ from kbr_localization.cli import (
     map_commands,
     report_command,
     run_commands,
+    tune_command,
 )
 from kbr_localization.cli.failures import run_command
 from kbr_localization.cli.variadic import repeat_options
@@ -30,6 +31,7 @@ for command in (
     *run_commands.COMMANDS,
     compare_command.compare,
     report_command.report,
+    tune_command.tune,
     demo_command.demo,
 ):
     app.command()(command)

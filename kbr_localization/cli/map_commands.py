@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +11,8 @@ from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile, Runs, Seed, Settings
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
 import typer
+
+JOBS = os.cpu_count() or 1
 
 app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
 
@@ -23,12 +27,23 @@ def build(
     ] = None,
     settings: Settings = None,
     seed: Seed = 0,
+    tune: Annotated[
+        bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, help='Candidates of --tune.')] = 60,
+    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes of --tune.')] = JOBS,
 ) -> None:
     """Build a map from runs whose reference poses are known."""
+    if tune:
+        from kbr_localization.cli.tune_command import tune_runs
+
+        options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
+        tune_runs(runs, out, options | {'trials': trials, 'jobs': jobs}, settings or ())
+        return
     from kbr_localization.datasets import open_dataset
     from kbr_localization.localization.mapping import build_map
 
-    vision, filter_config = _configurations(parse_settings(settings or ()))
+    vision, filter_config = configurations(settings or ())
     console.prepare_output(out)
     datasets = [open_dataset(run) for run in runs]
     with console.progress_bars() as progress:
@@ -53,11 +68,12 @@ def info(map_file: MapFile, json: Json = False) -> None:
         console.print_table(str(map_file), _flat(facts))
 
 
-def _configurations(values: dict[str, Any]) -> tuple[Any, Any]:
+def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
+    """Vision and filter configuration with `--set NAME=VALUE` applied."""
     from kbr_localization.localization.config import FilterConfig
     from kbr_localization.vision import VisionConfig
 
-    vision, rest = split_settings(values, 'vision.')
+    vision, rest = split_settings(parse_settings(settings), 'vision.')
     return with_settings(VisionConfig(), vision), with_settings(FilterConfig(), rest)
 
 
@@ -80,6 +96,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
         'filter': to_mapping(kernel_map.filter_config),
+        'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
     }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
@@ -22,6 +24,7 @@ class KernelMap:
     `run_index`: (n,) into `run_names`. `image_shape`: (height, width) of the images. `controls`:
     (n, 3) odometry increment from each image to the next one of its run, `next_poses`: (n, 3) the
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
+    `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     """
 
     poses: FloatArray
@@ -36,6 +39,7 @@ class KernelMap:
     filter_config: FilterConfig = field(default_factory=FilterConfig)
     motion_noise: MotionNoise = field(default_factory=MotionNoise.default)
     thumbnails: tuple[bytes, ...] = ()
+    baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.poses)

@@ -15,6 +15,7 @@ from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
 import numpy as np
@@ -74,6 +75,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
+    for method, values in kernel_map.baselines.items():
+        _write_mapping(file.create_group(f'baselines/{method}'), values)
     _write_thumbnails(file, kernel_map.thumbnails)
 
 
@@ -125,6 +128,9 @@ def _read(file: h5py.File) -> KernelMap:
         filter_config=_read_filter(file['filter']),
         motion_noise=from_mapping(MotionNoise, _read_mapping(file['motion_noise'])),
         thumbnails=_read_thumbnails(file),
+        baselines={
+            name: _read_mapping(group) for name, group in file.get('baselines', {}).items()
+        },
     )
 
 
@@ -140,6 +146,11 @@ def _read_filter(group: h5py.Group) -> FilterConfig:
     known = {field.name for field in dataclasses.fields(FilterConfig)}
     values = {name: value for name, value in _read_mapping(group).items() if name in known}
     return from_mapping(FilterConfig, values)
+
+
+def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
+    groups = file.get('baselines', {})
+    return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
 
 
 def _read_thumbnails(file: h5py.File) -> tuple[bytes, ...]:

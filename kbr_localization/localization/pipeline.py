@@ -10,7 +10,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
-from kbr_localization.localization.algorithm1 import as_printed, MapPoseFilter
+from kbr_localization.localization.algorithm1 import MapPoseFilter
 from kbr_localization.localization.baselines import (
     DeadReckoning,
     NearestImage,
@@ -19,6 +19,7 @@ from kbr_localization.localization.baselines import (
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.method_configs import method_configs
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
@@ -42,15 +43,15 @@ _REFERENCE_SPREAD = np.diag([0.1, 0.1, 0.05]) ** 2
 def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localizer:
     """Make the localizer called `method` on a map; raises LocalizationError for another name."""
     rng = np.random.default_rng(seed)
-    config = kernel_map.filter_config
+    config, neighbours = method_configs(method, kernel_map)
     if method == 'kbr':
         on_map = MapPoseFilter(kernel_map, config) if not config.off_map else None
         return on_map or KernelBayesFilter(kernel_map, config, rng)
     if method == 'knn-particle':
-        return NearestNeighbourParticleFilter(kernel_map, rng=rng)
+        return NearestNeighbourParticleFilter(kernel_map, config, neighbours, rng)
     simple: dict[str, Callable[[], Localizer]] = {
-        'algorithm1': lambda: MapPoseFilter(kernel_map, as_printed(config)),
-        'fkbf': lambda: FullyNonparametricFilter(kernel_map),
+        'algorithm1': lambda: MapPoseFilter(kernel_map, config),
+        'fkbf': lambda: FullyNonparametricFilter(kernel_map, config),
         'nearest': lambda: NearestImage(kernel_map),
         'dead-reckoning': lambda: DeadReckoning(kernel_map),
     }

@@ -1,0 +1,86 @@
+"""`kbr tune`: a map whose parameters were chosen on its own runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from kbr_localization.cli import console
+from kbr_localization.cli.map_commands import configurations, JOBS
+from kbr_localization.cli.options import Json, Runs, Seed, Settings
+import typer
+
+SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
+
+Jobs = Annotated[int, typer.Option(min=1, help='Parallel processes.')]
+Trials = Annotated[int, typer.Option(min=1, help='Candidates for each method.')]
+Resume = Annotated[
+    bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
+]
+
+
+def tune(
+    runs: Runs,
+    *,
+    out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
+    max_images: Annotated[
+        int | None,
+        typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help='all, or some of kbr,algorithm1,fkbf,knn-particle.')
+    ] = 'all',
+    trials: Trials = 60,
+    jobs: Jobs = JOBS,
+    resume: Resume = True,
+    settings: Settings = None,
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """
+    Build a map with parameters chosen by cross-validation over its runs.
+
+    Each run is localized on a map of the others, from its start and from random frames; a single
+    run is split in two halves. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores
+    are capped errors plus the share of lost frames, in metres: lower is better.
+    """
+    from kbr_localization.localization.tuning_space import TUNED
+
+    chosen = TUNED if methods == 'all' else tuple(methods.split(','))
+    options = {'methods': chosen, 'trials': trials, 'max_images': max_images, 'seed': seed}
+    rows = tune_runs(runs, out, options | {'jobs': jobs}, settings or (), fresh=not resume)
+    if json:
+        console.print_json(rows)
+    else:
+        console.print_rows('method', SHOWN, rows)
+
+
+def tune_runs(
+    runs: Sequence[Path],
+    out: Path,
+    options: dict[str, Any],
+    settings: Sequence[str] = (),
+    fresh: bool = False,
+) -> list[dict[str, Any]]:
+    """Tune with the options of a TuningPlan, write the map, return one row per method."""
+    from dataclasses import asdict
+
+    from kbr_localization.datasets import open_dataset
+    from kbr_localization.localization.tuning import tune as tune_map
+    from kbr_localization.localization.tuning import TuningPlan
+
+    plan = TuningPlan(**options)
+    vision, filter_config = configurations(settings)
+    console.prepare_output(out)
+    datasets = [open_dataset(run) for run in runs]
+    journal = out.with_name(f'{out.name}.trials.jsonl')
+    with console.progress_bars() as progress:
+        kernel_map, tuned = tune_map(
+            datasets, plan, vision, filter_config, journal, fresh=fresh, progress=progress
+        )
+        kernel_map.save(out)
+    for dataset in datasets:
+        console.note_skipped(dataset.skipped)
+    console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+    return [asdict(row) for row in tuned]

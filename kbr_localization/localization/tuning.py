@@ -1,0 +1,226 @@
+"""
+Choose parameters by cross-validation over whole runs ([MbKSR] section 6.3 does it on a grid).
+
+A seeded random search in generations: candidates near the best so far are screened on a few short
+starts, the best third of them is scored on the whole runs, and the finalists once more with other
+starts and random numbers, against the defaults. The variances of the motion are estimated by
+maximum likelihood, not searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+import math
+from pathlib import Path
+import zlib
+
+from kbr_localization.datasets import Dataset
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map, cover
+from kbr_localization.localization.method_configs import parameter_value, with_values
+from kbr_localization.localization.tuning_folds import make_folds
+from kbr_localization.localization.tuning_journal import Journal, Record
+from kbr_localization.localization.tuning_score import FRESH, FULL, QUICK
+from kbr_localization.localization.tuning_space import propose, search_space, TUNED, Values
+from kbr_localization.localization.tuning_study import Study
+from kbr_localization.vision import VisionConfig
+import numpy as np
+
+Progress = Callable[[str, int, int], None]
+
+_GENERATIONS = 4
+_PROMOTED = 3  # one of so many candidates is scored on the whole runs
+_PARENTS = 3
+_FINALISTS = 3
+
+
+@dataclass(frozen=True)
+class TuningPlan:
+    """
+    What is tuned, and how long.
+
+    `trials`: candidates for each method, the same for all. `sizes`: images of the maps that the
+    parameters are to suit; None stands for `max_images`, or all. `jobs`: parallel processes,
+    without influence on the result.
+    """
+
+    methods: tuple[str, ...] = TUNED
+    trials: int = 60
+    max_images: int | None = None
+    sizes: tuple[int | None, ...] = (None,)
+    seed: int = 0
+    jobs: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse an empty plan and methods that have no parameters."""
+        unknown = [method for method in self.methods if method not in TUNED]
+        if unknown or not self.methods:
+            raise LocalizationError(
+                f'methods to tune: expected some of {", ".join(TUNED)}, got '
+                f'{", ".join(unknown) or "none"}'
+            )
+        if self.trials < 1 or self.jobs < 1 or not self.sizes:
+            raise LocalizationError(
+                f'tuning: expected at least one trial, job and map size, got {self.trials} '
+                f'trials, {self.jobs} jobs, sizes {list(self.sizes)}'
+            )
+
+
+@dataclass(frozen=True)
+class TunedMethod:
+    """Result for a method: values found, scores (metres, lower is better) and errors."""
+
+    method: str
+    values: Values
+    default_score: float
+    score: float
+    rmse_m: float
+    lost_fraction: float
+    trials: int
+
+
+def tune(
+    datasets: Sequence[Dataset],
+    plan: TuningPlan | None = None,
+    vision: VisionConfig | None = None,
+    filter_config: FilterConfig | None = None,
+    journal: Path | None = None,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> tuple[KernelMap, list[TunedMethod]]:
+    """
+    Build a map from runs with reference poses, with parameters chosen on these runs.
+
+    `journal`: file of the finished trials, from which a stopped tuner goes on; `fresh` starts it
+    anew. Parameters that are not searched stay as in `filter_config`. Raises MapError when no
+    image can be used, LocalizationError when the runs do not let each other be localized.
+    """
+    plan = plan or TuningPlan()
+    if plan.max_images is not None and plan.max_images < 1:
+        raise LocalizationError(f'max_images: expected at least 1, got {plan.max_images}')
+    kernel_map = build_map(datasets, vision, filter_config, seed=plan.seed, progress=progress)
+    with Journal(journal, fresh) as trials:
+        kernel_map, tuned = tune_map(kernel_map, datasets, plan, trials, progress)
+    if plan.max_images is not None:
+        rng = np.random.default_rng([plan.seed, 1])
+        kernel_map = kernel_map.subset(cover(kernel_map.poses, plan.max_images, rng))
+    return kernel_map, tuned
+
+
+def tune_map(
+    kernel_map: KernelMap,
+    datasets: Sequence[Dataset],
+    plan: TuningPlan,
+    journal: Journal | None = None,
+    progress: Progress | None = None,
+) -> tuple[KernelMap, list[TunedMethod]]:
+    """
+    Choose parameters for a map that holds all images of its runs, the datasets.
+
+    Returns the map with the parameters found. Raises LocalizationError when the runs do not let
+    each other be localized, or no candidate works at all.
+    """
+    sizes = [size or plan.max_images for size in plan.sizes]
+    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress)
+    report = progress or (lambda what, done, total: None)
+    study = Study(folds, plan.seed, plan.jobs, journal or Journal(None), report)
+    results = []
+    for method in plan.methods:
+        result, spread = _tune_method(study, method, plan.trials)
+        scale = parameter_value(method, kernel_map, 'covariance_scale') * spread
+        calibrated = {'covariance_scale': float(np.clip(scale, 1e-3, 1e3))}
+        results.append(replace(result, values=result.values | calibrated))
+        kernel_map = with_values(method, kernel_map, results[-1].values)
+    return kernel_map, results
+
+
+def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, float]:
+    """Best values of a method, and the factor that makes its covariance honest."""
+    study.start(method, _evaluations(trials))
+    default = _default(method, study.folds[0].maps[0])
+    ranking = _search(study, method, default, trials)
+    finalists = [default, *(values for _, values in ranking[:_FINALISTS] if values != default)]
+    full = study.score(method, finalists, FULL)
+    fresh = study.score(method, finalists, FRESH)
+    study.finish()
+    totals = _totals(full, fresh)
+    best = int(np.argmin(totals))
+    if not math.isfinite(totals[best]):
+        why = next((r['why'] for r in (*full, *fresh) if r['score'] is None), 'no finite score')
+        raise LocalizationError(f'cannot tune {method}: every candidate failed ({why})')
+    pair = (full[best], fresh[best])
+    tuned = TunedMethod(
+        method=method,
+        values=finalists[best],
+        default_score=totals[0],
+        score=totals[best],
+        rmse_m=float(np.mean([record['rmse'] for record in pair])),
+        lost_fraction=float(np.mean([record['lost'] for record in pair])),
+        trials=trials,
+    )
+    return tuned, float(np.sqrt(pair[0]['spread'] * pair[1]['spread']))
+
+
+def _totals(full: list[Record], fresh: list[Record]) -> list[float]:
+    """
+    Mean scores of the finalists, the default first.
+
+    Who was best of many on `FULL` was partly lucky: without beating the default on fresh starts
+    it does not replace it.
+    """
+    bar = _score(fresh[0])
+    totals = [0.5 * (_score(a) + _score(b)) for a, b in zip(full, fresh, strict=True)]
+    better = [index == 0 or _score(record) < bar for index, record in enumerate(fresh)]
+    return [total if ok else math.inf for total, ok in zip(totals, better, strict=True)]
+
+
+def _search(study: Study, method: str, default: Values, trials: int) -> list[tuple[float, Values]]:
+    """Candidates scored on the whole runs, best first."""
+    space = search_space(method)
+    ranking: list[tuple[float, Values]] = []
+    for generation, count in enumerate(_shares(trials)):
+        parents = [values for _, values in ranking[:_PARENTS]] or [default]
+        seeds = [study.seed, zlib.crc32(method.encode()), generation]
+        candidates = [
+            propose(
+                space, parents[i % len(parents)], generation, np.random.default_rng([*seeds, i])
+            )
+            for i in range(count)
+        ]
+        if generation == 0:
+            candidates[0] = default
+        screened = study.score(method, candidates, QUICK)
+        order = np.argsort([_score(record) for record in screened], kind='stable')
+        promoted = [candidates[index] for index in order[: _promoted(count)]]
+        if generation == 0 and default not in promoted:
+            promoted[-1] = default
+        scored = study.score(method, promoted, FULL)
+        ranking += zip(map(_score, scored), promoted, strict=True)
+        ranking.sort(key=lambda pair: pair[0])
+    return ranking
+
+
+def _default(method: str, kernel_map: KernelMap) -> Values:
+    return {d.name: parameter_value(method, kernel_map, d.name) for d in search_space(method)}
+
+
+def _score(record: Record) -> float:
+    return math.inf if record['score'] is None else float(record['score'])
+
+
+def _shares(trials: int) -> list[int]:
+    """Candidates of each generation."""
+    shares = [len(part) for part in np.array_split(np.arange(trials), _GENERATIONS)]
+    return [share for share in shares if share]
+
+
+def _promoted(count: int) -> int:
+    return -(-count // _PROMOTED)
+
+
+def _evaluations(trials: int) -> int:
+    """Count the evaluations: screened, scored, and the finalists' two."""
+    return trials + sum(map(_promoted, _shares(trials))) + 2 * (_FINALISTS + 1)

@@ -1,0 +1,198 @@
+"""
+Cross-validation over whole runs: a map of the other runs, localization of the one left out.
+
+The images enter through their kernel alone, and the kernel does not depend on what is tuned: the
+Gram matrix of all images is computed once, and a descriptor is from then on its row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+import hashlib
+from typing import Any
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import cover
+from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.se2 import FloatArray
+from kbr_localization.vision import Describer
+import numpy as np
+from scipy.spatial import cKDTree
+
+Progress = Callable[[str, int, int], None]
+
+MAX_FRAMES = 4000
+"""Frames of all runs that take part; longer runs are thinned evenly."""
+MAX_FOLD_IMAGES = 500
+"""Images of the maps in cross-validation: more would cost time and change little."""
+MAX_FOLDS = 6
+NEAR_M, NEAR_RAD = 2.0, 1.0
+"""A frame counts when a training pose is this near: elsewhere nobody could know the answer."""
+_MIN_FRAMES = 20
+_ROWS = 32
+
+
+class GramDescriber:
+    """A describer whose images and descriptors are row numbers of a known kernel matrix."""
+
+    kind, size, dtype = 'gram', 1, np.dtype(np.int64)
+
+    def __init__(self, gram: np.ndarray) -> None:
+        self.gram = gram
+
+    def describe(self, image: np.ndarray) -> np.ndarray:
+        """Return the row number (1,) unchanged."""
+        return image
+
+    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> FloatArray:
+        """Look the kernel matrix (n, m) of row numbers (n, 1) and (m, 1) up."""
+        return np.asarray(self.gram[np.ix_(left[:, 0], right[:, 0])], dtype=np.float64)
+
+    def state(self) -> Mapping[str, Any]:
+        """Nothing that a map file could keep."""
+        return {}
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of a run: `rows` (m,) of the Gram matrix, `stamps_ns`, `odometry`, `poses`."""
+
+    rows: np.ndarray
+    stamps_ns: se2.StampArray
+    odometry: FloatArray
+    poses: FloatArray
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self.rows)
+
+    def part(self, selection: Any) -> Frames:
+        """Return some of the frames."""
+        arrays = (self.rows, self.stamps_ns, self.odometry, self.poses)
+        return Frames(*(array[selection] for array in arrays))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A run left out, `covered` (m,) where the training runs went, and maps of the others."""
+
+    run: Frames
+    covered: np.ndarray
+    maps: tuple[KernelMap, ...]
+
+
+def make_folds(
+    kernel_map: KernelMap,
+    datasets: Sequence[Dataset],
+    sizes: Sequence[int | None] = (None,),
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> list[Fold]:
+    """
+    Leave each run out once; a single run is split into two halves of time.
+
+    `kernel_map` holds all images of the datasets. A fold has a map for each of `sizes`, its images
+    chosen to cover the training runs. Raises LocalizationError when too little of the left-out
+    runs lies where the others went.
+    """
+    runs = _frames(kernel_map, datasets)
+    if len(runs) == 1:
+        half = len(runs[0]) // 2
+        runs = [runs[0].part(slice(half)), runs[0].part(slice(half, None))]
+    indexed = _indexed(kernel_map, np.concatenate([run.rows for run in runs]), progress)
+    rng = np.random.default_rng([seed, 0])
+    left_out = np.sort(rng.permutation(len(runs))[:MAX_FOLDS])
+    folds = [_fold(indexed, runs, int(index), sizes, rng) for index in left_out]
+    useful = [fold for fold in folds if int(fold.covered.sum()) >= _MIN_FRAMES]
+    if not useful:
+        most = max(int(fold.covered.sum()) for fold in folds)
+        raise LocalizationError(
+            f'cannot tune: at most {most} frames of a run lie where the other runs (or the '
+            f'other half of a single run) went, expected {_MIN_FRAMES}: give runs through '
+            'the same places'
+        )
+    return useful
+
+
+def fingerprint(folds: Sequence[Fold]) -> str:
+    """Hash of everything that the folds hold."""
+    describer = folds[0].maps[0].describer
+    assert isinstance(describer, GramDescriber)
+    sums = hashlib.sha256(describer.gram.tobytes())
+    for fold in folds:
+        run = fold.run
+        arrays = [run.rows, run.stamps_ns, run.odometry, run.poses, fold.covered]
+        for part in fold.maps:
+            noise = part.motion_noise
+            arrays += [part.descriptors, part.poses, part.controls, part.next_poses]
+            arrays += [noise.per_metre, noise.per_radian, noise.step]
+        for array in arrays:
+            sums.update(np.ascontiguousarray(array).tobytes())
+    return sums.hexdigest()
+
+
+def _frames(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
+    """Frames of each run that are in the map, thinned, with their odometry."""
+    stride = -(-len(kernel_map) // MAX_FRAMES)
+    runs = []
+    for index, dataset in enumerate(datasets):
+        rows = np.flatnonzero(kernel_map.run_index == index)[::stride]
+        at = {frame.stamp_ns: frame.odometry for frame in dataset}
+        stamps = kernel_map.stamps_ns[rows]
+        odometry = np.array([at[int(stamp)] for stamp in stamps]).reshape(-1, 3)
+        runs.append(Frames(rows, stamps, odometry, kernel_map.poses[rows]))
+    return [run for run in runs if len(run)]
+
+
+def _indexed(kernel_map: KernelMap, rows: np.ndarray, progress: Progress | None) -> KernelMap:
+    """Map whose descriptors are row numbers of the Gram matrix of `rows`, others are unknown."""
+    gram = _gram(kernel_map.describer, kernel_map.descriptors[rows], progress)
+    numbers = np.full((len(kernel_map), 1), -1, dtype=np.int64)
+    numbers[rows, 0] = np.arange(len(rows))
+    describer = GramDescriber(gram)
+    return replace(kernel_map, descriptors=numbers, describer=describer, thumbnails=())
+
+
+def _gram(describer: Describer, descriptors: np.ndarray, progress: Progress | None) -> np.ndarray:
+    n = len(descriptors)
+    gram = np.empty((n, n), dtype=np.float32)
+    for start in range(0, n, _ROWS):
+        block = slice(start, min(start + _ROWS, n))
+        gram[block, start:] = describer.cross_gram(descriptors[block], descriptors[start:])
+        gram[start:, block] = gram[block, start:].T
+        if progress is not None:
+            progress('comparing images', block.stop, n)
+    return gram
+
+
+def _fold(
+    indexed: KernelMap,
+    runs: Sequence[Frames],
+    left_out: int,
+    sizes: Sequence[int | None],
+    rng: np.random.Generator,
+) -> Fold:
+    run, others = runs[left_out], [r for index, r in enumerate(runs) if index != left_out]
+    training = indexed.subset(np.concatenate([other.rows for other in others]))
+    noise = estimate_noise([(other.odometry, other.poses) for other in others])
+    training = replace(training, motion_noise=noise)
+    maps = []
+    for size in sizes:
+        count = min(size or MAX_FOLD_IMAGES, MAX_FOLD_IMAGES)
+        maps.append(training.subset(cover(training.poses, count, rng)))
+    numbered = replace(run, rows=indexed.descriptors[run.rows, 0])
+    return Fold(numbered, _near(run.poses, training.poses), tuple(maps))
+
+
+def _near(poses: FloatArray, known: FloatArray) -> np.ndarray:
+    """Which poses (m, 3) have a known pose (n, 3) within reach and looking the same way."""
+    groups = cKDTree(known[:, :2]).query_ball_point(poses[:, :2], NEAR_M)
+    near = np.zeros(len(poses), dtype=bool)
+    for index, group in enumerate(groups):
+        turns = se2.wrap_angle(known[group, 2] - poses[index, 2])
+        near[index] = bool(np.any(np.abs(turns) <= NEAR_RAD))
+    return near

@@ -1,0 +1,178 @@
+"""How good a method's parameters are: the error of localizing what the map has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+import logging
+from typing import Any
+import warnings
+
+from kbr_localization.errors import KbrError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.method_configs import with_values
+from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.tuning_folds import Fold, Frames
+from kbr_localization.localization.tuning_space import Values
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from scipy import stats
+
+QUICK, FULL, FRESH = 0, 1, 2
+"""Rungs: a few short starts; the whole runs and more starts; the same with other randomness."""
+
+LOST_M = 1.0
+CAP_M = 3.0
+"""Errors count up to this much, so that one wrong guess does not hide everything else."""
+COVERAGE = 0.95
+_SIGMAS = 2.0
+_SHORT_M, _SHORT_FRAMES = 15.0, 15
+_STARTS = {QUICK: 2, FULL: 3, FRESH: 5}
+
+
+@dataclass(frozen=True)
+class Episode:
+    """Frames [start, stop) of a run, localized from a global start."""
+
+    start: int
+    stop: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """
+    What an episode gave.
+
+    `score`: RMSE of the capped errors plus the share of lost frames, metres. `surprises`: squared
+    Mahalanobis distances of the positions that are not lost and state a covariance.
+    """
+
+    score: float
+    rmse: float
+    lost: float
+    surprises: FloatArray
+
+
+def run_trial(
+    folds: Sequence[Fold], method: str, values: Values, rung: int, seed: int
+) -> dict[str, Any]:
+    """
+    Score a method with parameters: arithmetic mean over the folds, geometric over map sizes.
+
+    `spread`: factor on the covariance that would put 95% of the positions inside of 2 sigma. A
+    trial that fails has the score None and says why.
+    """
+    try:
+        with _quiet():
+            by_size = [
+                _on_size(folds, size, method, values, rung, seed)
+                for size in range(len(folds[0].maps))
+            ]
+    except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
+        return {'score': None, 'why': ' '.join(str(error).split())}
+    outcomes = [outcome for size in by_size for fold in size for outcome in fold]
+    means = [float(np.mean([_balanced(fold) for fold in size])) for size in by_size]
+    return {
+        'score': float(np.exp(np.mean(np.log(np.array(means) + 1e-3)))),
+        'rmse': float(np.mean([outcome.rmse for outcome in outcomes])),
+        'lost': float(np.mean([outcome.lost for outcome in outcomes])),
+        'spread': _spread(np.concatenate([outcome.surprises for outcome in outcomes])),
+    }
+
+
+def episodes(fold: Fold, rung: int, seed: int) -> list[Episode]:
+    """Choose short stretches from random frames, and the whole run first but on `QUICK`."""
+    rng = np.random.default_rng([seed, rung])
+    chosen = [] if rung == QUICK else [Episode(0, len(fold.run), int(rng.integers(2**31)))]
+    travel = _travelled(fold.run)
+    reach = min(_SHORT_M, 0.5 * travel[-1])
+    inner = np.flatnonzero(fold.covered & (travel <= travel[-1] - reach))
+    for _ in range(_STARTS[rung]):
+        start = int(rng.choice(inner if inner.size else np.flatnonzero(fold.covered)))
+        far = int(np.searchsorted(travel, travel[start] + reach, side='right'))
+        stop = min(max(far, start + _SHORT_FRAMES), len(fold.run))
+        chosen.append(Episode(start, stop, int(rng.integers(2**31))))
+    return chosen
+
+
+def _on_size(
+    folds: Sequence[Fold], size: int, method: str, values: Values, rung: int, seed: int
+) -> list[list[Outcome]]:
+    return [
+        [
+            run_episode(with_values(method, fold.maps[size], values), method, fold, episode)
+            for episode in episodes(fold, rung, seed + number)
+        ]
+        for number, fold in enumerate(folds)
+    ]
+
+
+def run_episode(kernel_map: KernelMap, method: str, fold: Fold, episode: Episode) -> Outcome:
+    """Localize a stretch of the run left out; the driver is the one of node and pipeline."""
+    tracker = Tracker(kernel_map, make_localizer(method, kernel_map, episode.seed))
+    tracker.initialize_globally()
+    part = slice(episode.start, episode.stop)
+    run, covered = fold.run.part(part), fold.covered[part]
+    estimates = [
+        tracker.process(int(stamp), np.array([row]), odometry)
+        for stamp, row, odometry in zip(run.stamps_ns, run.rows, run.odometry, strict=True)
+    ]
+    return _outcome(estimates, run.poses, covered)
+
+
+def _outcome(estimates: list[PoseEstimate], truth: FloatArray, covered: np.ndarray) -> Outcome:
+    offset = (np.array([estimate.pose for estimate in estimates]) - truth)[covered, :2]
+    covariance = np.array([estimate.covariance for estimate in estimates])[covered, :2, :2]
+    known = np.all(np.diagonal(covariance, axis1=1, axis2=2) < UNKNOWN_VARIANCE, axis=1)
+    error = np.where(np.isfinite(offset).all(axis=1), np.hypot(*offset.T), np.inf)
+    # without any belief the pose is a placeholder that may be right by chance
+    placeholder = np.array([estimate.confidence == 0.0 for estimate in estimates])[covered]
+    error[placeholder & ~known] = np.inf
+    rmse = float(np.sqrt(np.mean(np.minimum(error, CAP_M) ** 2))) if error.size else 0.0
+    lost = float(np.mean(error > LOST_M)) if error.size else 0.0
+    stated = known & (error <= LOST_M)
+    surprises = _surprises(offset[stated], covariance[stated])
+    return Outcome(rmse + lost, rmse, lost, surprises)
+
+
+def _surprises(offset: FloatArray, covariance: FloatArray) -> FloatArray:
+    floor = 1e-9 * np.eye(2)
+    solved = np.linalg.solve(covariance + floor, offset[..., np.newaxis])[..., 0]
+    return np.asarray(np.sum(offset * solved, axis=1))
+
+
+def _spread(surprises: FloatArray) -> float:
+    """Ratio of the distance that holds 95% to the one of a Gaussian's 2 sigma region."""
+    if surprises.size < 10:
+        return 1.0
+    inside = stats.chi2.ppf(stats.chi2.cdf(_SIGMAS**2, 1), 2)
+    return float(np.clip(np.quantile(surprises, COVERAGE) / inside, 0.05, 100.0))
+
+
+def _balanced(outcomes: list[Outcome]) -> float:
+    """Mean score; the whole run, when there is one, weighs as much as all the short starts."""
+    scores = [outcome.score for outcome in outcomes]
+    if len(scores) <= _STARTS[QUICK]:
+        return float(np.mean(scores))
+    return 0.5 * scores[0] + 0.5 * float(np.mean(scores[1:]))
+
+
+def _travelled(run: Frames) -> FloatArray:
+    steps = np.hypot(*np.diff(run.poses[:, :2], axis=0).T)
+    return np.concatenate([[0.0], np.cumsum(steps)])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Far-fetched parameters overflow and are ill-conditioned; their score says enough."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), np.errstate(all='ignore'):
+            warnings.simplefilter('ignore')
+            yield
+    finally:
+        logging.disable(before)

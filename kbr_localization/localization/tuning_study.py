@@ -1,0 +1,101 @@
+"""The trials of a tuner: run in parallel, kept in the journal, never run twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+import importlib
+from typing import Any
+
+from kbr_localization import __version__
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.tuning_folds import fingerprint, Fold
+from kbr_localization.localization.tuning_journal import digest, Journal, Record
+from kbr_localization.localization.tuning_score import run_trial
+from kbr_localization.localization.tuning_space import Values
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass
+class Study:
+    """Trials on the same folds, those that the journal remembers included."""
+
+    folds: Sequence[Fold]
+    seed: int
+    jobs: int
+    journal: Journal
+    report: Progress
+    _data: str = field(init=False)
+    _counted: tuple[str, int, int] = ('', 0, 0)
+
+    def __post_init__(self) -> None:
+        base = self.folds[0].maps[0]
+        settings = [asdict(base.filter_config), base.baselines, __version__]
+        self._data = digest([fingerprint(self.folds), settings, self.seed])
+
+    def score(self, method: str, candidates: Sequence[Values], rung: int) -> list[Record]:
+        """Look the candidates' records up in the journal, or run them."""
+        keys = [digest([self._data, method, values, rung]) for values in candidates]
+        missing = {
+            key: values
+            for key, values in zip(keys, candidates, strict=True)
+            if key not in self.journal.records
+        }
+        self._advance(len(candidates) - len(missing))
+        for key, record in self._run(method, missing, rung):
+            self.journal.add(key, {'method': method, 'rung': rung, **record})
+            self._advance(1)
+        return [self.journal.records[key] for key in keys]
+
+    def start(self, method: str, total: int) -> None:
+        """Begin to count `total` evaluations of a method."""
+        self._counted = (f'tuning {method}', 0, total)
+        self._advance(0)
+
+    def finish(self) -> None:
+        """Report that all is done: candidates that came up twice were counted once."""
+        self._advance(self._counted[2])
+
+    def _run(
+        self, method: str, missing: dict[str, Values], rung: int
+    ) -> Iterator[tuple[str, Record]]:
+        work = [
+            (key, self.folds, method, values, rung, self.seed) for key, values in missing.items()
+        ]
+        if self.jobs == 1 or len(work) < 2:
+            with _one_thread():
+                yield from (_keyed_trial(*task) for task in work)
+            return
+        joblib = _tool('joblib')
+        with joblib.parallel_config(backend='loky', n_jobs=self.jobs, inner_max_num_threads=1):
+            parallel = joblib.Parallel(return_as='generator_unordered', batch_size=1)
+            yield from parallel(joblib.delayed(_keyed_trial)(*task) for task in work)
+
+    def _advance(self, count: int) -> None:
+        what, done, total = self._counted
+        self._counted = (what, min(done + count, total), total)
+        self.report(*self._counted)
+
+
+def _keyed_trial(
+    key: str, folds: Sequence[Fold], method: str, values: Values, rung: int, seed: int
+) -> tuple[str, Record]:
+    return key, {'values': values, **run_trial(folds, method, values, rung, seed)}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Let linear algebra use one thread, as the parallel processes do: the same rounding."""
+    with _tool('threadpoolctl').threadpool_limits(1):
+        yield
+
+
+def _tool(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise LocalizationError(
+            f"tuning needs {name} ({error}): pip install 'kbr_localization[tools]'"
+        ) from error

@@ -1,0 +1,322 @@
+"""Tuning on tiny runs to and fro along a wall, with odometry that drifts."""
+
+from dataclasses import replace
+import json
+import signal
+import subprocess
+
+from command import assert_one_line, invoke, KBR
+from helpers import START_NS, wall_image, write_tiny_cold_run
+from kbr_localization import se2
+from kbr_localization.configuration import to_mapping
+from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.errors import ConfigurationError, LocalizationError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.method_configs import method_configs, parameter_value
+from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.tuning import tune, tune_map, TuningPlan
+from kbr_localization.localization.tuning_folds import make_folds
+from kbr_localization.localization.tuning_journal import Journal
+from kbr_localization.localization.tuning_score import episodes, FULL, run_episode, run_trial
+from kbr_localization.localization.tuning_space import propose, search_space, TUNED
+from kbr_localization.vision import VisionConfig
+import numpy as np
+import pytest
+
+VISION = VisionConfig(words=20, vocabulary_samples=2000)
+BASE = FilterConfig(points=40, recovery_points=0)
+SMALL = TuningPlan(methods=('kbr',), trials=5)
+STEP_NS = 400_000_000
+
+
+class WallRun:
+    """A run in memory: along the wall and back, always looking the same way."""
+
+    def __init__(self, seed: int, frames: int = 40) -> None:
+        self.name, self.skipped = f'wall {seed}', {}
+        rng = np.random.default_rng(seed)
+        x = 0.15 * np.concatenate([np.arange(frames // 2), np.arange(frames - frames // 2)[::-1]])
+        references = np.stack([x, 0.02 * rng.standard_normal(frames), np.zeros(frames)], axis=1)
+        steps = se2.between(references[:-1], references[1:])
+        steps += [0.01, 0.01, 0.005] * rng.standard_normal((frames - 1, 3))
+        odometry = [np.array([3.0, 1.0, 2.0])]
+        for step in steps:
+            odometry.append(se2.compose(odometry[-1], step))
+        stamps = START_NS + STEP_NS * np.arange(frames)
+        self.odometry = OdometryTrack(stamps, np.array(odometry))
+        self._frames = [
+            Frame(int(stamp), self._image(p, rng), o, p)
+            for stamp, p, o in zip(stamps, references, odometry, strict=True)
+        ]
+
+    @staticmethod
+    def _image(pose, rng):
+        noise = rng.normal(0, 12, (96, 128))
+        return np.clip(wall_image(pose[0]) + noise, 0, 255).astype(np.uint8)
+
+    def __len__(self):
+        return len(self._frames)
+
+    def __getitem__(self, index):
+        return self._frames[index]
+
+    def __iter__(self):
+        return iter(self._frames)
+
+
+@pytest.fixture(scope='module')
+def runs():
+    return [WallRun(1), WallRun(2)]
+
+
+@pytest.fixture(scope='module')
+def full_map(runs):
+    return build_map(runs, VISION, BASE)
+
+
+@pytest.fixture(scope='module')
+def tuned(full_map, runs):
+    return tune_map(full_map, runs, SMALL)
+
+
+def coverage(kernel_map, folds):
+    outcomes = [
+        run_episode(replace(fold.maps[0], filter_config=kernel_map.filter_config), 'kbr', fold, e)
+        for number, fold in enumerate(folds)
+        for e in episodes(fold, FULL, number)
+    ]
+    return np.mean(np.concatenate([outcome.surprises for outcome in outcomes]) <= 6.18)
+
+
+def test_a_fold_knows_nothing_of_the_run_that_is_left_out(full_map, runs):
+    folds = make_folds(full_map, runs)
+    assert len(folds) == 2
+    for fold, run in zip(folds, runs, strict=True):
+        assert set(fold.run.stamps_ns) == {frame.stamp_ns for frame in run}
+        rows = set(fold.maps[0].descriptors[:, 0])
+        assert rows.isdisjoint(fold.run.rows) and len(rows) == 40
+        assert fold.covered.all()
+    similarity = full_map.describer.cross_gram(full_map.descriptors[:1], full_map.descriptors[40:])
+    row = folds[0].maps[0].similarities(folds[0].run.rows[:1])
+    np.testing.assert_allclose(row, similarity[0], rtol=1e-6)
+
+
+def test_a_single_run_is_split_into_halves_of_time(runs):
+    (there, back) = make_folds(build_map(runs[:1], VISION), runs[:1])
+    assert there.run.stamps_ns.max() < back.run.stamps_ns.min()
+    assert set(there.maps[0].stamps_ns) == set(back.run.stamps_ns)
+
+
+def test_maps_of_several_sizes_take_part(full_map, runs):
+    folds = make_folds(full_map, runs, sizes=(10, 30))
+    assert [[len(part) for part in fold.maps] for fold in folds] == [[10, 30]] * 2
+    sizes = [make_folds(full_map, runs, sizes=(size,)) for size in (10, 30)]
+    both = run_trial(folds, 'kbr', {}, FULL, 0)
+    assert np.isfinite(both['score']) and both['score'] > 0
+    assert len(sizes[0][0].maps[0]) == 10
+
+
+def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
+    bad = FilterConfig(points=40, recovery_points=0, sharpening=3.0, update_min_d=5.0)
+    plan = replace(SMALL, trials=12)
+    better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
+    assert result.score < 0.7 * result.default_score
+    assert better.filter_config != bad
+    for name, value in result.values.items():
+        assert getattr(better.filter_config, name) == value
+    assert better.filter_config.points == 40
+
+
+def test_the_covariance_holds_what_it_promises(full_map, runs, tuned):
+    folds = make_folds(full_map, runs)
+    assert 0.9 <= coverage(tuned[0], folds) <= 0.99
+
+
+def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(full_map, runs, tuned):
+    again, results = tune_map(full_map, runs, replace(SMALL, jobs=2))
+    assert results == tuned[1]
+    assert again.filter_config == tuned[0].filter_config
+    other, _ = tune_map(full_map, runs, replace(SMALL, seed=1))
+    assert other.filter_config != tuned[0].filter_config
+
+
+class StopAfter:
+    """Progress that is interrupted, as by Ctrl-C, after some trials."""
+
+    def __init__(self, trials):
+        self.trials = trials
+
+    def __call__(self, what, done, total):
+        if what.startswith('tuning') and done >= self.trials:
+            raise KeyboardInterrupt
+
+
+def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tuned, tmp_path):
+    path = tmp_path / 'new' / 'trials.jsonl'
+    with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
+        tune_map(full_map, runs, SMALL, journal, StopAfter(3))
+    kept = path.read_text()
+    assert len(kept.splitlines()) == 3
+    path.write_text(kept + '{"key": "cut o')
+    with Journal(path) as journal:
+        _, results = tune_map(full_map, runs, SMALL, journal)
+    assert results == tuned[1]
+    text = path.read_text()
+    assert text.startswith(kept)
+    with Journal(path) as journal:
+        keys = set(journal.records)
+        tune_map(full_map, runs, SMALL, journal)
+        assert set(journal.records) == keys
+    assert path.read_text() == text
+    with Journal(path, fresh=True) as journal:
+        assert not journal.records
+
+
+def test_trials_of_other_data_or_another_configuration_are_not_taken(full_map, runs, tmp_path):
+    plan = replace(SMALL, trials=1)
+    with Journal(tmp_path / 'trials') as journal:
+        for wall, config in (
+            (full_map, BASE),
+            (full_map, replace(BASE, points=61)),
+            (full_map.subset(np.arange(79)), BASE),
+        ):
+            before = len(journal.records)
+            tune_map(replace(wall, filter_config=config), runs, plan, journal)
+            assert len(journal.records) == before + 3
+
+
+def test_two_tuners_do_not_write_one_journal(tmp_path):
+    with Journal(tmp_path / 'trials'), pytest.raises(LocalizationError, match='in use'):
+        Journal(tmp_path / 'trials')
+    Journal(tmp_path / 'trials').close()
+
+
+def test_baselines_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_path):
+    plan = TuningPlan(methods=('knn-particle', 'algorithm1', 'fkbf'), trials=2, sizes=(25,))
+    few = replace(full_map, baselines={'knn-particle': {'points': 40}})
+    wall, results = tune_map(few, runs, plan)
+    assert wall.filter_config == full_map.filter_config
+    wall.save(tmp_path / 'map.h5')
+    loaded = KernelMap.load(tmp_path / 'map.h5')
+    for result in results:
+        assert result.score <= result.default_score
+        assert result.values.items() <= loaded.baselines[result.method].items()
+        for name, value in result.values.items():
+            assert parameter_value(result.method, loaded, name) == value
+    neighbours = make_localizer('knn-particle', loaded)
+    assert neighbours.neighbours.neighbours == results[0].values['neighbours']
+    assert neighbours.neighbours.points == 40
+    assert neighbours.gate.min_distance == results[0].values['update_min_d']
+    for localizer, result in zip(('algorithm1', 'fkbf'), results[1:], strict=True):
+        assert make_localizer(localizer, loaded).config.delta == result.values['delta']
+        assert make_localizer(localizer, loaded).config.sharpening == 0.0
+
+
+def test_what_a_map_keeps_for_a_baseline_is_checked(full_map):
+    wrong = replace(full_map, baselines={'fkbf': {'delta': -1.0}})
+    with pytest.raises(ConfigurationError, match='delta'):
+        make_localizer('fkbf', wrong)
+    plain = method_configs('kbr', full_map)[0]
+    assert to_mapping(plain) == to_mapping(BASE)
+
+
+@pytest.mark.parametrize('method', TUNED)
+def test_candidates_stay_within_the_allowed_ranges(full_map, method):
+    space = search_space(method)
+    parent = {d.name: parameter_value(method, full_map, d.name) for d in space}
+    rng = np.random.default_rng(0)
+    for generation in (0, 1, 3):
+        for _ in range(50):
+            values = propose(space, parent, generation, rng)
+            assert values != parent
+            method_configs(method, replace(full_map, baselines={method: values}))
+            for d in space:
+                changed = values[d.name] != parent[d.name]
+                assert not changed or d.low <= values[d.name] <= d.high
+
+
+def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
+    folds = make_folds(full_map, runs)
+    record = run_trial(folds, 'kbr', {'sharpening': -1.0}, FULL, 0)
+    assert record['score'] is None and 'sharpening' in record['why']
+
+
+@pytest.mark.parametrize(
+    'plan',
+    [
+        {'methods': ('nearest',)},
+        {'methods': ()},
+        {'trials': 0},
+        {'sizes': ()},
+    ],
+)
+def test_a_plan_without_work_is_refused(plan):
+    with pytest.raises(LocalizationError, match='expected'):
+        TuningPlan(**plan)
+
+
+def test_the_map_can_be_limited_in_size(runs):
+    wall, _ = tune(runs, replace(SMALL, trials=1, max_images=15), VISION, BASE)
+    assert len(wall) == 15 and len(wall.thumbnails) == 15
+
+
+@pytest.fixture(scope='module')
+def on_disk(runs, tmp_path_factory):
+    folder = tmp_path_factory.mktemp('walls')
+    for name, run in zip('ab', runs, strict=True):
+        write_cold_run(folder / name, list(run), run.odometry)
+    return folder
+
+
+SETTINGS = (
+    '--set',
+    'vision.words=20',
+    '--set',
+    'vision.vocabulary_samples=2000',
+    '--set',
+    'points=60',
+)
+
+
+def test_a_killed_command_loses_at_most_the_trials_in_flight(on_disk, tmp_path):
+    out, trials = tmp_path / 'map.h5', tmp_path / 'map.h5.trials.jsonl'
+    arguments = ('tune', on_disk / 'a', on_disk / 'b', '--out', out, '--methods', 'kbr')
+    arguments += (*SETTINGS, '--trials', 3, '--jobs', 1, '--json')
+    killed = subprocess.Popen([*KBR, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
+    reported = 0
+    for line in killed.stderr:
+        if line.startswith('tuning kbr: '):
+            reported = int(line.split()[2])
+        if reported >= 2:
+            break
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate()
+    assert reported >= 2 and not out.exists()
+    lines = trials.read_text().splitlines()
+    assert len(lines) >= reported
+    result = invoke(*arguments)
+    assert result.returncode == 0, result.stderr
+    assert trials.read_text().splitlines()[: len(lines)] == lines
+    (row,) = json.loads(result.stdout)
+    assert row['score'] <= row['default_score']
+    loaded = KernelMap.load(out)
+    assert loaded.filter_config.covariance_scale == row['values']['covariance_scale']
+
+
+def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
+    arguments = ('map', 'build', on_disk / 'a', on_disk / 'b', '--tune', '--trials', 2)
+    result = invoke(*arguments, '--out', tmp_path / 'map.h5', '--max-images', 20, *SETTINGS)
+    assert result.returncode == 0, result.stderr
+    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    assert facts['images'] == 20
+    assert facts['filter'] != to_mapping(replace(FilterConfig(), points=60))
+
+
+def test_runs_that_do_not_meet_cannot_be_tuned(tmp_path):
+    write_tiny_cold_run(tmp_path / 'run', frames=60)
+    result = invoke('tune', tmp_path / 'run', '--out', tmp_path / 'map.h5', *SETTINGS)
+    assert_one_line(result, 'same places')
+    assert not (tmp_path / 'map.h5').exists()
