@@ -12,7 +12,7 @@ pytestmark = pytest.mark.ros
 
 @pytest.fixture
 def tf_world(ros, tf2, tiny_world):
-    """A node that can send transforms, the robot, and the transforms heard."""
+    """Return a node that can send transforms, the robot, and the transforms heard."""
     from tf2_msgs.msg import TFMessage
 
     class World:

@@ -29,7 +29,8 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 def with_settings(config: Config, values: dict[str, Any]) -> Config:
     """Replace parameters of a configuration; raises ConfigurationError for a wrong one."""
-    floats = {f.name for f in dataclasses.fields(config) if isinstance(f.default, float)}  # type: ignore[arg-type]
+    fields = dataclasses.fields(config)  # type: ignore[arg-type]
+    floats = {field.name for field in fields if isinstance(field.default, float)}
     converted = {
         name: float(value) if name in floats and type(value) is int else value
         for name, value in values.items()
@@ -38,7 +39,7 @@ def with_settings(config: Config, values: dict[str, Any]) -> Config:
 
 
 def describe_parameters(config_class: type[Any]) -> dict[str, dict[str, Any]]:
-    """Default, range and description of every parameter of a configuration, by name."""
+    """List default, range and description of every parameter of a configuration, by name."""
     described = {}
     for field in dataclasses.fields(config_class):
         low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))

@@ -31,12 +31,12 @@ class Topic:
     """A topic of a bag: its name, its type, the number of its messages."""
 
     name: str
-    type: str
+    message_type: str
     count: int
 
     def __str__(self) -> str:
         """Name the topic in messages."""
-        return f'{self.name} ({self.type.replace("/msg/", "/")}, {self.count} messages)'
+        return f'{self.name} ({self.message_type.replace("/msg/", "/")}, {self.count} messages)'
 
 
 class Bag:

@@ -24,7 +24,7 @@ COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
 
 def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
     """Choose the topic of the images; raises DatasetError when it is missing or unclear."""
-    candidates = [topic for topic in topics if topic.type in (RAW, COMPRESSED)]
+    candidates = [topic for topic in topics if topic.message_type in (RAW, COMPRESSED)]
     chosen = _choose(path, 'image', topics, candidates, IMAGE_NAMES, wanted)
     if chosen is None:
         raise _missing(path, 'images', 'sensor_msgs/Image or sensor_msgs/CompressedImage', topics)
@@ -33,7 +33,7 @@ def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Top
 
 def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
     """Choose the topic of the odometry; raises DatasetError when it is missing or unclear."""
-    candidates = [topic for topic in topics if topic.type == ODOMETRY]
+    candidates = [topic for topic in topics if topic.message_type == ODOMETRY]
     if wanted is None:
         # a ground truth is often sent as odometry too
         plain = [topic for topic in candidates if not _has_name(topic, REFERENCE_NAMES)]
@@ -48,10 +48,10 @@ def choose_reference(path: Path, topics: Sequence[Topic], wanted: str | None) ->
     """Choose the topic of the reference pose, None where there is none."""
     types = (POSE_WITH_COVARIANCE, POSE, ODOMETRY)
     candidates = [
-        topic for topic in topics if topic.type in types and not _has_name(topic, COMMANDS)
+        topic for topic in topics if topic.message_type in types and not _has_name(topic, COMMANDS)
     ]
     if wanted is not None:
-        candidates = [topic for topic in topics if topic.type in types]
+        candidates = [topic for topic in topics if topic.message_type in types]
     return _choose(path, 'reference', topics, candidates, REFERENCE_NAMES, wanted)
 
 

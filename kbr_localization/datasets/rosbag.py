@@ -55,7 +55,7 @@ class RawBagImage:
     def message(self) -> Any:
         """Read the message; raises DatasetError."""
         return deserialize(
-            self.bag.message(self.topic.name, self.time_ns, self.ordinal), self.topic.type
+            self.bag.message(self.topic.name, self.time_ns, self.ordinal), self.topic.message_type
         )
 
     def __call__(self) -> Image:
@@ -120,7 +120,7 @@ class BagRun:
     def __getitem__(self, index: int) -> Frame:
         """Return one frame; its image is read when asked for."""
         recorded = self._images[index]
-        load = CompressedBagImage if self.image_topic.type == COMPRESSED else RawBagImage
+        load = CompressedBagImage if self.image_topic.message_type == COMPRESSED else RawBagImage
         return Frame(
             stamp_ns=recorded.stamp_ns,
             image=load(self._bag, self.image_topic, recorded.time_ns, recorded.ordinal),
@@ -144,7 +144,7 @@ class BagRun:
             try:
                 stamp_ns = header_stamp_ns(data) or time_ns
                 if name in pose_topics:
-                    message = deserialize(data, pose_topics[name].type)
+                    message = deserialize(data, pose_topics[name].message_type)
                     poses[name].append((stamp_ns, stamped_pose(message)))
                 else:
                     equal = sum(1 for image in images[-50:] if image.time_ns == time_ns)
