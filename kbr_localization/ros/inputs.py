@@ -100,7 +100,7 @@ class Inputs:
 
     @property
     def watches(self) -> list[InputWatch]:
-        """What is known of each input."""
+        """Collect what is known of each input."""
         return [self.image, self.odometry]
 
     def destroy(self) -> None:
@@ -169,7 +169,7 @@ class MessageImage:
 
     @property
     def name(self) -> str:
-        """What messages call the image."""
+        """Return what messages call the image."""
         return f'at {conversions.stamp_to_ns(self.message.header.stamp) * 1e-9:.3f} s'
 
     def as_file(self, quality: int) -> bytes:

@@ -176,7 +176,7 @@ class Session:
 
     @property
     def localizer(self) -> Localizer:
-        """The localizer at work."""
+        """Return the localizer at work."""
         return self._tracker.localizer
 
     def odometry_now(self) -> se2.FloatArray | None:
