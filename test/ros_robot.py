@@ -27,8 +27,8 @@ class TinyWorld:
     map_file: Path
 
 
-def make_tiny_world(folder):
-    run = write_tiny_cold_run(folder / 'run', frames=40)
+def make_tiny_world(folder, frames=40):
+    run = write_tiny_cold_run(folder / 'run', frames=frames)
     kernel_map = build_map([open_dataset(run)], VISION)
     kernel_map.save(folder / 'map.h5')
     return TinyWorld(run, folder / 'map.h5')

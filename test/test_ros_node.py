@@ -13,40 +13,13 @@ from kbr_localization.ros import conversions
 import numpy as np
 import pytest
 from ros_helpers import BEST_EFFORT, LATCHED
+from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
 from ros_robot import Robot
 from sensor_msgs.msg import CompressedImage
 from std_srvs.srv import Empty
 from visualization_msgs.msg import MarkerArray
 
 pytestmark = pytest.mark.ros
-
-
-def start_node(ros, world, **values):
-    """Start the node, its saved pose in the test's folder."""
-    pose_file = ros.folder / 'pose.json'
-    values = {'map_file': world.map_file, 'pose_file': pose_file, **values}
-    node = ros.start_node('node', **values)
-    ros.spin_until(lambda: ros.node.count_publishers('amcl_pose'))
-    return node
-
-
-def start_player(ros, world, **values):
-    return ros.start_node(
-        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 8.0, **values}
-    )
-
-
-def by_stamp(messages):
-    return {conversions.stamp_to_ns(m.header.stamp): m.pose for m in messages}
-
-
-def diagnostics(messages, part):
-    """Newest status of a part: its message and values."""
-    for message in reversed(messages):
-        for status in message.status:
-            if status.name.endswith(part):
-                return status.message, {pair.key: pair.value for pair in status.values}
-    return '', {}
 
 
 @pytest.mark.parametrize('transport', ['raw', 'compressed'])

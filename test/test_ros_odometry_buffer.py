@@ -109,10 +109,12 @@ def test_a_long_pause_is_a_gap_and_keeps_the_track():
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(10_003))), drive(103))
 
 
-def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still():
+@pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (4.5, 4.0, -2.0), (90.0, 0.0, 1.0)])
+def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still(origin):
     buffer = filled(100)
     fresh = [np.array([0.025 * i, 0.0, 0.0]) for i in range(5)]
-    outcomes = [buffer.add(stamp(100 + i), pose) for i, pose in enumerate(fresh)]
+    moved = [se2.compose(np.array(origin), pose) for pose in fresh]
+    outcomes = [buffer.add(stamp(100 + i), pose) for i, pose in enumerate(moved)]
     assert outcomes[2] is Added.POSE_JUMP
     assert buffer.coverage(stamp(50)) is Coverage.LATE
     for index, pose in enumerate(fresh):

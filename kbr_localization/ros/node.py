@@ -46,6 +46,7 @@ class LocalizationNode(LifecycleNode):
         self.settings = Settings(self)
         self.localization: Localization | None = None
         self.active = False
+        self.starting = False
         self.failure: KbrError | None = None
         self._kept_pose: GivenPose | None = None
         self._filter = self.settings.filter
@@ -97,7 +98,8 @@ class LocalizationNode(LifecycleNode):
             action()
         except KbrError as error:
             self.failure = error
-            self.get_logger().error(str(error))
+            if not self.starting:
+                self.get_logger().error(str(error))
             return TransitionCallbackReturn.FAILURE
         except Exception:
             self.get_logger().error(f'internal error:\n{traceback.format_exc()}')
@@ -228,9 +230,12 @@ def _run(stop: threading.Event) -> None:
 
 
 def _start(node: LocalizationNode) -> None:
+    """Configure and activate; a failure is raised, as the program then ends with it."""
     success = TransitionCallbackReturn.SUCCESS
+    node.starting = True
     if node.trigger_configure() != success or node.trigger_activate() != success:
         raise node.failure or RosError('the node could not start: see the log')
+    node.starting = False
 
 
 if __name__ == '__main__':

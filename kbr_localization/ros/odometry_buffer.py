@@ -62,8 +62,8 @@ class OdometryBuffer:
         jump_back_ns: int = 1_000_000_000,
         jump_ahead_ns: int = 10_000_000_000,
         jump_count: int = 3,
-        max_speed: float = 20.0,
-        max_turn_rate: float = 20.0,
+        max_speed: float = 10.0,
+        max_turn_rate: float = 10.0,
     ) -> None:
         durations = (duration_ns, max_gap_ns, jump_back_ns, jump_ahead_ns)
         if min(durations) <= 0 or min(max_samples, jump_count) < 2:
@@ -116,7 +116,8 @@ class OdometryBuffer:
             return self._append(stamp_ns, pose)
         if 0 <= self._stamps[-1] - stamp_ns <= self._jump_back_ns:
             return self._insert(stamp_ns, pose)
-        if self._continues((self._stamps[-1], self._poses[-1]), stamp_ns, pose):
+        newest = (self._stamps[-1], self._poses[-1])
+        if self._continues(newest, stamp_ns, pose) and not self._is_nearer_aside(stamp_ns, pose):
             self._aside.clear()
             return self._append(stamp_ns, pose)
         return self._set_aside(stamp_ns, pose)
@@ -160,13 +161,18 @@ class OdometryBuffer:
         self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
     ) -> bool:
         ahead_ns = stamp_ns - last[0]
-        step = se2.between(last[1], pose)
-        distance, turn = math.hypot(step[0], step[1]), abs(float(step[2]))
+        distance, turn = _step(last[1], pose)
         return (
             0 < ahead_ns <= self._jump_ahead_ns
             and distance <= self._max_speed * ahead_ns * 1e-9 + self.jump_slack
             and turn <= self._max_turn_rate * ahead_ns * 1e-9 + self.jump_slack
         )
+
+    def _is_nearer_aside(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
+        """Whether a sample continues the ones set aside rather than the track."""
+        if not self._aside or not self._continues(self._aside[-1], stamp_ns, pose):
+            return False
+        return sum(_step(self._aside[-1][1], pose)) < sum(_step(self._poses[-1], pose))
 
     def _set_aside(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
         if self._aside and not self._continues(self._aside[-1], stamp_ns, pose):
@@ -212,3 +218,9 @@ class OdometryBuffer:
         # cutting the head moves the whole list: do it in blocks
         if surplus > len(self._stamps) // 4 or len(self._stamps) > self._max_samples:
             del self._stamps[:surplus], self._poses[:surplus]
+
+
+def _step(start: se2.FloatArray, end: se2.FloatArray) -> tuple[float, float]:
+    """Metres and radians from one pose (3,) to another."""
+    step = se2.between(start, end)
+    return math.hypot(step[0], step[1]), abs(float(step[2]))

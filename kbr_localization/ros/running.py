@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+import re
 import signal
 import sys
 import threading
 
-from kbr_localization.errors import KbrError
+from kbr_localization.errors import KbrError, RosError
 import rclpy
 from rclpy.executors import Executor
 from rclpy.signals import SignalHandlerOptions
@@ -25,9 +26,7 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     rclpy's own handlers would take the context away at once; like this a node can say goodbye,
     and a second signal does not disturb it.
     """
-    rclpy.init(
-        args=None if args is None else list(args), signal_handler_options=SignalHandlerOptions.NO
-    )
+    _initialize(args)
     stop = threading.Event()
     previous = {}
     if threading.current_thread() is threading.main_thread():
@@ -39,6 +38,18 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
         for number, handler in previous.items():
             signal.signal(number, handler)
         rclpy.try_shutdown()
+
+
+def _initialize(args: Sequence[str] | None) -> None:
+    try:
+        rclpy.init(
+            args=None if args is None else list(args),
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+    # what rcl raises has no public name; its message ends with places in rcl's source
+    except RuntimeError as error:
+        text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
+        raise RosError(f'the ROS arguments are not right: {text}') from error
 
 
 def spin(executor: Executor, stop: threading.Event) -> None:

@@ -81,8 +81,9 @@ class Session:
         self.beginning = beginning
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
-        self._buffer = buffer or OdometryBuffer()
-        self._queue = queue or ImageQueue(16)
+        # not `or`: an empty one is false
+        self._buffer = OdometryBuffer() if buffer is None else buffer
+        self._queue = ImageQueue(16) if queue is None else queue
         self._tracker = make_tracker()
         self._tracker_is_stale = False
         self._update_requested = False

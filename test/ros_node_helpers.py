@@ -1,0 +1,35 @@
+"""What the tests of the localization node share."""
+
+from kbr_localization.ros import conversions
+
+
+def start_node(ros, world, remappings=(), **values):
+    """Start the localization node, saving its pose in the test's folder, and wait for it."""
+    pose_file = ros.folder / 'pose.json'
+    known = ros.node.count_publishers('/diagnostics')
+    values = {'map_file': world.map_file, 'pose_file': pose_file, **values}
+    node = ros.start_node('node', remappings, **values)
+    if values.get('autostart', True):
+        ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
+    return node
+
+
+def start_player(ros, world, **values):
+    """Start the player on the world's run, faster than real time."""
+    return ros.start_node(
+        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 8.0, **values}
+    )
+
+
+def by_stamp(messages):
+    """Poses with covariance by stamp in nanoseconds."""
+    return {conversions.stamp_to_ns(message.header.stamp): message.pose for message in messages}
+
+
+def diagnostics(messages, part):
+    """Newest status of a part of the node: its message and its values."""
+    for message in reversed(messages):
+        for status in message.status:
+            if status.name.endswith(part):
+                return status.message, {pair.key: pair.value for pair in status.values}
+    return '', {}

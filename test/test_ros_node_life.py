@@ -1,0 +1,182 @@
+"""The node's life: transitions, parameters, signals, bad input, several robots, hints."""
+
+import signal
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from kbr_localization.ros import conversions
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+import numpy as np
+import pytest
+from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.srv import DescribeParameters, SetParameters
+from ros_helpers import BEST_EFFORT, call
+from ros_node_helpers import by_stamp, diagnostics, start_node
+from ros_robot import make_tiny_world, Robot
+from std_srvs.srv import Trigger
+
+pytestmark = pytest.mark.ros
+
+
+def change_state(ros, transition, node='/localization'):
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return call(ros, ChangeState, f'{node}/change_state', request).success
+
+
+def state(ros, node='/localization'):
+    return call(ros, GetState, f'{node}/get_state', GetState.Request()).current_state.id
+
+
+def set_parameter(ros, name, **value):
+    kinds = {'string_value': ParameterType.PARAMETER_STRING}
+    kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
+    kinds |= {'integer_value': ParameterType.PARAMETER_INTEGER}
+    message = ParameterValue(type=kinds[next(iter(value))], **value)
+    request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
+    return call(ros, SetParameters, '/localization/set_parameters', request).results[0]
+
+
+def off_by(pose, expected):
+    return float(np.hypot(*(pose - expected)[:2]))
+
+
+def test_a_lifecycle_manager_can_lead_it_through_all_states(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world, autostart=False, initialize_globally=False)
+    robot = Robot(ros)
+    assert state(ros) == State.PRIMARY_STATE_UNCONFIGURED
+    robot.send_initial_pose(None, robot.pose(0.0))  # kept until it can be used
+    ros.spin_until(lambda: 'kept until the node is active' in node.output)
+    assert change_state(ros, Transition.TRANSITION_CONFIGURE)
+    assert change_state(ros, Transition.TRANSITION_ACTIVATE)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 3.0)
+    ros.spin_until(lambda: robot.stamp_ns(2.8) in by_stamp(poses))
+    assert change_state(ros, Transition.TRANSITION_DEACTIVATE)
+    ros.spin(0.3)
+    poses.clear()
+    robot.drive(3.05, 5.0)
+    assert not poses
+    assert change_state(ros, Transition.TRANSITION_ACTIVATE)
+    robot.drive(5.05, 7.0)
+    ros.spin_until(lambda: robot.stamp_ns(6.8) in by_stamp(poses))
+    got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(6.8)].pose)
+    assert off_by(got, robot.pose(6.8)) < 0.3
+    for transition in (
+        Transition.TRANSITION_DEACTIVATE,
+        Transition.TRANSITION_CLEANUP,
+        Transition.TRANSITION_CONFIGURE,
+        Transition.TRANSITION_CLEANUP,
+        Transition.TRANSITION_UNCONFIGURED_SHUTDOWN,
+    ):
+        assert change_state(ros, transition)
+    assert state(ros) == State.PRIMARY_STATE_FINALIZED
+    assert node.stop() == 0 and 'Traceback' not in node.output
+
+
+def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, tiny_world):
+    node = start_node(ros, tiny_world, autostart=False, map_file='/no/such/map.h5')
+    assert not change_state(ros, Transition.TRANSITION_CONFIGURE)
+    assert state(ros) == State.PRIMARY_STATE_UNCONFIGURED
+    assert '/no/such/map.h5' in node.output and 'Traceback' not in node.output
+
+
+def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 3.0)
+    refused = set_parameter(ros, 'update_min_d', double_value=-1.0)
+    assert not refused.successful and 'update_min_d' in refused.reason
+    assert '0.0' in refused.reason and '-1.0' in refused.reason
+    assert not set_parameter(ros, 'global_frame_id', string_value='world').successful
+    assert not set_parameter(ros, 'no_such_parameter', double_value=1.0).successful
+    assert set_parameter(ros, 'update_min_d', integer_value=1).successful
+    request = DescribeParameters.Request(names=['update_min_d'])
+    described = call(ros, DescribeParameters, '/localization/describe_parameters', request)
+    assert described.descriptors[0].type == ParameterType.PARAMETER_DOUBLE
+    robot.drive(3.05, 5.0)
+    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
+    assert off_by(got, robot.pose(4.8)) < 0.3
+    assert 'Traceback' not in node.output
+
+
+def test_another_map_is_loaded_on_request_and_a_bad_one_changes_nothing(ros, tiny_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, tiny_world)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 2.0)
+
+    def load(path):
+        assert set_parameter(ros, 'map_file', string_value=str(path)).successful
+        return call(ros, Trigger, '/localization/load_map', Trigger.Request())
+
+    bad = load('/no/such/map.h5')
+    assert not bad.success and 'stays as it was' in bad.message
+    (ros.folder / 'second').mkdir()
+    second = make_tiny_world(ros.folder / 'second', frames=25)
+    good = load(second.map_file)
+    assert good.success and '25 images' in good.message
+    robot.drive(2.05, 6.0)
+    ros.spin_until(lambda: diagnostics(reports, 'localization')[0] == 'Localized')
+
+
+def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world):
+    robots = []
+    for index, namespace in enumerate(('/one', '/two')):
+        pose_file = ros.folder / f'pose{index}.json'
+        remappings = [f'__ns:={namespace}']
+        start_node(ros, tiny_world, pose_file=pose_file, remappings=remappings)
+        poses = ros.collect(PoseWithCovarianceStamped, f'{namespace}/amcl_pose')
+        robots.append((Robot(ros, namespace, x=2.0 * index), poses))
+    for robot, _ in robots:
+        robot.wait_for_listeners()
+    for tick in range(81):
+        for robot, _ in robots:
+            robot.drive(tick / 20, tick / 20, pace=0.003)
+    for robot, poses in robots:
+        ros.spin_until(lambda r=robot, p=poses: r.stamp_ns(4.0) in by_stamp(p))
+        got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.0)].pose)
+        assert off_by(got, robot.pose(4.0)) < 0.3
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
+    node = start_node(ros, tiny_world)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 3.0)
+    assert node.stop(how, timeout=5.0) == 0
+    assert 'images used' in node.output and 'Traceback' not in node.output
+    assert (ros.folder / 'pose.json').is_file()
+
+
+def test_a_publisher_with_the_wrong_qos_is_explained(ros, tiny_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    reliable = 'qos_overrides./image.subscription.reliability'
+    start_node(ros, tiny_world, no_data_timeout=1.0, **{reliable: 'reliable'})
+    Robot(ros, image_qos=BEST_EFFORT)
+    ros.spin_until(lambda: 'QoS incompatible' in diagnostics(reports, 'input')[0])
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [
+        ({'map_file': '/no/such/map.h5'}, '/no/such/map.h5'),
+        ({'map_file': '""'}, "parameter 'map_file' is empty"),
+        ({'map_file': ''}, 'the ROS arguments are not right'),
+        ({'map_file': __file__}, 'test_ros_node_life.py'),
+        ({'update_min_d': -1.0}, "parameter 'update_min_d': expected a value in [0.0, 100.0]"),
+        ({'mapfile': 'x'}, "unknown parameter 'mapfile' = 'x': did you mean 'map_file'?"),
+    ],
+)
+def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, values, says):
+    node = ros.start_node('node', **{'map_file': tiny_world.map_file, **values})
+    assert node.wait() == 2
+    assert says in node.output and 'Traceback' not in node.output
+    ours = [line for line in node.output.splitlines() if '[rcl]' not in line and 'tf2' not in line]
+    assert len(ours) == 1

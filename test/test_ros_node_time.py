@@ -1,0 +1,94 @@
+"""Time: late and early messages, jumps, clocks, initial poses with old stamps."""
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from kbr_localization.ros import conversions
+import numpy as np
+import pytest
+from ros_node_helpers import by_stamp, start_node, start_player
+from ros_robot import Robot
+
+pytestmark = pytest.mark.ros
+
+
+@pytest.fixture
+def poses(ros):
+    return ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+
+
+@pytest.fixture
+def reports(ros):
+    return ros.collect(DiagnosticArray, '/diagnostics')
+
+
+@pytest.fixture
+def robot(ros, tiny_world, request):
+    """A robot whose node is up; parameters come from the test's marker `node`."""
+    marker = request.node.get_closest_marker('node')
+    start_node(ros, tiny_world, **(marker.kwargs if marker else {}))
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    return robot
+
+
+def wait_for_pose(ros, poses, stamp_ns):
+    ros.spin_until(lambda: stamp_ns in by_stamp(poses))
+    return conversions.pose_from_message(by_stamp(poses)[stamp_ns].pose)
+
+
+def off_by(pose, expected):
+    return float(np.hypot(*(pose - expected)[:2]))
+
+
+@pytest.mark.node(initialize_globally=False)
+def test_an_initial_pose_with_an_old_stamp_is_carried_forward(ros, robot, poses):
+    robot.drive(0.0, 4.0)
+    robot.send_initial_pose(1.0, robot.pose(1.0), spread=0.05)
+    ros.spin(0.3)
+    robot.drive(4.05, 4.45, image_every=0.4)
+    ros.spin_until(lambda: poses)
+    stamp_ns, pose = next(iter(by_stamp(poses).items()))
+    expected = robot.pose((stamp_ns - robot.start_ns) * 1e-9)
+    assert expected[0] > 1.9
+    assert off_by(conversions.pose_from_message(pose.pose), expected) < 0.2
+
+
+@pytest.mark.node(initialize_globally=False)
+def test_an_initial_pose_in_a_wrong_frame_is_refused(ros, robot, poses):
+    robot.drive(0.0, 1.0)
+    robot.send_initial_pose(1.0, robot.pose(1.0), frame_id='odom')
+    ros.spin_until(lambda: "expected frame 'map', got 'odom'" in ros.processes[0].output)
+    robot.drive(1.05, 2.0)
+    ros.spin(0.5)
+    assert not poses
+
+
+def test_time_that_jumps_back_resets_the_belief_with_one_warning(ros, tiny_world, poses):
+    node = start_node(ros, tiny_world)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 8.0, pace=0.005)
+    wait_for_pose(ros, poses, robot.stamp_ns(8.0))
+    poses.clear()
+    robot.drive(0.0, 6.0, pace=0.005)
+    pose = wait_for_pose(ros, poses, robot.stamp_ns(6.0))
+    assert off_by(pose, robot.pose(6.0)) < 0.3
+    assert node.output.count('jumped back in time') == 1
+
+
+def test_a_bag_that_loops_under_sim_time_is_localized_in_every_round(ros, tiny_world, poses):
+    node = start_node(ros, tiny_world, use_sim_time=True)
+    start_player(ros, tiny_world, loop=True, rate=6)
+    ros.spin_until(lambda: len(poses) > 100, timeout=40)
+    stamps = [conversions.stamp_to_ns(message.header.stamp) for message in poses]
+    assert np.sum(np.diff(stamps) < 0) >= 2
+    settled = poses[-10:] if np.all(np.diff(stamps[-10:]) > 0) else poses[40:50]
+    assert all(message.pose.covariance[0] < 1.0 for message in settled)
+    assert 1 <= node.output.count('forgotten') <= 3 and 'Traceback' not in node.output
+
+
+def test_images_without_odometry_are_explained(ros, robot, poses):
+    for tick in range(100):
+        robot.send_image(tick * 0.05)
+        ros.spin(0.03)
+    assert 'nothing on /odom' in ros.processes[0].output and not poses

@@ -1,0 +1,265 @@
+"""The session between messages and answers, with a real map and a real filter."""
+
+from helpers import START_NS, straight_reference, wall_image
+from kbr_localization import se2
+from kbr_localization.errors import DatasetError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.ros.image_queue import ImageQueue
+from kbr_localization.ros.odometry_buffer import OdometryBuffer
+from kbr_localization.ros.persistence import SavedPose
+from kbr_localization.ros.session import Beginning, GivenPose, Session
+import numpy as np
+import pytest
+
+SECOND = 1_000_000_000
+ORIGIN = np.array([2.0, -1.0, 3.0])
+COVARIANCE = np.diag([0.01, 0.01, 0.01])
+
+
+class Drive:
+    """A session on a map of the wall, fed second by second; answers are kept by stamp."""
+
+    def __init__(self, world, beginning=None, **options):
+        self.kernel_map = KernelMap.load(world.map_file)
+        self.told, self.answers, self.resets = [], {}, 0
+        self.session = Session(
+            self.make_tracker,
+            beginning or Beginning(),
+            lambda level, text: self.told.append(text),
+            self.count_reset,
+            **options,
+        )
+
+    def make_tracker(self):
+        return Tracker(self.kernel_map, make_localizer('kbr', self.kernel_map))
+
+    def count_reset(self):
+        self.resets += 1
+
+    def odometry(self, seconds, pose=None):
+        if pose is None:
+            pose = se2.compose(ORIGIN, straight_reference(seconds))
+        return self.session.add_odometry(stamp(seconds), pose)
+
+    def image(self, seconds, load=None):
+        view = wall_image(straight_reference(seconds)[0])
+        self.session.add_image(stamp(seconds), load or (lambda: view))
+
+    def work(self):
+        while (answer := self.session.work(0.0)) is not None:
+            self.answers[answer.stamp_ns] = answer
+
+    def go(self, start, end, image_every=0.4):
+        for tick in range(round(start * 20), round(end * 20) + 1):
+            self.odometry(tick / 20)
+            if tick % round(image_every * 20) == 0:
+                self.image(tick / 20)
+            self.work()
+
+    def error(self, seconds):
+        pose = self.answers[stamp(seconds)].estimate.pose
+        return float(np.hypot(*(pose - straight_reference(seconds))[:2]))
+
+
+def stamp(seconds):
+    return START_NS + round(seconds * SECOND)
+
+
+@pytest.fixture
+def drive(tiny_world):
+    return Drive(tiny_world)
+
+
+def test_it_localizes_from_nothing(drive):
+    drive.go(0.0, 6.0)
+    assert len(drive.answers) == 16 and drive.error(6.0) < 0.2
+    assert drive.answers[stamp(6.0)].estimate.localized and not drive.told
+
+
+def test_the_transform_joins_map_and_raw_odometry(drive):
+    drive.go(0.0, 4.0)
+    answer = drive.answers[stamp(4.0)]
+    base = se2.compose(answer.odom_in_map, se2.compose(ORIGIN, straight_reference(4.0)))
+    np.testing.assert_allclose(base, answer.estimate.pose, atol=1e-9)
+
+
+def test_a_pose_is_for_the_stamp_of_its_image_between_odometry_samples(drive):
+    drive.go(0.0, 4.0)
+    drive.image(4.02)
+    drive.go(4.05, 4.1)
+    assert drive.error(4.02) < 0.2
+
+
+def test_an_image_ahead_of_the_odometry_waits_for_it(drive):
+    drive.go(0.0, 2.0)
+    drive.image(2.5)
+    drive.go(2.05, 2.45, image_every=100)
+    assert stamp(2.5) not in drive.answers and drive.session.waiting == 1
+    drive.go(2.5, 2.5, image_every=100)
+    assert stamp(2.5) in drive.answers
+
+
+def test_duplicates_and_late_images_are_counted_and_change_nothing(drive, tiny_world):
+    drive.go(0.0, 4.0)
+    for seconds in (4.0, 3.2, 3.6):
+        drive.image(seconds)
+        drive.work()
+    drive.go(4.05, 6.0)
+    assert drive.session.dropped == {'duplicate stamp': 1, 'older than the last one used': 2}
+    clean = Drive(tiny_world)
+    clean.go(0.0, 6.0)
+    np.testing.assert_array_equal(
+        clean.answers[stamp(6.0)].estimate.pose, drive.answers[stamp(6.0)].estimate.pose
+    )
+
+
+def test_images_in_a_gap_of_the_odometry_are_dropped_and_the_next_are_good(drive):
+    drive.go(0.0, 4.0)
+    for seconds in np.arange(4.2, 12.0, 0.4):
+        drive.image(seconds)
+    drive.work()
+    drive.go(12.0, 15.0)
+    assert drive.error(14.8) < 0.3
+    assert drive.session.dropped['in an odometry gap'] > 10
+
+
+def test_what_the_session_is_given_is_what_it_uses(tiny_world):
+    drive = Drive(tiny_world, buffer=OdometryBuffer(duration_ns=SECOND), queue=ImageQueue(3))
+    drive.go(0.0, 8.0, image_every=100)
+    drive.image(2.0)
+    drive.work()
+    assert drive.session.dropped == {'older than the odometry buffer': 1}
+    for seconds in np.arange(9.0, 12.0, 0.5):
+        drive.image(seconds)
+    assert drive.session.waiting == 3
+
+
+def test_a_given_pose_with_an_old_stamp_is_carried_forward(tiny_world):
+    drive = Drive(tiny_world, Beginning(globally=False))
+    drive.go(0.0, 4.0)
+    assert not drive.answers and drive.session.dropped['no belief yet'] == 11
+    drive.session.give_pose(GivenPose(straight_reference(1.0), COVARIANCE, stamp(1.0)))
+    drive.image(4.04, lambda: np.full((96, 128), 128, np.uint8))
+    drive.odometry(4.05)
+    drive.work()
+    assert drive.error(4.04) < 0.2
+
+
+@pytest.mark.parametrize('given_s', [-100.0, 100.0, None])
+def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given_s):
+    drive.go(0.0, 4.0)
+    given_ns = None if given_s is None else stamp(given_s)
+    drive.session.give_pose(GivenPose(straight_reference(4.4), COVARIANCE, given_ns))
+    drive.go(4.05, 4.4)
+    assert drive.error(4.4) < 0.2
+    assert any('taken as if it were new' in text for text in drive.told) == (given_s == -100.0)
+
+
+def test_a_saved_pose_comes_before_a_global_start(tiny_world):
+    odometry = se2.compose(ORIGIN, straight_reference(2.0))
+    saved = SavedPose(stamp(2.0), np.array([30.0, 5.0, 0.0]), COVARIANCE, odometry, 'map')
+    drive = Drive(tiny_world, Beginning(saved=saved))
+    drive.go(3.0, 3.2, image_every=0.2)
+    pose = drive.answers[stamp(3.0)].estimate.pose
+    assert np.hypot(*(pose - np.array([30.5, 5.0, 0.0]))[:2]) < 0.3
+    old = Drive(tiny_world, Beginning(saved=saved, saved_max_age=0.5))
+    old.go(3.0, 6.0)
+    assert old.error(6.0) < 0.2
+
+
+def test_a_jump_back_in_time_starts_anew(drive):
+    drive.go(0.0, 8.0)
+    drive.answers.clear()
+    drive.go(0.0, 6.0)
+    assert drive.resets == 1 and drive.error(6.0) < 0.3
+    assert sum('forgotten' in text for text in drive.told) == 1
+
+
+def test_stray_stamps_reset_nothing(drive):
+    rng = np.random.default_rng(0)
+    for tick in range(161):
+        seconds = tick / 20
+        drive.odometry(seconds)
+        if tick % 8 == 0:
+            drive.image(seconds)
+        if tick % 10 == 5:
+            drive.odometry(seconds + rng.choice([-500.0, 500.0, 1e6]))
+            drive.image(seconds + rng.choice([-500.0, 500.0]))
+        drive.work()
+    assert drive.resets == 0 and drive.error(8.0) < 0.3
+    assert drive.session.odometry_counts['does not continue the track'] == 16
+
+
+def test_a_restarted_odometry_driver_does_not_move_the_robot(drive):
+    drive.go(0.0, 4.0)
+    for tick in range(1, 41):
+        seconds = 4.0 + tick / 20
+        drive.odometry(seconds, np.array([0.5 * (seconds - 4.05), 0.0, 0.0]))
+        if tick % 8 == 0:
+            drive.image(seconds)
+        drive.work()
+    assert drive.error(6.0) < 0.3
+    answer = drive.answers[stamp(6.0)]
+    base = se2.compose(answer.odom_in_map, np.array([0.5 * 1.95, 0.0, 0.0]))
+    np.testing.assert_allclose(base, answer.estimate.pose, atol=1e-6)
+
+
+def test_a_broken_image_costs_nothing_but_itself(drive):
+    def broken():
+        raise DatasetError('broken image')
+
+    drive.go(0.0, 2.4, image_every=0.8)
+    drive.image(2.95, broken)
+    drive.go(2.45, 6.0, image_every=0.8)
+    assert drive.session.dropped == {'broken image': 1} and drive.error(5.6) < 0.3
+    assert drive.told == ['image not used: broken image']
+
+
+def test_images_of_another_size_are_told_and_never_fatal(drive):
+    for tick in range(80):
+        drive.odometry(tick / 20)
+        if tick % 8 == 0:
+            drive.image(tick / 20, lambda: np.zeros((64, 64), np.uint8))
+        drive.work()
+    assert drive.session.dropped['unusable image'] == 10
+    assert '64x64' in drive.told[0] and '128x96' in drive.told[0]
+
+
+def test_an_unexpected_error_is_survived(drive):
+    def impossible():
+        raise ZeroDivisionError
+
+    drive.go(0.0, 2.4, image_every=0.8)
+    drive.image(2.95, impossible)
+    with pytest.raises(ZeroDivisionError):
+        drive.go(2.45, 3.0, image_every=0.8)
+    drive.session.recover_from_error()
+    drive.go(3.05, 6.0)
+    assert drive.error(6.0) < 0.3 and drive.session.dropped == {'internal error': 1}
+
+
+def test_another_tracker_takes_over_the_belief(drive):
+    drive.go(0.0, 4.0)
+    drive.session.replace_tracker(drive.make_tracker, keep_belief=True)
+    drive.image(4.2, lambda: np.full((96, 128), 128, np.uint8))
+    drive.go(4.05, 4.2, image_every=100)
+    assert drive.error(4.2) < 0.3
+    drive.session.replace_tracker(drive.make_tracker, keep_belief=False)
+    drive.image(4.4, lambda: np.full((96, 128), 128, np.uint8))
+    drive.go(4.25, 4.4, image_every=100)
+    assert not drive.answers[stamp(4.4)].estimate.localized
+
+
+def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
+    drive.go(0.0, 2.0)
+    for seconds in np.arange(2.02, 6.0, 0.04):
+        drive.image(seconds)
+    for tick in range(41, 125):
+        drive.odometry(tick / 20)
+    drive.work()
+    assert drive.session.dropped == {
+        'waited too long for odometry': 84,
+        'a newer one was there': 15,
+    }
+    assert max(drive.answers) == stamp(5.98)
