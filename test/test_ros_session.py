@@ -5,10 +5,11 @@ from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.ros.answer import Beginning, GivenPose
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.persistence import SavedPose
-from kbr_localization.ros.session import Beginning, GivenPose, Session
+from kbr_localization.ros.session import Session
 import numpy as np
 import pytest
 

@@ -14,13 +14,14 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import persistence
+from kbr_localization.ros.answer import Answer, Beginning, GivenPose
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.inputs import Inputs
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.outputs import is_known, Outputs
 from kbr_localization.ros.reporter import Reporter
-from kbr_localization.ros.session import Answer, Beginning, GivenPose, Session
+from kbr_localization.ros.session import Session
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import Teller
 from kbr_localization.ros.worker import Worker

@@ -15,9 +15,9 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros import conversions
+from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.running import run_node, spin
-from kbr_localization.ros.session import GivenPose
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import Teller
 from kbr_localization.ros.transforms import have_tf

@@ -12,9 +12,9 @@ from kbr_localization.errors import KbrError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.ros import conversions, pictures
+from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.diagnostics import Latencies
 from kbr_localization.ros.node_config import NodeConfig
-from kbr_localization.ros.session import Answer
 from kbr_localization.ros.transforms import have_tf, RivalWatch, TransformSender
 import numpy as np
 from rclpy.node import Node

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 import threading
 import time
 
@@ -18,45 +17,10 @@ from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import KbrError, LocalizationError
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import Tracker
+from kbr_localization.ros.answer import Answer, Beginning, GivenPose
 from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
-from kbr_localization.ros.persistence import SavedPose
 import numpy as np
-
-
-@dataclass(frozen=True)
-class GivenPose:
-    """A pose (3,) with covariance (3, 3) that somebody claims; `stamp_ns` None means now."""
-
-    pose: se2.FloatArray
-    covariance: se2.FloatArray
-    stamp_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Answer:
-    """An estimate at an image's stamp with the raw odometry (3,) there, and what it cost."""
-
-    stamp_ns: int
-    estimate: PoseEstimate
-    odometry: se2.FloatArray
-    image: QueuedImage
-    seconds: float
-
-    @property
-    def odom_in_map(self) -> se2.FloatArray:
-        """Pose (3,) of the odometry frame in the map frame: the transform to broadcast."""
-        return se2.compose(self.estimate.pose, se2.inverse(self.odometry))
-
-
-@dataclass(frozen=True)
-class Beginning:
-    """Where a belief may come from when there is none, tried in this order."""
-
-    given: GivenPose | None = None
-    saved: SavedPose | None = None
-    saved_max_age: float = 60.0
-    globally: bool = True
 
 
 class Session:
