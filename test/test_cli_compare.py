@@ -40,3 +40,8 @@ def test_the_rows_are_printed_as_json(runs, tmp_path):
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):
     assert_one_line(invoke(*arguments(runs, tmp_path, *options)), *fragments)
+
+
+def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):
+    result = invoke('compare', '--test', runs[0], '--out', tmp_path / 'out')
+    assert_one_line(result, '--train', '--map')

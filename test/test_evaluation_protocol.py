@@ -212,3 +212,25 @@ def test_table_and_figure_are_written(runs, compared):
     assert len(table) == 2 + len(rows)
     assert table[2].startswith('| 6 | kbr | ')
     assert (out / comparison_figure.FIGURE).read_bytes().startswith(b'\x89PNG')
+
+
+def test_a_ready_map_is_taken_as_it_is(runs, compared, tmp_path):
+    source = comparison.MapSource(ready=compared[0] / comparison.MAP)
+    plan = dataclasses.replace(PLAN, sizes=(6,), trials=1, methods=('nearest',))
+    (row,) = comparison.compare([], [runs[1]], plan, tmp_path / 'out', source)
+    assert row['size'] == 6
+    with pytest.raises(EvaluationError, match='only 24 images'):
+        large = dataclasses.replace(plan, sizes=(25,))
+        comparison.compare([], [runs[1]], large, tmp_path / 'large', source)
+
+
+def test_methods_are_tuned_on_the_training_runs_when_asked_for(runs, tmp_path):
+    plan = dataclasses.replace(PLAN, sizes=(12,), trials=1, methods=('kbr',))
+    source = comparison.MapSource(tuning_trials=2)
+    training = [
+        open_dataset(write_tiny_cold_run(tmp_path / name, frames=24)) for name in ('one', 'two')
+    ]
+    comparison.compare(training, [runs[1]], plan, tmp_path / 'out', source)
+    assert (tmp_path / 'out' / comparison.TUNING).stat().st_size > 0
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare(training, [runs[1]], plan, tmp_path / 'out')

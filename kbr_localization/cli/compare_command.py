@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Json, Seed
+from kbr_localization.cli.map_commands import configurations, JOBS
+from kbr_localization.cli.options import Json, Seed, Settings
 from kbr_localization.errors import KbrError
 import typer
 
@@ -26,21 +26,35 @@ SHOWN = (
 )
 
 
+Training = Annotated[
+    list[Path] | None, typer.Option(metavar='RUN...', help='For the map.', show_default=False)
+]
+Tests = Annotated[
+    list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
+]
+Out = Annotated[
+    Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
+]
+Ready = Annotated[
+    Path | None, typer.Option('--map', help='Take this map instead of building one.')
+]
+Tune = Annotated[
+    int, typer.Option(min=0, help='Candidates to tune each method with; 0 tunes nothing.')
+]
+
+
 def compare(
     *,
-    train: Annotated[
-        list[Path], typer.Option(metavar='RUN...', help='For the map.', show_default=False)
-    ],
-    test: Annotated[
-        list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
-    ],
-    out: Annotated[
-        Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
-    ],
+    train: Training = None,
+    test: Tests,
+    out: Out,
     sizes: Annotated[str, typer.Option(help='Map sizes in images.')] = '50,100,200,400,800',
     trials: Annotated[int, typer.Option(min=1, help='Random maps of each size.')] = 10,
     methods: Annotated[str, typer.Option(help='all, or some of `kbr methods`.')] = 'all',
-    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes.')] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes.')] = JOBS,
+    map_file: Ready = None,
+    tune: Tune = 0,
+    settings: Settings = None,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
@@ -57,9 +71,12 @@ def compare(
 
     chosen = tuple(METHODS) if methods == 'all' else tuple(methods.split(','))
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
-    training, tests = ([open_dataset(run) for run in runs] for runs in (train, test))
+    if not train and map_file is None:
+        raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
+    source = comparison.MapSource(map_file, tune, *configurations(settings or ()))
+    training, tests = ([open_dataset(run) for run in runs] for runs in (train or [], test))
     with console.progress_bars() as progress:
-        rows = comparison.compare(training, tests, plan, out, jobs=jobs, progress=progress)
+        rows = comparison.compare(training, tests, plan, out, source, jobs, progress)
     comparison_figure.save_comparison(out, rows, tests)
     if json:
         console.print_json(rows)

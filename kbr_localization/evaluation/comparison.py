@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from kbr_localization import __version__
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.described import describe_run
+from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
     ComparisonPlan,
@@ -19,13 +19,57 @@ from kbr_localization.evaluation.protocol import (
     run_tasks,
 )
 from kbr_localization.evaluation.tum import write_tum
+from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.tuning import tune, TuningPlan
+from kbr_localization.localization.tuning_space import TUNED
 from kbr_localization.trajectory import Trajectory
+from kbr_localization.vision import VisionConfig
 
 Progress = Callable[[str, int, int], None]
 
-PLAN, OUTCOMES, ROWS, MAP = 'plan.json', 'trials.jsonl', 'rows.json', 'map.h5'
+PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
+MAP, TUNING = 'map.h5', 'tuning.jsonl'
+
+
+@dataclass(frozen=True)
+class MapSource:
+    """
+    Where the map of all training images comes from.
+
+    `ready`: a map file, otherwise it is built of the training runs. `tuning_trials`: candidates
+    for each method that are tried on the training runs to choose its parameters; 0 keeps those of
+    `filter_config`. The map sizes of the plan are what they are to suit.
+    """
+
+    ready: Path | None = None
+    tuning_trials: int = 0
+    vision: VisionConfig = field(default_factory=VisionConfig)
+    filter_config: FilterConfig = field(default_factory=FilterConfig)
+
+    def make(
+        self,
+        training: Sequence[Dataset],
+        plan: ComparisonPlan,
+        journal: Path,
+        jobs: int,
+        report: Progress,
+    ) -> KernelMap:
+        """Load, build, or tune the map."""
+        if self.ready is not None:
+            return KernelMap.load(self.ready)
+        configurations = (self.vision, self.filter_config)
+        methods = tuple(method for method in plan.methods if method in TUNED)
+        if not (self.tuning_trials and methods):
+            return build_map(training, *configurations, seed=plan.seed, progress=report)
+        tuning = TuningPlan(methods, self.tuning_trials, None, plan.sizes, plan.seed, jobs)
+        return tune(training, tuning, *configurations, journal=journal, progress=report)[0]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what must not change between two sittings."""
+        described = asdict(self)
+        return described | {'ready': None if self.ready is None else str(self.ready)}
 
 
 class ComparisonFolder:
@@ -83,23 +127,43 @@ def compare(
     test: Sequence[Dataset],
     plan: ComparisonPlan,
     out: Path,
-    build: Callable[..., KernelMap] = build_map,
+    source: MapSource | None = None,
     jobs: int = 1,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """
     Compare methods over map sizes, or go on with a comparison that was stopped.
 
-    `build` makes the map of all training images. Returns the rows of `comparison_rows`; they are
-    also written to `rows.json` in `out`, beside the map, the trials and the first trajectories.
-    Raises EvaluationError for a folder of another comparison and for sizes above the map's.
+    Returns the rows of `comparison_rows`; they are also written to `rows.json` in `out`, beside
+    the map of all training images, the trials and the first trajectories. Raises EvaluationError
+    for a folder of another comparison and for sizes above the map's.
     """
     report = progress or (lambda what, done, total: None)
-    _refuse_large_sizes(plan, sum(len(dataset) for dataset in training))
+    source = source or MapSource()
+    if source.ready is None:
+        _refuse_large_sizes(plan, sum(len(dataset) for dataset in training))
     folder = ComparisonFolder(out)
-    folder.claim(_description(training, test, plan))
-    kernel_map = _map(folder, training, build, plan, report)
+    folder.claim(_description(training, test, plan, source))
+    if not (out / MAP).exists():
+        source.make(training, plan, out / TUNING, jobs, report).save(out / MAP)
+    kernel_map = KernelMap.load(out / MAP)
+    _refuse_large_sizes(plan, len(kernel_map))
     runs = [describe_run(kernel_map.describer, dataset, report) for dataset in test]
+    done = _finish(folder, kernel_map, runs, plan, jobs, report)
+    rows = comparison_rows(plan, done)
+    (out / ROWS).write_text(json.dumps(rows, indent=2), encoding='utf-8')
+    return rows
+
+
+def _finish(
+    folder: ComparisonFolder,
+    kernel_map: KernelMap,
+    runs: Sequence[DescribedRun],
+    plan: ComparisonPlan,
+    jobs: int,
+    report: Progress,
+) -> list[Outcome]:
+    """Do what is left of the trials."""
     done = folder.outcomes()
     finished = {outcome.task for outcome in done}
     tasks = [task for task in plan.tasks() if task not in finished]
@@ -109,9 +173,7 @@ def compare(
         folder.add(outcome, trajectories)
         done.append(outcome)
         report('comparing', len(done), total)
-    rows = comparison_rows(plan, done)
-    (out / ROWS).write_text(json.dumps(rows, indent=2), encoding='utf-8')
-    return rows
+    return done
 
 
 def _refuse_large_sizes(plan: ComparisonPlan, images: int) -> None:
@@ -121,29 +183,18 @@ def _refuse_large_sizes(plan: ComparisonPlan, images: int) -> None:
         )
 
 
-def _map(
-    folder: ComparisonFolder,
-    training: Sequence[Dataset],
-    build: Callable[..., KernelMap],
-    plan: ComparisonPlan,
-    report: Progress,
-) -> KernelMap:
-    path = folder.path / MAP
-    if path.exists():
-        return KernelMap.load(path)
-    kernel_map = build(training, seed=plan.seed, progress=report)
-    kernel_map.save(path)
-    return kernel_map
-
-
 def _description(
-    training: Sequence[Dataset], test: Sequence[Dataset], plan: ComparisonPlan
+    training: Sequence[Dataset],
+    test: Sequence[Dataset],
+    plan: ComparisonPlan,
+    source: MapSource,
 ) -> dict[str, Any]:
     """Collect what must not change between two sittings, as it comes back from JSON."""
     described = {
         'package_version': __version__,
         'training': [[dataset.name, len(dataset)] for dataset in training],
         'test': [[dataset.name, len(dataset)] for dataset in test],
+        'map': source.describe(),
         **asdict(plan),
     }
     result: dict[str, Any] = json.loads(json.dumps(described))
