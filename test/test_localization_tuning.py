@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 
 VISION = VisionConfig(words=20, vocabulary_samples=2000)
-BASE = FilterConfig(points=40, recovery_points=0)
+BASE = FilterConfig(points=30, recovery_points=0)
 SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
@@ -120,14 +120,14 @@ def test_maps_of_several_sizes_take_part(full_map, runs):
 
 
 def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
-    bad = FilterConfig(points=40, recovery_points=0, sharpening=3.0, update_min_d=5.0)
-    plan = replace(SMALL, trials=12)
+    bad = FilterConfig(points=30, recovery_points=0, sharpening=3.0, update_min_d=5.0)
+    plan = replace(SMALL, trials=8)
     better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
     assert result.score < 0.7 * result.default_score
     assert better.filter_config != bad
     for name, value in result.values.items():
         assert getattr(better.filter_config, name) == value
-    assert better.filter_config.points == 40
+    assert better.filter_config.points == 30
 
 
 def test_the_covariance_holds_what_it_promises(full_map, runs, tuned):
@@ -139,8 +139,8 @@ def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(full
     again, results = tune_map(full_map, runs, replace(SMALL, jobs=2))
     assert results == tuned[1]
     assert again.filter_config == tuned[0].filter_config
-    other, _ = tune_map(full_map, runs, replace(SMALL, seed=1))
-    assert other.filter_config != tuned[0].filter_config
+    other, _ = tune_map(full_map, runs, replace(SMALL, trials=1, seed=1))
+    assert other.filter_config.covariance_scale != tuned[0].filter_config.covariance_scale
 
 
 class StopAfter:
@@ -284,7 +284,7 @@ SETTINGS = (
 def test_a_killed_command_loses_at_most_the_trials_in_flight(on_disk, tmp_path):
     out, trials = tmp_path / 'map.h5', tmp_path / 'map.h5.trials.jsonl'
     arguments = ('tune', on_disk / 'a', on_disk / 'b', '--out', out, '--methods', 'kbr')
-    arguments += (*SETTINGS, '--trials', 3, '--jobs', 1, '--json')
+    arguments += (*SETTINGS, '--trials', 3, '--jobs', 1, '--sizes', '15,40', '--json')
     killed = subprocess.Popen([*KBR, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
     reported = 0
     for line in killed.stderr:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
+from kbr_localization.cli.compare_command import parse_sizes
 from kbr_localization.cli.map_commands import configurations, JOBS
 from kbr_localization.cli.options import Json, Runs, Seed, Settings
 import typer
@@ -31,6 +32,12 @@ def tune(
     methods: Annotated[
         str, typer.Option(help='all, or some of kbr,algorithm1,fkbf,knn-particle.')
     ] = 'all',
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            metavar='N,N', help='Sizes of the maps that the parameters are to suit, if several.'
+        ),
+    ] = None,
     trials: Trials = 60,
     jobs: Jobs = JOBS,
     resume: Resume = True,
@@ -49,6 +56,7 @@ def tune(
 
     chosen = TUNED if methods == 'all' else tuple(methods.split(','))
     options = {'methods': chosen, 'trials': trials, 'max_images': max_images, 'seed': seed}
+    options |= {'sizes': parse_sizes(sizes)} if sizes else {}
     rows = tune_runs(runs, out, options | {'jobs': jobs}, settings or (), fresh=not resume)
     if json:
         console.print_json(rows)
