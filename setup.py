@@ -57,6 +57,7 @@ TEST = [
     'coverage',
     'evo',
     'hypothesis',
+    'pre-commit',
     'psutil',
     'pytest',
     'pytest-benchmark',

@@ -40,7 +40,9 @@ def localize_over_ros(
     Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
     """
     env = _environment()
-    settings = {'map_file': map_file, 'use_sim_time': 'true'}
+    # a pose that an earlier run saved is none of this one's business
+    saved = logs / 'last_pose'
+    settings = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': saved}
     with ExitStack() as stack:
         node = stack.enter_context(_program('localization_node', 'node', settings, logs, env))
         logger = stack.enter_context(
