@@ -41,7 +41,7 @@ def as_printed(config: FilterConfig) -> FilterConfig:
         sharpening=0.0,
         update_min_d=0.0,
         update_min_a=0.0,
-        delta=1e-4,
+        delta=1e-2,
     )
 
 

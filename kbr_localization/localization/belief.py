@@ -8,9 +8,8 @@ from kbr_localization import se2
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MODE_STARTS = 16
-_MODE_ROUNDS = 30
-_MODE_BANDWIDTH = np.array([0.4, 0.4, 0.4])
+_MODE_STARTS = 8
+_MODE_ROUNDS = 15
 
 
 @dataclass
@@ -54,24 +53,26 @@ class Belief:
         noise = rng.standard_normal(self.points.shape) * np.sqrt(variances)
         self.points = se2.compose(self.points, noise)
 
-    def mode(self) -> FloatArray:
+    def mode(self, bandwidth: float = 0.4) -> FloatArray:
         """
-        Pose (3,) where the kernel mean is largest.
+        Pose (3,) where the kernel mean of a Gaussian kernel, `bandwidth` in metres, is largest.
 
         The fixed-point iteration of [MbKSR] eq. 33 from the heaviest points; the best end wins.
         """
-        starts = np.argsort(-self.weights)[:_MODE_STARTS]
-        starts = np.union1d(starts, np.arange(0, len(self.points), max(1, len(self.points) // 16)))
-        means = self.points[starts]
+        heavy = np.argsort(-self.weights)[:_MODE_STARTS]
+        spread = np.linspace(0, len(self.points) - 1, _MODE_STARTS).astype(int)
+        means = self.points[np.union1d(heavy, spread)]
         for _ in range(_MODE_ROUNDS):
-            kernel = self._kernel_with(means) * self.weights
+            kernel = self._kernel_with(means, bandwidth) * self.weights
             height = np.maximum(kernel.sum(axis=1), 1e-300)
             moved = weighted_mean(self.points, kernel / height[:, np.newaxis])
             shift = float(np.max(np.abs(moved[:, :2] - means[:, :2])))
             means = moved
-            if shift < 1e-3:
+            if shift < 1e-2:
                 break
-        return np.asarray(means[int(np.argmax(self._kernel_with(means) @ self.weights))])
+        return np.asarray(
+            means[int(np.argmax(self._kernel_with(means, bandwidth) @ self.weights))]
+        )
 
     def within(self, pose: FloatArray, radius: float) -> np.ndarray:
         """Which points (m,) lie within `radius` metres of a pose."""
@@ -84,12 +85,15 @@ class Belief:
         mean = weighted_mean(points, weights[np.newaxis])[0]
         deviation = points - mean
         deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
-        return mean, np.asarray((weights[:, np.newaxis] * deviation).T @ deviation)
+        root = np.sqrt(weights)[:, np.newaxis] * deviation
+        return mean, np.asarray(root.T @ root)
 
-    def _kernel_with(self, poses: FloatArray) -> FloatArray:
+    def _kernel_with(self, poses: FloatArray, bandwidth: float) -> FloatArray:
         difference = poses[:, np.newaxis] - self.points
         difference[..., 2] = se2.wrap_angle(difference[..., 2])
-        return np.asarray(np.exp(-0.5 * np.sum((difference / _MODE_BANDWIDTH) ** 2, axis=-1)))
+        return np.asarray(
+            np.exp(-0.5 * np.sum((difference / [bandwidth, bandwidth, 0.4]) ** 2, axis=-1))
+        )
 
 
 def weighted_mean(points: FloatArray, weights: FloatArray) -> FloatArray:

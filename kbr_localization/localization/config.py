@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbr_localization.configuration import parameter, validate
+from kbr_localization.se2 import FloatArray
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class FilterConfig:
         0.35, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.05, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+        0.5, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
     )
     sharpening: float = parameter(
         0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
@@ -43,29 +45,29 @@ class FilterConfig:
         1.0, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
     )
     outlier_rate: float = parameter(
-        0.02, 'share of an image that says nothing about the pose', low=0.0, high=1.0
+        0.05, 'share of an image that says nothing about the pose', low=0.0, high=1.0
     )
     initial_outlier_rate: float = parameter(
-        1e-4, 'the same for the first image of a global start', low=0.0, high=1.0
+        0.01, 'the same for the first image of a global start', low=0.0, high=1.0
     )
     noise_scale: float = parameter(
-        1.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
+        10.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
     )
     update_min_d: float = parameter(
-        0.25, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+        0.4, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
     )
     update_min_a: float = parameter(
-        0.2, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
+        0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
     )
-    points: int = parameter(500, 'points that carry the belief', low=10, high=1_000_000)
+    points: int = parameter(1000, 'points that carry the belief', low=10, high=1_000_000)
     recovery_points: int = parameter(
-        150, 'points that look for the robot elsewhere; 0 never recovers', low=0, high=100_000
+        300, 'points that look for the robot elsewhere; 0 never recovers', low=0, high=100_000
     )
     recovery_rate: float = parameter(
-        1e-4, 'prior weight of having been carried elsewhere, per update', low=0.0, high=0.5
+        1e-3, 'prior weight of having been carried elsewhere, per update', low=0.0, high=0.5
     )
     covariance_scale: float = parameter(
-        1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
+        0.6, 'calibration of the reported covariance', low=1e-3, high=1e3
     )
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
@@ -76,3 +78,21 @@ class FilterConfig:
 
     def __post_init__(self) -> None:
         validate(self)
+
+
+def sensible_config(poses: FloatArray) -> FilterConfig:
+    """
+    Return the defaults for a map with poses (n, 3), without tuning.
+
+    Distances shrink on a map that is small itself, like a table top or one corner of a room: the
+    bandwidth is at most half of the spread of the positions (a robust form of the median
+    heuristic, [KBR] section 5.3, which alone would grow with the length of the corridors).
+    """
+    spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
+    defaults = FilterConfig()
+    scale = min(1.0, max(0.05, 0.5 * spread / defaults.position_bandwidth))
+    return replace(
+        defaults,
+        position_bandwidth=scale * defaults.position_bandwidth,
+        update_min_d=scale * defaults.update_min_d,
+    )

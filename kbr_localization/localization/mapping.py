@@ -9,7 +9,7 @@ import cv2
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import FilterConfig, sensible_config
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.se2 import FloatArray
@@ -57,9 +57,10 @@ def build_map(
     chosen = _choose(_candidates(datasets), max_images, rng)
     describer = _fit(chosen, vision or VisionConfig(), rng, report)
     kept, descriptors, thumbnails = _describe(chosen, describer, datasets, report)
+    poses = np.array([c.pose for c in kept])
     noise = estimate_noise([_track(dataset) for dataset in datasets])
     return KernelMap(
-        poses=np.array([c.pose for c in kept]),
+        poses=poses,
         descriptors=np.array(descriptors),
         stamps_ns=np.array([c.frame.stamp_ns for c in kept], dtype=np.int64),
         run_index=np.array([c.run for c in kept], dtype=np.int32),
@@ -68,7 +69,7 @@ def build_map(
         image_shape=kept[0].frame.load_image().shape[:2],
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
-        filter_config=filter_config or FilterConfig(),
+        filter_config=filter_config or sensible_config(poses),
         motion_noise=noise,
         thumbnails=tuple(thumbnails),
     )
@@ -95,7 +96,7 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
     found: list[_Candidate] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
-        for frame, following in zip(frames, [*frames[1:], None], strict=True):
+        for frame, following in zip(frames, [*frames[1:], None], strict=False):
             found.append(_candidate(run, frame, following))
     if not found:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'

@@ -1,0 +1,39 @@
+"""Small maps for the tests of localization."""
+
+from helpers import tiny_frames, tiny_odometry
+from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.vision import VisionConfig
+import numpy as np
+
+TINY_VISION = VisionConfig(words=20, vocabulary_samples=2000)
+
+
+class TinyRun:
+    """A run in memory: the robot drives straight past a textured wall."""
+
+    def __init__(self, frames: int = 30, name: str = 'tiny') -> None:
+        self.name, self.skipped = name, {}
+        self.odometry: OdometryTrack = tiny_odometry(frames)
+        self._frames: list[Frame] = tiny_frames(frames)
+
+    def __len__(self):
+        return len(self._frames)
+
+    def __getitem__(self, index):
+        return self._frames[index]
+
+    def __iter__(self):
+        return iter(self._frames)
+
+
+def tiny_map(frames: int = 30, **options) -> KernelMap:
+    """Map of a tiny run."""
+    return build_map([TinyRun(frames)], vision=TINY_VISION, **options)
+
+
+def position_errors(trajectory, run) -> np.ndarray:
+    """Distances (n,) in metres from the reference."""
+    references = np.array([frame.reference for frame in run])
+    return np.hypot(*(trajectory.poses - references)[:, :2].T)

@@ -1,0 +1,257 @@
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.localization.algorithm1 import as_printed, MapPoseFilter
+from kbr_localization.localization.belief import Belief
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
+from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.pipeline import make_localizer, METHODS
+from map_helpers import tiny_map
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def kernel_map():
+    """Map of a ring corridor of 20 m: an image is alike another where the poses are close."""
+    angle = np.linspace(0, 2 * np.pi, 60, endpoint=False)
+    radius = 20 / (2 * np.pi)
+    poses = np.stack(
+        [radius * np.cos(angle), radius * np.sin(angle), se2.wrap_angle(angle + np.pi / 2)],
+        axis=-1,
+    )
+    tiny = tiny_map(frames=60)
+    controls = se2.between(poses, np.roll(poses, -1, axis=0))
+    return replace(tiny, poses=poses, controls=controls, next_poses=np.roll(poses, -1, axis=0))
+
+
+def seen_from(kernel_map, pose, aliases=()):
+    """Kernel vector of the image that would be seen at a pose: like those taken nearby."""
+    similarity = np.full(len(kernel_map), 0.4)
+    for place, height in [(pose, 0.3), *aliases]:
+        difference = kernel_map.poses - place
+        distance = np.hypot(difference[:, 0], difference[:, 1])
+        turn = np.abs(se2.wrap_angle(difference[:, 2]))
+        similarity = np.maximum(similarity, 0.4 + height * np.exp(-distance / 0.5 - turn))
+    return similarity
+
+
+def ring_pose(metres):
+    radius = 20 / (2 * np.pi)
+    angle = metres / radius
+    return np.array(
+        [radius * np.cos(angle), radius * np.sin(angle), se2.wrap_angle(angle + np.pi / 2)]
+    )
+
+
+def drive(localizer, kernel_map, start, metres, step=0.1, noise=0.0, rng=None, aliases=None):
+    """Drive along the ring; returns the position error at each step and the last estimate."""
+    errors = []
+    rng = rng or np.random.default_rng(0)
+    for done in np.arange(0.0, metres + 1e-9, step):
+        truth = ring_pose(start + done)
+        if done > 0:
+            increment = se2.between(ring_pose(start + done - step), truth)
+            localizer.predict(increment + noise * rng.standard_normal(3))
+        if localizer.wants_image():
+            others = [] if aliases is None else aliases(start + done)
+            localizer.update_similarities(seen_from(kernel_map, truth, others))
+        estimate = localizer.estimate()
+        errors.append(np.hypot(*(estimate.pose - truth)[:2]))
+    return np.array(errors), estimate
+
+
+def make(kernel_map, **changes):
+    config = replace(kernel_map.filter_config, **changes)
+    return KernelBayesFilter(kernel_map, config, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize('method', [name for name in METHODS if name != 'dead-reckoning'])
+def test_every_method_follows_the_robot_round_the_ring(kernel_map, method):
+    localizer = make_localizer(method, kernel_map)
+    localizer.initialize_globally()
+    errors, estimate = drive(localizer, kernel_map, 3.0, 12.0, step=1 / 3, noise=0.002)
+    assert np.median(errors[5:]) < 0.35
+    assert np.isfinite(estimate.covariance).all()
+    np.testing.assert_allclose(estimate.covariance, estimate.covariance.T, rtol=1e-9)
+
+
+def test_dead_reckoning_only_drifts(kernel_map):
+    localizer = make_localizer('dead-reckoning', kernel_map)
+    localizer.initialize_globally()
+    errors, estimate = drive(localizer, kernel_map, 3.0, 12.0)
+    assert errors[-1] < 0.3
+    assert estimate.covariance[0, 0] > 1e-3
+
+
+def test_no_pose_before_there_is_a_belief(kernel_map):
+    for method in METHODS:
+        estimate = make_localizer(method, kernel_map).estimate()
+        assert not estimate.localized
+        np.testing.assert_array_equal(np.diag(estimate.covariance), UNKNOWN_VARIANCE)
+
+
+def test_an_initial_pose_is_believed(kernel_map):
+    for method in METHODS:
+        localizer = make_localizer(method, kernel_map)
+        localizer.initialize(ring_pose(5.0), np.diag([0.04, 0.04, 0.01]))
+        difference = localizer.estimate().pose - ring_pose(5.0)
+        difference[2] = se2.wrap_angle(difference[2])
+        np.testing.assert_allclose(difference, 0.0, atol=0.15)
+
+
+def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(0.0), np.diag([1e-4, 1e-4, 1e-4]))
+    localizer.update_similarities(seen_from(kernel_map, ring_pose(0.0)))
+    before = localizer.estimate()
+    increment = np.array([0.1, 0.0, 0.05])
+    localizer.predict(increment)
+    after = localizer.estimate()
+    assert not localizer.wants_image()
+    np.testing.assert_allclose(after.pose, se2.compose(before.pose, increment), atol=2e-3)
+    assert np.trace(after.covariance) > np.trace(before.covariance)
+    assert (before.updated, after.updated) == (True, False)
+
+
+def test_evidence_is_the_conditional_kernel_mean_at_the_image(kernel_map):
+    config = replace(kernel_map.filter_config, position_bandwidth=0.5, state_ridge=0.1)
+    observation = ObservationModel(kernel_map, config)
+    rng = np.random.default_rng(2)
+    points = kernel_map.poses[:9] + 0.2 * rng.standard_normal((9, 3))
+    similarities = seen_from(kernel_map, ring_pose(1.0))
+    embedded, queries = (se2.to_plane_and_circle(p) for p in (kernel_map.poses, points))
+    scale = np.array([0.5, 0.5, config.heading_bandwidth, config.heading_bandwidth])
+
+    def kernel(a, b):
+        return np.exp(-0.5 * np.sum(((a[:, np.newaxis] - b) / scale) ** 2, axis=-1))
+
+    ridge = config.state_ridge * np.eye(len(embedded))
+    weights = np.linalg.inv(kernel(embedded, embedded) + ridge) @ kernel(embedded, queries)
+    plain = weights.T @ np.exp((similarities - similarities.max()) / config.sharpening)
+    np.testing.assert_allclose(
+        observation.evidence(points, similarities), np.maximum(plain, 0), atol=5e-3
+    )
+
+
+def test_two_look_alike_places_keep_two_modes_until_one_is_refuted(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize_globally()
+
+    def twin(metres):
+        # the other side of the ring looks the same for two metres
+        return [(ring_pose(metres + 10.0), 0.3)] if metres < 5.0 else []
+
+    _, estimate = drive(localizer, kernel_map, 3.0, 1.5, aliases=twin)
+    assert estimate.why['mass_in_radius'] < 0.9
+    assert estimate.status != 'localized'
+    localizer.predict(se2.between(ring_pose(4.5), ring_pose(5.1)))
+    errors, estimate = drive(localizer, kernel_map, 5.1, 3.0, aliases=twin)
+    assert errors[-1] < 0.3
+    assert estimate.localized
+
+
+def test_a_carried_robot_is_found_again(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(0.0), np.diag([0.01, 0.01, 0.01]))
+    errors, _ = drive(localizer, kernel_map, 0.0, 3.0)
+    assert errors.max() < 0.3
+    errors, estimate = drive(localizer, kernel_map, 12.0, 5.0)
+    assert estimate.why['recoveries'] == 1
+    assert errors[-10:].max() < 0.3
+
+
+def test_normal_driving_raises_no_false_alarm(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize_globally()
+    _, estimate = drive(localizer, kernel_map, 0.0, 60.0, noise=0.002)
+    assert estimate.why['recoveries'] == 0
+
+
+def test_the_same_seed_gives_the_same_run(kernel_map):
+    runs = []
+    for _ in range(2):
+        localizer = make(kernel_map)
+        localizer.initialize_globally()
+        runs.append(drive(localizer, kernel_map, 1.0, 3.0)[0])
+    np.testing.assert_array_equal(*runs)
+
+
+def test_algorithm_1_is_the_printed_formula(kernel_map):
+    config = replace(as_printed(FilterConfig()), delta=1e-3)
+    localizer = MapPoseFilter(kernel_map, config)
+    alpha = np.random.default_rng(0).dirichlet(np.ones(60))
+    localizer.alpha = alpha
+    increment = np.array([0.33, 0.01, 0.05])
+    localizer.predict(increment)
+    similarities = seen_from(kernel_map, ring_pose(2.0))
+    localizer.update_similarities(similarities)
+
+    bandwidths = [config.position_bandwidth] * 2 + [config.heading_bandwidth] * 2
+    scale, noise = np.square(bandwidths), kernel_map.motion_noise.step
+    x = se2.to_plane_and_circle(kernel_map.poses)
+    moved = se2.to_plane_and_circle(se2.compose(kernel_map.poses, increment))
+
+    def gaussian(a, b, variance):
+        return np.exp(-0.5 * np.sum((a[:, np.newaxis] - b) ** 2 / variance, axis=-1)) / np.sqrt(
+            np.prod(2 * np.pi * variance)
+        )
+
+    peak = 1 / np.sqrt(np.prod(2 * np.pi * scale))
+    gram = gaussian(x, x, scale) + config.state_ridge * peak * np.eye(60)
+    mu = np.linalg.solve(gram, gaussian(x, moved, scale + config.noise_scale * noise) @ alpha)
+    product = np.diag(mu) @ localizer.gram_y
+    plain = product @ np.linalg.solve(
+        product @ product + config.delta * np.eye(60), np.diag(mu) @ similarities
+    )
+    np.testing.assert_allclose(localizer.alpha, plain / plain.sum(), rtol=1e-6, atol=1e-9)
+
+
+def test_the_nonparametric_prediction_is_the_printed_formula(kernel_map):
+    localizer = FullyNonparametricFilter(kernel_map)
+    localizer.alpha = np.full(60, 1 / 60)
+    increment = kernel_map.controls[0]
+    localizer._increment = increment
+    localizer._predict()
+    config, kernel = localizer.config, localizer.kernel
+    x, following = (
+        se2.to_plane_and_circle(poses) for poses in (kernel_map.poses, kernel_map.next_poses)
+    )
+    ridge = config.state_ridge * kernel.peak(4) * np.eye(60)
+    controls = localizer._control_kernel
+    joint = kernel.gram(x) * controls.gram(kernel_map.controls)
+    seen = controls.cross_gram(kernel_map.controls, increment[np.newaxis])[:, 0]
+    weights = np.linalg.solve(joint + ridge, kernel.gram(x) @ np.full(60, 1 / 60) * seen)
+    plain = np.linalg.solve(
+        kernel.gram(x) + ridge, kernel.cross_gram(x, following) @ (weights / weights.sum())
+    )
+    np.testing.assert_allclose(localizer._mu, plain, rtol=1e-8)
+
+
+def test_modes_and_moments_of_a_belief_with_two_hills():
+    rng = np.random.default_rng(3)
+    left = Belief.gaussian(np.array([0.0, 0.0, 3.1]), np.diag([0.01, 0.04, 0.01]), 300, rng)
+    right = Belief.gaussian(np.array([9.0, 0.0, 0.0]), np.diag([0.01, 0.01, 0.01]), 300, rng)
+    both = Belief(
+        np.concatenate([left.points, right.points]),
+        np.concatenate([np.full(300, 0.7 / 300), np.full(300, 0.3 / 300)]),
+    )
+    mode = both.mode()
+    members = both.within(mode, 1.0)
+    pose, covariance = both.moments(members)
+    assert members[:300].all() and not members[300:].any()
+    np.testing.assert_allclose(pose, [0.0, 0.0, 3.1], atol=0.05)
+    np.testing.assert_allclose(np.diag(covariance), [0.01, 0.04, 0.01], rtol=0.3)
+
+
+def test_resampling_keeps_the_law():
+    rng = np.random.default_rng(0)
+    belief = Belief(rng.standard_normal((2000, 3)), rng.dirichlet(np.ones(2000)))
+    resampled = belief.resampled(5000, rng)
+    np.testing.assert_allclose(
+        resampled.points.mean(axis=0), belief.weights @ belief.points, atol=0.02
+    )
+    assert belief.effective_size() < resampled.effective_size()

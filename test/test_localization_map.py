@@ -1,0 +1,171 @@
+from dataclasses import replace
+import os
+
+import h5py
+from helpers import write_tiny_cold_run
+from kbr_localization import se2
+from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import MapError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map, cover
+from map_helpers import tiny_map, TINY_VISION, TinyRun
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def kernel_map():
+    return tiny_map(filter_config=FilterConfig(sharpening=0.05, points=77))
+
+
+@pytest.fixture
+def saved(kernel_map, tmp_path):
+    path = tmp_path / 'map.h5'
+    kernel_map.save(path)
+    return path
+
+
+def test_a_map_survives_its_file(kernel_map, saved):
+    loaded = KernelMap.load(saved)
+    for name in ('poses', 'descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses'):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(kernel_map, name))
+    assert loaded.run_names == ('tiny',)
+    assert loaded.filter_config == kernel_map.filter_config
+    assert loaded.thumbnails == kernel_map.thumbnails
+    assert loaded.image_shape == (96, 128)
+    np.testing.assert_array_equal(loaded.motion_noise.step, kernel_map.motion_noise.step)
+    query = kernel_map.descriptors[3]
+    np.testing.assert_allclose(loaded.similarities(query), kernel_map.similarities(query))
+
+
+def test_controls_lead_from_each_image_to_the_next_of_its_run(kernel_map):
+    assert np.isnan(kernel_map.controls[-1]).all()
+    np.testing.assert_allclose(
+        se2.compose(kernel_map.poses[:-1], kernel_map.controls[:-1])[:, :2],
+        kernel_map.next_poses[:-1, :2],
+        atol=1e-6,
+    )
+
+
+def test_the_same_seed_gives_the_same_map():
+    first, second = (tiny_map(max_images=9, seed=5) for _ in range(2))
+    np.testing.assert_array_equal(first.descriptors, second.descriptors)
+    np.testing.assert_array_equal(first.poses, second.poses)
+
+
+def test_fewer_images_are_chosen_to_cover_the_run():
+    chosen = tiny_map(max_images=5).poses[:, 0]
+    everything = tiny_map().poses[:, 0]
+    gaps = np.abs(everything[:, np.newaxis] - chosen).min(axis=1)
+    assert gaps.max() <= (everything.max() - everything.min()) / 4
+
+
+def test_covering_takes_all_when_there_are_few():
+    np.testing.assert_array_equal(cover(np.zeros((3, 3)), 5, np.random.default_rng(0)), [0, 1, 2])
+
+
+def test_a_broken_image_is_left_out_and_counted(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=12)
+    sorted((run / 'std_cam').iterdir())[4].write_bytes(b'not a jpeg')
+    dataset = open_dataset(run)
+    kernel_map = build_map([dataset], vision=TINY_VISION)
+    assert len(kernel_map) == 11
+    assert sum(dataset.skipped.values()) == 1
+
+
+def test_progress_ends_with_all_images_described():
+    calls = []
+    tiny = TinyRun(6)
+    build_map([tiny], vision=TINY_VISION, progress=lambda *call: calls.append(call))
+    assert calls[-1] == ('describing images', 6, 6)
+
+
+def test_no_reference_poses_make_no_map():
+    class Unlabelled(TinyRun):
+        def __iter__(self):
+            return (replace(frame, reference=None) for frame in super().__iter__())
+
+    with pytest.raises(MapError, match='no image with a reference pose in tiny'):
+        build_map([Unlabelled()])
+
+
+def test_max_images_below_one_is_refused():
+    with pytest.raises(MapError, match='expected at least 1, got 0'):
+        tiny_map(max_images=0)
+
+
+def test_a_missing_map_says_how_to_build_one(tmp_path):
+    with pytest.raises(MapError, match=r'does not exist: build it with `kbr map build'):
+        KernelMap.load(tmp_path / 'nowhere.h5')
+
+
+@pytest.mark.parametrize('share', [0.0, 0.1, 0.5, 0.95])
+def test_a_truncated_map_is_named(saved, share):
+    data = saved.read_bytes()
+    saved.write_bytes(data[: int(len(data) * share)])
+    with pytest.raises(MapError, match=r'map\.h5 is truncated, damaged or not a map'):
+        KernelMap.load(saved)
+
+
+def test_damaged_numbers_are_found_by_their_checksum(saved):
+    with h5py.File(saved) as file:
+        offset = file['poses'].id.get_chunk_info(0).byte_offset
+    with saved.open('r+b') as file:
+        file.seek(offset + 11)
+        byte = file.read(1)
+        file.seek(offset + 11)
+        file.write(bytes([byte[0] ^ 0xFF]))
+    with pytest.raises(MapError, match='damaged'):
+        KernelMap.load(saved)
+
+
+def test_a_foreign_file_is_not_a_map(tmp_path):
+    path = tmp_path / 'other.h5'
+    with h5py.File(path, 'w') as file:
+        file['numbers'] = [1, 2, 3]
+    with pytest.raises(MapError, match='not a map of kbr_localization'):
+        KernelMap.load(path)
+
+
+def test_a_newer_map_asks_for_a_newer_package(saved):
+    with h5py.File(saved, 'r+') as file:
+        file.attrs['format_version'] = 99
+        file.attrs['package_version'] = '9.9.9'
+    with pytest.raises(MapError, match=r'format 99 \(package 9\.9\.9\).*update'):
+        KernelMap.load(saved)
+
+
+def test_a_map_without_its_poses_is_damaged(saved):
+    with h5py.File(saved, 'r+') as file:
+        del file['poses']
+    with pytest.raises(MapError, match='build it again'):
+        KernelMap.load(saved)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason='root may write everywhere')
+def test_an_unwritable_folder_is_named(kernel_map, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(MapError, match='cannot write the map'):
+        kernel_map.save(tmp_path / 'map.h5')
+
+
+def test_a_failed_write_leaves_the_old_map(kernel_map, saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr('os.fsync', lambda _: (_ for _ in ()).throw(OSError(28, 'disk full')))
+    with pytest.raises(MapError, match='disk full'):
+        kernel_map.save(saved)
+    assert saved.read_bytes() == before
+    assert [path.name for path in saved.parent.iterdir()] == ['map.h5']
+
+
+def test_maps_can_be_cut_down(kernel_map):
+    part = kernel_map.subset(np.array([2, 5]))
+    assert len(part) == 2
+    np.testing.assert_array_equal(part.poses, kernel_map.poses[[2, 5]])
+    assert part.thumbnails == (kernel_map.thumbnails[2], kernel_map.thumbnails[5])
+
+
+def test_rows_that_do_not_belong_together_are_refused(kernel_map):
+    with pytest.raises(MapError, match='descriptors has 3 rows for 30 poses'):
+        replace(kernel_map, descriptors=kernel_map.descriptors[:3])

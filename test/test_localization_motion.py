@@ -1,0 +1,74 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from kbr_localization import se2
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization import motion
+import numpy as np
+import pytest
+
+coordinates = st.floats(-50, 50)
+poses = st.tuples(coordinates, coordinates, st.floats(-3.1, 3.1)).map(np.array)
+
+
+@given(poses, poses, poses)
+def test_rotation_translation_rotation_agrees_with_composing_the_increment(start, end, pose):
+    decomposed = motion.move(pose, motion.rotation_translation_rotation(start, end))
+    composed = se2.compose(pose, se2.between(start, end))
+    # below 0.1 mm the decomposition takes the displacement as zero
+    np.testing.assert_allclose(decomposed[:2], composed[:2], atol=2e-4)
+    np.testing.assert_allclose(se2.wrap_angle(decomposed[2] - composed[2]), 0.0, atol=1e-6)
+
+
+def test_a_standing_robot_turns_without_a_direction_of_way():
+    start = np.array([1.0, 2.0, 0.5])
+    turned = start + np.array([1e-7, -1e-7, 0.3])
+    first, way, second = motion.rotation_translation_rotation(start, turned)
+    assert (first, way) == (0.0, 0.0)
+    assert second == pytest.approx(0.3)
+
+
+def noisy_tracks(per_metre, per_radian, runs, rng):
+    tracks = []
+    for _ in range(runs):
+        steps = np.stack([np.full(4000, 0.02), np.zeros(4000), rng.normal(0, 0.02, 4000)], axis=-1)
+        way, turn = np.abs(steps[:, [0]]), np.abs(steps[:, [2]])
+        noise = rng.standard_normal(steps.shape) * np.sqrt(way * per_metre + turn * per_radian)
+        tracks.append((integrate(se2.compose(steps, noise)), integrate(steps)))
+    return tracks
+
+
+def integrate(steps):
+    track = [np.zeros(3)]
+    for step in steps:
+        track.append(se2.compose(track[-1], step))
+    return np.array(track)
+
+
+def test_maximum_likelihood_recovers_the_variances_that_made_the_odometry():
+    rng = np.random.default_rng(4)
+    per_metre = np.array([9e-4, 4e-4, 2e-4])
+    noise = motion.estimate_noise(noisy_tracks(per_metre, np.zeros(3), runs=6, rng=rng))
+    turn_per_metre = np.sqrt(2 / np.pi)  # of the steps above
+    total = noise.per_metre + turn_per_metre * noise.per_radian
+    # heading noise adds sideways error within a window: a third of its variance for a metre
+    expected = per_metre + np.array([0.0, per_metre[2] / 3, 0.0])
+    np.testing.assert_allclose(total, expected, rtol=0.3)
+
+
+def test_runs_too_short_give_the_default_noise():
+    track = np.zeros((3, 3))
+    noise = motion.estimate_noise([(track, track)])
+    np.testing.assert_array_equal(noise.per_metre, motion.MotionNoise.default().per_metre)
+    assert motion.estimate_noise([]).step.shape == (4,)
+
+
+def test_variances_grow_with_way_and_turn():
+    noise = motion.MotionNoise.default()
+    short, long = noise.variances(np.array([[0.1, 0.0, 0.0], [1.0, 0.0, 0.5]]))
+    assert np.all(short < long)
+    np.testing.assert_array_equal(noise.variances(np.zeros(3)), np.zeros(3))
+
+
+def test_tracks_of_different_length_are_refused():
+    with pytest.raises(LocalizationError, match=r'\(5, 3\).*\(4, 3\)'):
+        motion.estimate_noise([(np.zeros((5, 3)), np.zeros((4, 3)))])

@@ -1,0 +1,116 @@
+from dataclasses import replace
+
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import ConfigurationError, DatasetError, LocalizationError
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.pipeline import localize, make_localizer, METHODS, Tracker
+from map_helpers import position_errors, tiny_map, TinyRun
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def kernel_map():
+    return tiny_map(30)
+
+
+@pytest.mark.parametrize('method', METHODS)
+@pytest.mark.parametrize('init', ['global', 'reference'])
+def test_every_method_localizes_a_run_from_images(kernel_map, method, init):
+    run = TinyRun(30)
+    trajectory = localize(kernel_map, run, method, init)
+    assert len(trajectory) == 30
+    assert np.median(position_errors(trajectory, run)) < 0.3
+    assert trajectory.covariances.shape == (30, 3, 3)
+    assert len(trajectory.statuses) == 30
+    assert trajectory.skipped == {}
+
+
+def test_an_image_that_no_update_needs_is_not_loaded(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    tracker.initialize_globally()
+    frames = list(TinyRun(2))
+    tracker.process(frames[0].stamp_ns, frames[0].load_image, frames[0].odometry)
+
+    def refuse():
+        raise AssertionError('loaded')
+
+    estimate = tracker.process(frames[1].stamp_ns, refuse, frames[0].odometry)
+    assert not estimate.updated
+
+
+def test_a_broken_image_is_counted_and_the_run_goes_on(kernel_map, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=30)
+    images = sorted((run / 'std_cam').iterdir())
+    images[0].write_bytes(b'')
+    images[1].write_bytes(images[1].read_bytes()[:100])
+    trajectory = localize(kernel_map, open_dataset(run))
+    assert trajectory.skipped['broken image'] == 2
+    assert len(trajectory) == 30
+    assert position_errors(trajectory, open_dataset(run))[-1] < 0.3
+
+
+def test_images_of_another_size_than_the_maps_are_one_clear_error(kernel_map, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=5, shape=(48, 64))
+    with pytest.raises(LocalizationError, match=r'no image of .* could be used.*48'):
+        localize(kernel_map, open_dataset(run))
+
+
+def test_odometry_that_is_not_finite_is_refused(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    with pytest.raises(LocalizationError, match='expected finite numbers'):
+        tracker.process(0, np.zeros((96, 128), np.uint8), np.array([0.0, np.nan, 0.0]))
+
+
+def test_unknown_methods_and_starts_are_refused(kernel_map):
+    with pytest.raises(LocalizationError, match="unknown method 'magic': expected one of kbr"):
+        make_localizer('magic', kernel_map)
+    with pytest.raises(LocalizationError, match="expected global or reference, got 'anywhere'"):
+        localize(kernel_map, TinyRun(3), init='anywhere')
+
+
+def test_a_start_from_the_reference_needs_one(kernel_map):
+    class Unlabelled(TinyRun):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=None)
+
+    with pytest.raises(LocalizationError, match='no reference pose'):
+        localize(kernel_map, Unlabelled(3), init='reference')
+
+
+def test_progress_and_times_cover_every_frame(kernel_map):
+    calls = []
+    trajectory = localize(kernel_map, TinyRun(4), progress=lambda *call: calls.append(call))
+    assert calls[-1] == ('localizing', 4, 4)
+    assert np.all(trajectory.seconds > 0)
+
+
+def test_a_filter_that_stays_on_the_map_can_be_chosen(kernel_map):
+    config = FilterConfig(off_map=False, position_bandwidth=0.3)
+    run = TinyRun(30)
+    trajectory = localize(replace(kernel_map, filter_config=config), run)
+    assert np.median(position_errors(trajectory, run)) < 0.4
+
+
+@pytest.mark.parametrize(
+    'name, value', [('points', 3), ('sharpening', -1.0), ('delta', float('nan')), ('points', 1.5)]
+)
+def test_filter_parameters_out_of_range_are_refused(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        FilterConfig(**{name: value})
+
+
+def test_a_lazy_image_error_does_not_lose_the_motion(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    frames = list(TinyRun(10))
+    tracker.initialize(frames[0].reference, np.diag([0.01, 0.01, 0.01]))
+
+    def broken():
+        raise DatasetError('no such image')
+
+    for frame in frames:
+        estimate = tracker.process(frame.stamp_ns, broken, frame.odometry)
+    assert np.hypot(*(estimate.pose - frames[-1].reference)[:2]) < 0.2
+    assert tracker.skipped == {'broken image': 10}
+    assert tracker.last_error == 'no such image'
