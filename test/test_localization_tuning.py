@@ -113,10 +113,18 @@ def test_a_single_run_is_split_into_halves_of_time(runs):
 def test_maps_of_several_sizes_take_part(full_map, runs):
     folds = make_folds(full_map, runs, sizes=(10, 30))
     assert [[len(part) for part in fold.maps] for fold in folds] == [[10, 30]] * 2
-    sizes = [make_folds(full_map, runs, sizes=(size,)) for size in (10, 30)]
-    both = run_trial(folds, 'kbr', {}, FULL, 0)
-    assert np.isfinite(both['score']) and both['score'] > 0
-    assert len(sizes[0][0].maps[0]) == 10
+    small = [replace(fold, maps=fold.maps[:1]) for fold in folds]
+    large = [replace(fold, maps=fold.maps[1:]) for fold in folds]
+    scores = [run_trial(f, 'kbr', {}, FULL, 0)['score'] for f in (small, large, folds)]
+    assert scores[0] != scores[1]
+    assert scores[2] == pytest.approx(np.sqrt(scores[0] * scores[1]))
+
+
+def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
+    folds = make_folds(full_map, runs, sizes=(10, 40))
+    at_random = make_folds(full_map, runs, sizes=(10, 40), random_maps=True)
+    assert [[len(part) for part in fold.maps] for fold in at_random] == [[10, 40]] * 2
+    assert at_random[0].maps[0].stamps_ns.tolist() != folds[0].maps[0].stamps_ns.tolist()
 
 
 def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):

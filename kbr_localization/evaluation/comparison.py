@@ -63,7 +63,14 @@ class MapSource:
         methods = tuple(method for method in plan.methods if method in TUNED)
         if not (self.tuning_trials and methods):
             return build_map(training, *configurations, seed=plan.seed, progress=report)
-        tuning = TuningPlan(methods, self.tuning_trials, None, plan.sizes, plan.seed, jobs)
+        tuning = TuningPlan(
+            methods,
+            self.tuning_trials,
+            sizes=plan.sizes,
+            seed=plan.seed,
+            jobs=jobs,
+            random_maps=True,
+        )
         return tune(training, tuning, *configurations, journal=journal, progress=report)[0]
 
     def describe(self) -> dict[str, Any]:

@@ -43,7 +43,8 @@ class TuningPlan:
     What is tuned, and how long.
 
     `trials`: candidates for each method, the same for all. `sizes`: images of the maps that the
-    parameters are to suit; None stands for `max_images`, or all. `jobs`: parallel processes,
+    parameters are to suit; None stands for `max_images`, or all. `random_maps`: try them on images
+    chosen at random, as in a comparison, instead of evenly. `jobs`: parallel processes,
     without influence on the result.
     """
 
@@ -53,6 +54,7 @@ class TuningPlan:
     sizes: tuple[int | None, ...] = (None,)
     seed: int = 0
     jobs: int = 1
+    random_maps: bool = False
 
     def __post_init__(self) -> None:
         """Refuse an empty plan and methods that have no parameters."""
@@ -124,13 +126,14 @@ def tune_map(
     each other be localized, or no candidate works at all.
     """
     sizes = [size or plan.max_images for size in plan.sizes]
-    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress)
+    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress, plan.random_maps)
     report = progress or (lambda what, done, total: None)
     study = Study(folds, plan.seed, plan.jobs, journal or Journal(None), report)
     results = []
     for method in plan.methods:
         result, spread = _tune_method(study, method, plan.trials)
-        scale = parameter_value(method, kernel_map, 'covariance_scale') * spread
+        # of the map that was tried: the one at hand may have been calibrated for another method
+        scale = parameter_value(method, folds[0].maps[0], 'covariance_scale') * spread
         calibrated = {'covariance_scale': float(np.clip(scale, 1e-3, 1e3))}
         results.append(replace(result, values=result.values | calibrated))
         kernel_map = with_values(method, kernel_map, results[-1].values)

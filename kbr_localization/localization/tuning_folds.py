@@ -91,13 +91,14 @@ def make_folds(
     sizes: Sequence[int | None] = (None,),
     seed: int = 0,
     progress: Progress | None = None,
+    random_maps: bool = False,
 ) -> list[Fold]:
     """
     Leave each run out once; a single run is split into two halves of time.
 
     `kernel_map` holds all images of the datasets. A fold has a map for each of `sizes`, its images
-    chosen to cover the training runs. Raises LocalizationError when too little of the left-out
-    runs lies where the others went.
+    chosen to cover the training runs, or at random. Raises LocalizationError when too little of
+    the left-out runs lies where the others went.
     """
     runs = _frames(kernel_map, datasets)
     if len(runs) == 1:
@@ -106,7 +107,8 @@ def make_folds(
     indexed = _indexed(kernel_map, np.concatenate([run.rows for run in runs]), progress)
     rng = np.random.default_rng([seed, 0])
     left_out = np.sort(rng.permutation(len(runs))[:MAX_FOLDS])
-    folds = [_fold(indexed, runs, int(index), sizes, rng) for index in left_out]
+    choose = _at_random if random_maps else cover
+    folds = [_fold(indexed, runs, int(index), sizes, choose, rng) for index in left_out]
     useful = [fold for fold in folds if int(fold.covered.sum()) >= _MIN_FRAMES]
     if not useful:
         most = max(int(fold.covered.sum()) for fold in folds)
@@ -174,6 +176,7 @@ def _fold(
     runs: Sequence[Frames],
     left_out: int,
     sizes: Sequence[int | None],
+    choose: Callable[[FloatArray, int, np.random.Generator], np.ndarray],
     rng: np.random.Generator,
 ) -> Fold:
     run, others = runs[left_out], [r for index, r in enumerate(runs) if index != left_out]
@@ -183,9 +186,13 @@ def _fold(
     maps = []
     for size in sizes:
         count = min(size or MAX_FOLD_IMAGES, MAX_FOLD_IMAGES)
-        maps.append(training.subset(cover(training.poses, count, rng)))
+        maps.append(training.subset(choose(training.poses, count, rng)))
     numbered = replace(run, rows=indexed.descriptors[run.rows, 0])
     return Fold(numbered, _near(run.poses, training.poses), tuple(maps))
+
+
+def _at_random(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:
+    return np.sort(rng.permutation(len(poses))[:count])
 
 
 def _near(poses: FloatArray, known: FloatArray) -> np.ndarray:

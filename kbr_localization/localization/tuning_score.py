@@ -71,7 +71,7 @@ def run_trial(
         with _quiet():
             by_size = [
                 _on_size(folds, size, method, values, rung, seed)
-                for size in range(len(folds[0].maps))
+                for size in _sizes(len(folds[0].maps), rung)
             ]
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
         return {'score': None, 'why': ' '.join(str(error).split())}
@@ -98,6 +98,11 @@ def episodes(fold: Fold, rung: int, seed: int) -> list[Episode]:
         stop = min(max(far, start + _SHORT_FRAMES), len(fold.run))
         chosen.append(Episode(start, stop, int(rng.integers(2**31))))
     return chosen
+
+
+def _sizes(count: int, rung: int) -> list[int]:
+    """Positions of the map sizes that take part: the first and the last are enough to screen."""
+    return sorted({0, count - 1}) if rung == QUICK else list(range(count))
 
 
 def _on_size(
