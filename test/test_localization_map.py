@@ -83,6 +83,8 @@ def test_progress_ends_with_all_images_described():
 
 def test_no_reference_poses_make_no_map():
     class Unlabelled(TinyRun):
+        """A run whose poses nobody knows."""
+
         def __iter__(self):
             return (replace(frame, reference=None) for frame in super().__iter__())
 

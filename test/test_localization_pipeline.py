@@ -72,6 +72,8 @@ def test_unknown_methods_and_starts_are_refused(kernel_map):
 
 def test_a_start_from_the_reference_needs_one(kernel_map):
     class Unlabelled(TinyRun):
+        """A run whose poses nobody knows."""
+
         def __getitem__(self, index):
             return replace(super().__getitem__(index), reference=None)
 

@@ -23,7 +23,7 @@ def reports(ros):
 
 @pytest.fixture
 def robot(ros, tiny_world, request):
-    """A robot whose node is up; parameters come from the test's marker `node`."""
+    """Start a robot whose node is up; parameters come from the test's marker `node`."""
     marker = request.node.get_closest_marker('node')
     start_node(ros, tiny_world, **(marker.kwargs if marker else {}))
     robot = Robot(ros)

@@ -67,7 +67,7 @@ class FilterConfig:
         1e-3, 'prior weight of having been carried elsewhere, per update', low=0.0, high=0.5
     )
     covariance_scale: float = parameter(
-        0.6, 'calibration of the reported covariance', low=1e-3, high=1e3
+        0.3, 'calibration of the reported covariance', low=1e-3, high=1e3
     )
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
