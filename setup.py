@@ -51,6 +51,7 @@ INTERFACES = [
 ]
 TEST = [
     'colcon-package-information',
+    'colcon-package-information',
     'colcon-package-selection',
     'colcon-ros',
     'colcon-test-result',

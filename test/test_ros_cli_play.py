@@ -57,7 +57,7 @@ main(['play', 'run'])
 def test_the_pose_logger_prints_one_json_object_a_pose(ros):
     logger = ros.start_node('pose_logger')
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
-    ros.spin_until(lambda: publisher.get_subscription_count() == 1)
+    ros.spin_until(lambda: 'listening' in logger.output)
     covariance = np.diag([0.01, 0.02, 0.03])
     broken = conversions.pose_with_covariance(1, 'map', np.zeros(3), covariance)
     broken.pose.pose.orientation.w = float('nan')
@@ -65,10 +65,11 @@ def test_the_pose_logger_prints_one_json_object_a_pose(ros):
     stamp_ns = 1_600_000_000_123_456_789
     pose = np.array([1.0, -2.0, 0.5])
     publisher.publish(conversions.pose_with_covariance(stamp_ns, 'map', pose, covariance))
-    ros.spin_until(lambda: '{' in logger.output)
+    ros.spin_until(lambda: str(stamp_ns) in logger.output)
     assert logger.stop() == 0
-    (line,) = (line for line in logger.output.splitlines() if line.startswith('{'))
-    logged = json.loads(line)
+    lines = [json.loads(line) for line in logger.output.splitlines() if line.startswith('{')]
+    assert lines[0] == {'listening': '/amcl_pose'}
+    (logged,) = lines[1:]
     assert logged['stamp_ns'] == stamp_ns
     np.testing.assert_allclose(logged['pose'], pose, atol=1e-12)
     np.testing.assert_allclose(logged['covariance'], covariance)

@@ -15,7 +15,7 @@ import random
 import signal
 import subprocess
 import sys
-from threading import Thread
+from threading import Event, Thread
 import time
 from typing import Any
 
@@ -28,7 +28,7 @@ Progress = Callable[[str, int, int], None]
 
 PATIENCE_S = 5.0
 """Seconds without a new pose after which the node is taken to have answered."""
-STOP_S = 10.0
+START_S, STOP_S = 60.0, 10.0
 
 
 def localize_over_ros(
@@ -49,6 +49,7 @@ def localize_over_ros(
             _program('pose_logger', 'pose_logger', {}, logs, env, capture=True)
         )
         poses = _PoseReader(logger)
+        poses.wait_until_listening(node)
         parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
         player = stack.enter_context(_program('player', 'player', parameters, logs, env))
         poses.wait(node, player, frames, progress)
@@ -62,15 +63,28 @@ class _PoseReader:
 
     def __init__(self, logger: subprocess.Popen[str]) -> None:
         self.lines: list[dict[str, Any]] = []
+        self._listening = Event()
         self._changed = time.monotonic()
         self._logger = logger
         Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self._logger.stdout is not None
-        for line in self._logger.stdout:
-            self.lines.append(json.loads(line))
-            self._changed = time.monotonic()
+        for line in map(json.loads, self._logger.stdout):
+            if 'pose' in line:
+                self.lines.append(line)
+                self._changed = time.monotonic()
+            else:
+                self._listening.set()
+
+    def wait_until_listening(self, node: subprocess.Popen[str]) -> None:
+        """Return when the logger has found the node: no pose of it will be missed."""
+        end = time.monotonic() + START_S
+        while not self._listening.wait(0.1):
+            _refuse_failure('localization node', node)
+            _refuse_failure('pose logger', self._logger)
+            if time.monotonic() > end:
+                raise RosError(f'the localization node is not there after {START_S:.0f} s')
 
     def wait(
         self,

@@ -31,7 +31,7 @@ Progress = Callable[[str, int, int], None]
 
 EXAMPLES = 4
 NODE = 'kbr (node over DDS)'
-BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'dead reckoning from the true start'}
+BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'odometry from the true start'}
 
 
 @dataclass(frozen=True)

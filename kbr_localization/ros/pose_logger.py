@@ -1,6 +1,8 @@
 """
 Print the poses on a topic, one JSON object a line, for programs that know nothing of ROS.
 
+The first line says that the sender was found and poses will be heard.
+
 `python -m kbr_localization.ros.pose_logger --ros-args -r amcl_pose:=/robot/amcl_pose`
 """
 
@@ -14,6 +16,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
 from kbr_localization.ros.running import run_node, spin
+from rclpy.clock import Clock
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import QoSProfile
@@ -26,7 +29,16 @@ class PoseLogger(Node):
 
     def __init__(self) -> None:
         super().__init__('pose_logger')
-        self.create_subscription(PoseWithCovarianceStamped, 'amcl_pose', self._print, QUEUE)
+        self._poses = self.create_subscription(
+            PoseWithCovarianceStamped, 'amcl_pose', self._print, QUEUE
+        )
+        self._waiting = self.create_timer(0.1, self._look_for_publisher, clock=Clock())
+
+    def _look_for_publisher(self) -> None:
+        """Say once that nothing will be missed from now on."""
+        if self.count_publishers(self._poses.topic_name):
+            self._waiting.cancel()
+            print(json.dumps({'listening': self._poses.topic_name}), flush=True)
 
     def _print(self, message: PoseWithCovarianceStamped) -> None:
         try:
