@@ -246,6 +246,12 @@ def test_candidates_stay_within_the_allowed_ranges(full_map, method):
                 assert not changed or d.low <= values[d.name] <= d.high
 
 
+def test_what_a_belief_on_the_map_poses_needs_is_searched_only_for_it():
+    assert 'delta' not in {d.name for d in search_space('kbr')}
+    names = {d.name for d in search_space('kbr', off_map=False)}
+    assert {'delta', 'sharpening', 'update_min_d'} <= names and 'outlier_rate' not in names
+
+
 def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
     folds = make_folds(full_map, runs)
     record = run_trial(folds, 'kbr', {'sharpening': -1.0}, FULL, 0)

@@ -24,7 +24,13 @@ from kbr_localization.localization.method_configs import parameter_value, with_v
 from kbr_localization.localization.tuning_folds import make_folds
 from kbr_localization.localization.tuning_journal import Journal, Record
 from kbr_localization.localization.tuning_score import FRESH, FULL, QUICK
-from kbr_localization.localization.tuning_space import propose, search_space, TUNED, Values
+from kbr_localization.localization.tuning_space import (
+    Dimension,
+    propose,
+    search_space,
+    TUNED,
+    Values,
+)
 from kbr_localization.localization.tuning_study import Study
 from kbr_localization.vision import VisionConfig
 import numpy as np
@@ -143,8 +149,10 @@ def tune_map(
 def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, float]:
     """Best values of a method, and the factor that makes its covariance honest."""
     study.start(method, _evaluations(trials))
-    default = _default(method, study.folds[0].maps[0])
-    ranking = _search(study, method, default, trials)
+    tried = study.folds[0].maps[0]
+    space = search_space(method, tried.filter_config.off_map)
+    default = {d.name: parameter_value(method, tried, d.name) for d in space}
+    ranking = _search(study, method, space, default, trials)
     finalists = [default, *(values for _, values in ranking[:_FINALISTS] if values != default)]
     full = study.score(method, finalists, FULL)
     fresh = study.score(method, finalists, FRESH)
@@ -180,9 +188,10 @@ def _totals(full: list[Record], fresh: list[Record]) -> list[float]:
     return [total if ok else math.inf for total, ok in zip(totals, better, strict=True)]
 
 
-def _search(study: Study, method: str, default: Values, trials: int) -> list[tuple[float, Values]]:
+def _search(
+    study: Study, method: str, space: Sequence[Dimension], default: Values, trials: int
+) -> list[tuple[float, Values]]:
     """Candidates scored on the whole runs, best first."""
-    space = search_space(method)
     ranking: list[tuple[float, Values]] = []
     for generation, count in enumerate(_shares(trials)):
         parents = [values for _, values in ranking[:_PARENTS]] or [default]
@@ -204,10 +213,6 @@ def _search(study: Study, method: str, default: Values, trials: int) -> list[tup
         ranking += zip(map(_score, scored), promoted, strict=True)
         ranking.sort(key=lambda pair: pair[0])
     return ranking
-
-
-def _default(method: str, kernel_map: KernelMap) -> Values:
-    return {d.name: parameter_value(method, kernel_map, d.name) for d in search_space(method)}
 
 
 def _score(record: Record) -> float:

@@ -42,16 +42,22 @@ _ON_MAP = (
     Dimension('state_ridge', 1e-4, 30.0),
     Dimension('delta', 1e-8, 1.0),
 )
+_KBR_ON_MAP = 'kbr on the map poses'
 _SPACES: Mapping[str, tuple[Dimension, ...]] = {
     'kbr': (
         Dimension('position_bandwidth', 0.1, 2.0),
         Dimension('heading_bandwidth', 0.08, 1.2),
         Dimension('state_ridge', 1e-3, 30.0),
         Dimension('sharpening', 0.004, 0.2),
-        Dimension('delta', 1e-4, 1e4),
         Dimension('outlier_rate', 1e-4, 0.3),
         Dimension('initial_outlier_rate', 1e-6, 0.1),
         Dimension('noise_scale', 0.2, 50.0),
+        *_GATE,
+    ),
+    _KBR_ON_MAP: (
+        *_ON_MAP,
+        Dimension('sharpening', 0.004, 0.2),
+        Dimension('noise_scale', 0.2, 100.0),
         *_GATE,
     ),
     'algorithm1': (*_ON_MAP, Dimension('noise_scale', 0.2, 100.0)),
@@ -66,12 +72,16 @@ _SPACES: Mapping[str, tuple[Dimension, ...]] = {
         *_GATE,
     ),
 }
-TUNED = tuple(_SPACES)
+TUNED = tuple(name for name in _SPACES if name != _KBR_ON_MAP)
 """Methods that have something to tune."""
 
 
-def search_space(method: str) -> tuple[Dimension, ...]:
-    """Dimensions of a method, within the ranges that the configurations allow."""
+def search_space(method: str, off_map: bool = True) -> tuple[Dimension, ...]:
+    """
+    Dimensions of a method, within the ranges that the configurations allow.
+
+    `off_map`: whether `kbr` is to carry its belief off the map poses.
+    """
     classes = (FilterConfig, NearestNeighbourConfig) if method == NEIGHBOURS else (FilterConfig,)
     allowed = {field.name: field.metadata for c in classes for field in fields(c)}
     return tuple(
@@ -81,7 +91,7 @@ def search_space(method: str) -> tuple[Dimension, ...]:
             min(d.high, allowed[d.name]['high'] or np.inf),
             d.whole,
         )
-        for d in _SPACES[method]
+        for d in _SPACES[_KBR_ON_MAP if method == 'kbr' and not off_map else method]
         if d.name in allowed
     )
 
