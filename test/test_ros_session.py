@@ -1,11 +1,14 @@
 """The session between messages and answers, with a real map and a real filter."""
 
+import time
+
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros.answer import Beginning, GivenPose
+from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.persistence import SavedPose
@@ -101,6 +104,51 @@ def test_an_image_ahead_of_the_odometry_waits_for_it(drive):
     assert stamp(2.5) in drive.answers
 
 
+def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
+    drive.go(0.0, 4.0)
+    drive.image(4.04)
+    drive.image(4.24)
+    drive.work()
+    assert stamp(4.04) in drive.answers and stamp(4.24) not in drive.answers
+    np.testing.assert_allclose(
+        drive.answers[stamp(4.04)].odometry,
+        se2.compose(ORIGIN, straight_reference(4.04)),
+        atol=1e-9,
+    )
+    drive.image(4.5)
+    drive.work()
+    assert drive.session.waiting == 2  # too far ahead to be guessed
+
+
+def test_images_that_come_quickly_wait_for_half_their_period_only(drive):
+    drive.go(0.0, 4.0)
+    drive.image(4.04)
+    started = time.monotonic()
+    while stamp(4.04) not in drive.answers:
+        answer = drive.session.work(1.0)
+        drive.answers |= {answer.stamp_ns: answer} if answer else {}
+    assert 0.019 < time.monotonic() - started < 0.5
+
+
+def test_what_waits_is_described_meanwhile_and_the_answer_is_the_same(drive, tiny_world):
+    for tick in range(0, 121):
+        seconds = tick / 20
+        if tick % 8 == 0:
+            drive.image(seconds - 0.02)
+            drive.work()
+        drive.odometry(seconds)
+        drive.work()
+    clean = Drive(tiny_world)
+    for tick in range(0, 121):
+        clean.odometry(tick / 20)
+        if tick % 8 == 0:
+            clean.image(tick / 20 - 0.02)
+        clean.work()
+    assert drive.answers.keys() == clean.answers.keys() and len(clean.answers) == 15
+    for stamp_ns, answer in clean.answers.items():
+        np.testing.assert_array_equal(drive.answers[stamp_ns].estimate.pose, answer.estimate.pose)
+
+
 def test_duplicates_and_late_images_are_counted_and_change_nothing(drive, tiny_world):
     drive.go(0.0, 4.0)
     for seconds in (4.0, 3.2, 3.6):
@@ -126,7 +174,8 @@ def test_images_in_a_gap_of_the_odometry_are_dropped_and_the_next_are_good(drive
 
 
 def test_what_the_session_is_given_is_what_it_uses(tiny_world):
-    drive = Drive(tiny_world, buffer=OdometryBuffer(duration_ns=SECOND), queue=ImageQueue(3))
+    feed = Feed(OdometryBuffer(duration_ns=SECOND), ImageQueue(3))
+    drive = Drive(tiny_world, feed=feed)
     drive.go(0.0, 8.0, image_every=100)
     drive.image(2.0)
     drive.work()
@@ -237,7 +286,8 @@ def test_an_unexpected_error_is_survived(drive):
         drive.go(2.45, 3.0, image_every=0.8)
     drive.session.recover_from_error()
     drive.go(3.05, 6.0)
-    assert drive.error(6.0) < 0.3 and drive.session.dropped == {'internal error': 1}
+    assert drive.error(6.0) < 0.3
+    assert drive.session.dropped == {'internal error': 1, 'after an internal error': 1}
 
 
 def test_another_tracker_takes_over_the_belief(drive):

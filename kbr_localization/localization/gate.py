@@ -35,7 +35,13 @@ class UpdateGate:
 
     def due(self) -> bool:
         """Whether the next image should update the belief."""
-        return self._distance >= self.min_distance or self._angle >= self.min_angle
+        return self.would_be_due(np.zeros(3))
+
+    def would_be_due(self, increment: FloatArray) -> bool:
+        """Whether it would be due after a further increment (3,)."""
+        distance = self._distance + float(np.hypot(increment[0], increment[1]))
+        angle = self._angle + abs(float(increment[2]))
+        return distance >= self.min_distance or angle >= self.min_angle
 
     def overdue(self) -> bool:
         """Whether the way since the last update is long, so that images seem to be missing."""

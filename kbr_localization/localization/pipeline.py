@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 import time
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
@@ -65,8 +66,8 @@ class Tracker:
     Drive a localizer by stamped images and odometry poses.
 
     Images that entered the belief are counted in `used`, those that cannot be used in `skipped`
-    by reason; `last_error` says what was
-    wrong with the last one; the motion is taken in all the same.
+    by reason; `last_error` says what was wrong with the last one; the motion is taken in all the
+    same.
     """
 
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
@@ -77,6 +78,7 @@ class Tracker:
         self.last_error = ''
         self._odometry: FloatArray | None = None
         self._update_requested = False
+        self._prepared: tuple[Any, np.ndarray] | None = None
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a pose (3,) with covariance (3, 3) at the time of the next frame."""
@@ -91,6 +93,21 @@ class Tracker:
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
         self._update_requested = True
+
+    def prepare(self, image: Image | Callable[[], Image], odometry: FloatArray) -> None:
+        """
+        Describe an image ahead of `process`, if it will be wanted at about that odometry (3,).
+
+        For a driver that has the image but must still wait for the odometry at its stamp; the
+        same object must be given to `process`.
+        """
+        if self._prepared is not None and self._prepared[0] is image:
+            return
+        if self._will_want(odometry):
+            try:
+                self._prepared = (image, self._describe(image))
+            except (DatasetError, VisionError):
+                return  # it is counted when it is processed
 
     def process(
         self, stamp_ns: int, image: Image | Callable[[], Image], odometry: FloatArray
@@ -112,10 +129,22 @@ class Tracker:
             self._update(image)
         return self.localizer.estimate()
 
+    def _will_want(self, odometry: FloatArray) -> bool:
+        if self._update_requested or self.localizer.wants_image():
+            return True
+        gate = getattr(self.localizer, 'gate', None)
+        if gate is None or self._odometry is None:
+            return False
+        return bool(gate.would_be_due(se2.between(self._odometry, odometry)))
+
+    def _describe(self, image: Image | Callable[[], Image]) -> np.ndarray:
+        return self.kernel_map.describer.describe(image() if callable(image) else image)
+
     def _update(self, image: Image | Callable[[], Image]) -> None:
+        prepared, self._prepared = self._prepared, None
         try:
-            loaded = image() if callable(image) else image
-            descriptor = self.kernel_map.describer.describe(loaded)
+            ready = prepared is not None and prepared[0] is image
+            descriptor = prepared[1] if ready and prepared else self._describe(image)
         except DatasetError as error:
             self._skip('broken image', error)
         except VisionError as error:

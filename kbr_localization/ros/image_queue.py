@@ -44,6 +44,15 @@ class ImageQueue:
         """Count the waiting images."""
         return len(self._images)
 
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest waiting image."""
+        return self._images[-1].stamp_ns if self._images else None
+
+    def peek(self) -> QueuedImage | None:
+        """Return the oldest waiting image, which stays."""
+        return self._images[0] if self._images else None
+
     def clear(self, reason: str) -> None:
         """Let all images go; stamps may start over."""
         self._drop(reason, len(self._images))

@@ -15,6 +15,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import persistence
 from kbr_localization.ros.answer import Answer, Beginning, GivenPose
+from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.inputs import Inputs
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
@@ -48,8 +49,11 @@ class Localization:
             self._beginning(),
             tell,
             self._forget_outputs,
-            OdometryBuffer(duration_ns=round(config.odometry_buffer * SECOND)),
-            ImageQueue(config.image_queue, config.image_backlog),
+            Feed(
+                OdometryBuffer(duration_ns=round(config.odometry_buffer * SECOND)),
+                ImageQueue(config.image_queue, config.image_backlog),
+                round(config.max_extrapolation * SECOND),
+            ),
         )
         self.outputs = Outputs(node, config, self.kernel_map)
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)

@@ -53,6 +53,13 @@ class NodeConfig:
         4, 'images that may wait for the computer; with more, only the newest is used', 1, 1000
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
+    max_extrapolation: float = parameter(
+        0.1,
+        'images that come more often than that in seconds, or on top of each other, do not wait '
+        'long for their odometry: it is extrapolated by so much at most; 0 always waits',
+        0.0,
+        1.0,
+    )
     no_data_timeout: float = parameter(
         5.0, 'seconds without a message after which a hint is given', 0.5
     )

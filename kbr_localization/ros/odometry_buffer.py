@@ -143,6 +143,18 @@ class OdometryBuffer:
         stamps = np.asarray(self._stamps[around], dtype=np.int64)
         return se2.interpolate(stamps, np.stack(self._poses[around]), stamp_ns)
 
+    def extrapolated(self, stamp_ns: int) -> se2.FloatArray:
+        """
+        Pose (3,) at a stamp ahead of the newest sample, at the velocity of the last two.
+
+        Raises RosError without any sample; with one, its pose is taken to last.
+        """
+        newest = self.newest_pose()
+        if len(self._stamps) < 2 or self._stamps[-1] - self._stamps[-2] > self._max_gap_ns:
+            return newest
+        share = (stamp_ns - self._stamps[-1]) / (self._stamps[-1] - self._stamps[-2])
+        return se2.compose(newest, share * se2.between(self._poses[-2], newest))
+
     def continued(self, pose: se2.FloatArray) -> se2.FloatArray:
         """
         Pose (3,) as if the odometry had never been reset.

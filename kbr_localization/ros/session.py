@@ -18,9 +18,13 @@ from kbr_localization.errors import KbrError, LocalizationError
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.answer import Answer, Beginning, GivenPose
-from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.feed import Feed
+from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.odometry_buffer import Added, Coverage
 import numpy as np
+
+MIN_WAIT = 1e-3
+"""Seconds; an image that may wait no longer but cannot be used must not keep a core busy."""
 
 
 class Session:
@@ -38,19 +42,17 @@ class Session:
         beginning: Beginning,
         tell: Callable[[str, str], None],
         on_reset: Callable[[], None] = lambda: None,
-        buffer: OdometryBuffer | None = None,
-        queue: ImageQueue | None = None,
+        feed: Feed | None = None,
     ) -> None:
         self._make_tracker, self._tell, self._on_reset = make_tracker, tell, on_reset
         self.beginning = beginning
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
-        # not `or`: an empty one is false
-        self._buffer = OdometryBuffer() if buffer is None else buffer
-        self._queue = ImageQueue(16) if queue is None else queue
+        self._feed = feed or Feed()
         self._tracker = make_tracker()
         self._tracker_is_stale = False
         self._update_requested = False
+        self._prepared: QueuedImage | None = None
         self._wishes: list[Callable[[], None]] = []
         self._given: GivenPose | None = None
         self.has_belief = False
@@ -63,30 +65,30 @@ class Session:
     def dropped(self) -> Counter[str]:
         """Images not used, by reason."""
         with self._lock:
-            return self._queue.dropped + self.failures
+            return self._feed.queue.dropped + self.failures
 
     @property
     def waiting(self) -> int:
         """Images that wait for odometry."""
-        return len(self._queue)
+        return len(self._feed.queue)
 
     def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
         """Take in a raw odometry pose (3,); a jump back in time resets the session."""
         with self._news:
-            outcome = self._buffer.add(stamp_ns, pose)
+            outcome = self._feed.add_odometry(stamp_ns, pose)
             self.odometry_counts[outcome.value] += 1
             if outcome is Added.TIME_JUMP:
                 self._forget('the odometry jumped back in time')
             elif outcome is Added.POSE_JUMP:
                 self._tell('warning', 'odometry jumped: taken as reset, without motion')
-            if len(self._queue):
+            if self._feed.waiting() is not None:
                 self._news.notify()
             return outcome
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
         """Take in an image that `load` will decode in the worker."""
         with self._news:
-            self._queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self._feed.add_image(QueuedImage(stamp_ns, load, time.monotonic()))
             self._news.notify()
 
     def give_pose(self, given: GivenPose) -> None:
@@ -122,7 +124,7 @@ class Session:
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
         with self._lock:
-            self._buffer.clear()
+            self._feed.buffer.clear()
             self._forget(reason)
 
     def forget_belief(self) -> None:
@@ -134,6 +136,8 @@ class Session:
         """Start anew after an unexpected error."""
         self._count('internal error')
         self.forget_belief()
+        with self._lock:
+            self._feed.clear('after an internal error')
 
     def request_update(self) -> None:
         """Have the next image update the belief even if the robot stands still."""
@@ -147,32 +151,49 @@ class Session:
     def odometry_now(self) -> se2.FloatArray | None:
         """Newest raw odometry pose (3,)."""
         with self._lock:
-            return self._buffer.newest_pose() if len(self._buffer) else None
+            return self._feed.buffer.newest_pose() if len(self._feed.buffer) else None
 
     def work(self, timeout: float) -> Answer | None:
         """Do what there is to do, waiting for it at most `timeout` seconds."""
         with self._news:
-            image = self._take()
-            if image is None and not self._wishes:
-                self._news.wait(timeout)
-                image = self._take()
+            image = self._feed.take()
+            if image is None and not self._wishes and self._unprepared() is None:
+                self._news.wait(min(timeout, max(self._feed.patience(), MIN_WAIT)))
+                image = self._feed.take()
+            early = self._unprepared()
             wishes, self._wishes = self._wishes, []
         for wish in wishes:
             wish()
-        return None if image is None else self._process(image)
+        if image is not None:
+            return self._process(image)
+        if early is not None:
+            self._prepare(early)
+        return None
 
-    def _take(self) -> QueuedImage | None:
-        return self._queue.take(self._buffer.coverage)
+    def _unprepared(self) -> QueuedImage | None:
+        """Return the image that waits longest, if nothing has been done about it yet."""
+        waiting = self._feed.waiting()
+        return None if waiting is self._prepared else waiting
+
+    def _prepare(self, image: QueuedImage) -> None:
+        """Describe an image while its odometry is still to come."""
+        self._prepared = image
+        with self._lock:
+            raw = self._feed.guess(image.stamp_ns)
+            if self._tracker_is_stale or not self.has_belief or raw is None:
+                return
+            odometry = self._feed.buffer.continued(raw)
+        self._tracker.prepare(image.load, odometry)
 
     def _process(self, image: QueuedImage) -> Answer | None:
         started = time.monotonic()
         if self._tracker_is_stale:
             self._tracker, self._tracker_is_stale = self._make_tracker(), False
         with self._lock:
-            if self._buffer.coverage(image.stamp_ns) is not Coverage.READY:
+            raw = self._feed.odometry_at(image.stamp_ns)
+            if raw is None:
                 return None  # a reset came in between
-            raw = self._buffer.at(image.stamp_ns)
-            odometry = self._buffer.continued(raw)
+            odometry = self._feed.buffer.continued(raw)
             self._begin(image.stamp_ns, odometry)
         if not self.has_belief:
             self._count('no belief yet')
@@ -243,16 +264,17 @@ class Session:
         """Pose (3,) moved by the odometry between its stamp and now."""
         if given.stamp_ns is None:
             return given.pose
-        state = self._buffer.coverage(given.stamp_ns)
+        buffer = self._feed.buffer
+        state = buffer.coverage(given.stamp_ns)
         if state is Coverage.READY:
-            then = self._buffer.continued(self._buffer.at(given.stamp_ns))
+            then = buffer.continued(buffer.at(given.stamp_ns))
             return se2.compose(given.pose, se2.between(then, odometry))
         if state is not Coverage.EARLY:
             self._tell('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose
 
     def _forget(self, reason: str) -> None:
-        self._queue.clear('before a time jump')
+        self._feed.clear('before a time jump')
         # the worker makes the new tracker: with a large map that takes its time
         self._tracker_is_stale, self.has_belief = True, False
         self._given, self.last = None, None
