@@ -26,7 +26,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy kbr_localization
-	$(BIN)/ament_flake8 --config .flake8-ament.ini $(SOURCES) > $(VENV)/flake8.log \
+	$(BIN)/ament_flake8 $(SOURCES) > $(VENV)/flake8.log \
 	  || { cat $(VENV)/flake8.log; exit 1; }
 	$(BIN)/ament_pep257 $(SOURCES) > $(VENV)/pep257.log \
 	  || { cat $(VENV)/pep257.log; exit 1; }

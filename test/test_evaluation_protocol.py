@@ -16,6 +16,7 @@ from kbr_localization.evaluation.protocol import (
     random_map,
     Task,
 )
+from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize
 import numpy as np
@@ -205,9 +206,20 @@ def test_a_broken_image_stays_broken_in_a_described_run(runs, tmp_path):
     assert trajectory.skipped == {'broken image': 1}
 
 
+def test_the_scene_of_a_picture_is_the_trial_that_was_scored(runs, compared):
+    out, _ = compared
+    kernel_map = KernelMap.load(out / comparison.MAP)
+    run = describe_run(kernel_map.describer, runs[1])
+    shown = comparison_figure.scene(kernel_map, run, Task('kbr', 12, 0), PLAN.seed)
+    kept = np.loadtxt(comparison.ComparisonFolder(out).trajectory_path('kbr', 12, 0))[:, 1:3]
+    np.testing.assert_allclose(shown.trajectory.poses[:, :2], kept, atol=1e-8)
+    assert len(shown.kernel_map) == 12
+    assert all(len(points) == comparison_figure.BELIEF_POINTS for points in shown.beliefs)
+
+
 def test_table_and_figure_are_written(runs, compared):
     out, rows = compared
-    comparison_figure.save_comparison(out, rows, [runs[1]])
+    comparison_figure.save_comparison(out, rows, PLAN, [runs[1]])
     table = (out / comparison_figure.TABLE).read_text().splitlines()
     assert len(table) == 2 + len(rows)
     assert table[2].startswith('| 6 | kbr | ')

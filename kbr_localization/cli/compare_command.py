@@ -77,7 +77,7 @@ def compare(
     training, tests = ([open_dataset(run) for run in runs] for runs in (train or [], test))
     with console.progress_bars() as progress:
         rows = comparison.compare(training, tests, plan, out, source, jobs, progress)
-    comparison_figure.save_comparison(out, rows, tests)
+    comparison_figure.save_comparison(out, rows, plan, tests)
     if json:
         console.print_json(rows)
     else:

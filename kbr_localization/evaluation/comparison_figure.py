@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
+from kbr_localization.evaluation.comparison import MAP
+from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
 from kbr_localization.evaluation.pictures import (
+    LEGEND,
     method_colours,
     plain_axes,
     plan_axes,
     save_figure,
-    STYLE,
 )
+from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task, task_seed
 from kbr_localization.evaluation.reference import reference_trajectory
-from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.pipeline import localize
+from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+import numpy as np
 
+MOMENTS, BELIEF_POINTS, BELIEF = 9, 150, '#6741d9'
 FIGURE, TABLE = 'comparison.png', 'comparison.md'
 COLUMNS = {
     'position_rmse_m_mean': 'RMSE m',
@@ -36,13 +43,48 @@ COLUMNS = {
 Row = Mapping[str, Any]
 
 
-def save_comparison(out: Path, rows: Sequence[Row], tests: Sequence[Dataset]) -> None:
-    """Write the table (Markdown) and the figure of a comparison to its folder."""
+def save_comparison(
+    out: Path, rows: Sequence[Row], plan: ComparisonPlan, tests: Sequence[Dataset]
+) -> None:
+    """
+    Write the table (Markdown) and the figure of a comparison to its folder.
+
+    The figure shows the first trial of the smallest and of the largest map on the first test run,
+    with the belief at some moments.
+    """
     (out / TABLE).write_text(markdown_table(rows), encoding='utf-8')
-    trajectories = _trajectories(out, rows)
-    reference = reference_trajectory(tests[0])
-    kernel_map = KernelMap.load(out / MAP)
-    save_figure(comparison_figure(rows, kernel_map, reference, trajectories), out / FIGURE)
+    kernel_map, method = KernelMap.load(out / MAP), plan.methods[0]
+    run = describe_run(kernel_map.describer, tests[0])
+    scenes = [
+        scene(kernel_map, run, Task(method, size, 0), plan.seed)
+        for size in sorted({min(plan.sizes), max(plan.sizes)})
+    ]
+    save_figure(comparison_figure(rows, reference_trajectory(run), scenes), out / FIGURE)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A localized run on the map of one trial; `beliefs`: points (k, 3) at some moments."""
+
+    task: Task
+    kernel_map: KernelMap
+    trajectory: Trajectory
+    beliefs: tuple[FloatArray, ...]
+
+
+def scene(kernel_map: KernelMap, run: DescribedRun, task: Task, seed: int) -> Scene:
+    """Localize a described run as the comparison did, and look at the belief now and then."""
+    small = on_described_run(random_map(kernel_map, task, seed), run)
+    beliefs: list[FloatArray] = []
+
+    def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
+        particles = getattr(localizer, 'particles', None)
+        beliefs.append(particles(BELIEF_POINTS) if particles else np.zeros((0, 3)))
+
+    localizer_seed = task_seed(task, seed, 0)
+    trajectory = localize(small, run, task.method, seed=localizer_seed, observe=observe)
+    moments = np.linspace(0, len(beliefs) - 1, MOMENTS).round().astype(int)
+    return Scene(task, small, trajectory, tuple(beliefs[moment] for moment in moments))
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -56,17 +98,23 @@ def markdown_table(rows: Sequence[Row]) -> str:
 
 
 def comparison_figure(
-    rows: Sequence[Row],
-    kernel_map: KernelMap,
-    reference: Trajectory,
-    trajectories: Mapping[str, Trajectory],
+    rows: Sequence[Row], reference: Trajectory, scenes: Sequence[Scene]
 ) -> Figure:
-    """Draw the trajectories of the first trial, and the error over the size of the map."""
-    figure = Figure(figsize=(11, 4.6), layout='constrained')
-    plan, errors = figure.subplots(1, 2)
-    plan_axes(plan, kernel_map.poses, reference, trajectories)
+    """Draw the scenes, and the error of every method over the size of the map."""
+    figure = Figure(figsize=(4.6 * (1 + len(scenes)), 4.8), layout='constrained')
+    *plans, errors = figure.subplots(1, 1 + len(scenes))
+    for plan, shown in zip(plans, scenes, strict=True):
+        _draw_scene(plan, reference, shown)
     _draw_errors(errors, rows)
     return figure
+
+
+def _draw_scene(axes: Axes, reference: Trajectory, shown: Scene) -> None:
+    name = f'{shown.task.method}, {shown.task.size} images'
+    plan_axes(axes, shown.kernel_map.poses, reference, {name: shown.trajectory})
+    points = np.concatenate(shown.beliefs)[:, :2]
+    axes.plot(*points.T, '.', color=BELIEF, ms=3, alpha=0.3, zorder=3, label='belief')
+    axes.legend(**LEGEND)
 
 
 def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
@@ -92,17 +140,7 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xticks(sizes, labels=[str(size) for size in sizes])
     axes.minorticks_off()
     plain_axes(axes, 'images in the map', 'position RMSE [m], mean ± sd of the trials')
-    axes.legend(fontsize=STYLE['fontsize'], frameon=False)
-
-
-def _trajectories(out: Path, rows: Sequence[Row]) -> dict[str, Trajectory]:
-    """Return the first trial's trajectories of kbr and NAI on the largest map, where they are."""
-    folder, largest = ComparisonFolder(out), max(row['size'] for row in rows)
-    paths = {
-        f'{method}, {largest} images': folder.trajectory_path(method, largest, 0)
-        for method in ('kbr', 'nearest')
-    }
-    return {name: read_tum(path) for name, path in paths.items() if path.exists()}
+    axes.legend(**LEGEND)
 
 
 def _digits(key: str, value: float) -> str:

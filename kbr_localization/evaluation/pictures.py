@@ -21,6 +21,16 @@ LEAP_M = 1.5
 PNG_COLOURS = 96
 FAINT = '#cbd2d9'
 INK, MUTED, TRUTH, ACCENT, ALARM = '#1f2933', '#9aa5b1', '#52606d', '#0b7285', '#c92a2a'
+LEGEND: Mapping[str, Any] = {
+    'loc': 'lower left',
+    'bbox_to_anchor': (0.0, 1.0),
+    'ncols': 3,
+    'fontsize': 8,
+    'frameon': False,
+    'labelcolor': INK,
+    'borderaxespad': 0.2,
+}
+"""Above the axes, where nothing is hidden."""
 STYLE: Mapping[str, Any] = {'color': INK, 'fontsize': 9}
 
 
@@ -73,7 +83,7 @@ def plain_axes(axes: Axes, x_label: str, y_label: str) -> None:
 
 def method_colours(names: Sequence[str]) -> dict[str, str]:
     """One colour per method: the first in focus, the others apart from it and each other."""
-    palette = [ACCENT, '#e8590c', '#6741d9', '#2b8a3e', '#a61e4d', '#5c940d', '#495057']
+    palette = [ACCENT, '#e8590c', '#6741d9', '#f08c00', '#c2255c', '#868e96', '#2b8a3e']
     return {name: palette[index % len(palette)] for index, name in enumerate(names)}
 
 
@@ -92,15 +102,7 @@ def plan_axes(
         style = {'lw': 1.8, 'zorder': 4} if order == 0 else {'lw': 0.7, 'marker': '.', 'ms': 3}
         axes.plot(*track.T, color=colours[name], label=name, **style)
     _frame_plan(axes, map_poses, reference)
-    axes.legend(
-        loc='lower left',
-        bbox_to_anchor=(0.0, 1.0),
-        ncols=3,
-        fontsize=8,
-        frameon=False,
-        labelcolor=INK,
-        borderaxespad=0.2,
-    )
+    axes.legend(**LEGEND)
 
 
 def _without_jumps(track: FloatArray) -> FloatArray:

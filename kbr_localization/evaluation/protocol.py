@@ -105,6 +105,11 @@ def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
     return kernel_map.subset(kept)
 
 
+def task_seed(task: Task, seed: int, run: int) -> int:
+    """Return the seed of the localizer on a test run, the same for every method of a trial."""
+    return int(np.random.default_rng([seed, task.trial, run]).integers(2**31))
+
+
 def run_task(
     kernel_map: KernelMap, runs: Sequence[DescribedRun], task: Task, seed: int
 ) -> tuple[Outcome, list[Trajectory]]:
@@ -112,9 +117,8 @@ def run_task(
     small = random_map(kernel_map, task, seed)
     trajectories, summaries, times, travels = [], [], [], []
     for number, run in enumerate(runs):
-        localizer_seed = int(np.random.default_rng([seed, task.trial, number]).integers(2**31))
         known = on_described_run(small, run)
-        trajectory = localize(known, run, method=task.method, seed=localizer_seed)
+        trajectory = localize(known, run, task.method, seed=task_seed(task, seed, number))
         errors = run_errors(reference_trajectory(run), trajectory)
         trajectories.append(trajectory)
         summaries.append(summarize(errors))

@@ -41,7 +41,7 @@ def _log_map(stream: rr.RecordingStream, record: RunRecord) -> None:
 
 def _log_frame(stream: rr.RecordingStream, record: RunRecord, number: int) -> None:
     trajectory = record.trajectory
-    stream.log('plan/pose', _arrows(trajectory.poses[number : number + 1], ESTIMATE))
+    stream.log('plan/pose', _arrows(trajectory.poses[slice(number, number + 1)], ESTIMATE))
     belief = _up(record.beliefs[number][:, :2])
     stream.log('plan/belief', rr.Points2D(belief, colors=[BELIEF], radii=0.06))
     if trajectory.confidences is not None:

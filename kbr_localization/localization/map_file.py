@@ -159,7 +159,7 @@ def _read_thumbnails(file: h5py.File) -> tuple[bytes, ...]:
     data = file['thumbnails/jpeg'][...].tobytes()
     sizes = file['thumbnails/sizes'][...]
     ends = np.cumsum(sizes)
-    return tuple(data[end - size : end] for end, size in zip(ends, sizes, strict=True))
+    return tuple(data[slice(end - size, end)] for end, size in zip(ends, sizes, strict=True))
 
 
 def _sync(path: Path) -> None:

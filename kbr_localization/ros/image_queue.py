@@ -63,7 +63,7 @@ class ImageQueue:
         stamps = [waiting.stamp_ns for waiting in self._images]
         at = bisect.bisect_left(stamps, image.stamp_ns)
         taken_ns = self._taken_ns
-        if image.stamp_ns in stamps[at : at + 1] or image.stamp_ns == taken_ns:
+        if image.stamp_ns in stamps[slice(at, at + 1)] or image.stamp_ns == taken_ns:
             self._drop('duplicate stamp')
         elif taken_ns is not None and image.stamp_ns < taken_ns:
             self._drop('older than the last one used')

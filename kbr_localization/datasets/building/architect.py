@@ -32,7 +32,7 @@ def office(size: float, rng: np.random.Generator) -> FloorPlan:
         _join_by_crossings(plan, stops[index], stops[index + 1])
         # rooms open alternately to the corridor below and above
         low = index * pitch + CORRIDOR
-        _office_rooms(plan, (size, low, block), stops[index : index + 2], rng)
+        _office_rooms(plan, (size, low, block), stops[slice(index, index + 2)], rng)
     for along in stops:
         plan.chain([node for _, node in sorted(along)])
     return plan.build()

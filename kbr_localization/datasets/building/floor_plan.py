@@ -139,7 +139,7 @@ class PlanBuilder:
 
     def _fill(self, x: float, y: float, width: float, height: float, value: int) -> None:
         left, low = _cells(x) + 1, _cells(y) + 1
-        self._region[low : low + _cells(height), left : left + _cells(width)] = value
+        self._region[slice(low, low + _cells(height)), slice(left, left + _cells(width))] = value
 
 
 def _cells(length: float) -> int:

@@ -167,7 +167,9 @@ class SyntheticBuilding:
 
     def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
         row, column = rng.integers(0, 65, 2)
-        noise = self._noise[row : row + image.shape[0], column : column + image.shape[1]]
+        noise = self._noise[
+            slice(row, row + image.shape[0]), slice(column, column + image.shape[1])
+        ]
         scaled: FloatGrid = noise * np.float32(sigma)
         if image.ndim == 3:
             scaled = cv2.merge([scaled] * 3)

@@ -108,7 +108,7 @@ def window(patch: Patch, rng: np.random.Generator) -> None:
         interpolation=cv2.INTER_CUBIC,
     )
     left, top, _, _ = patch.box(x, z, width, height)
-    patch.paint[top : top + outside.shape[0], left : left + outside.shape[1]] = outside
+    patch.paint[slice(top, top + outside.shape[0]), slice(left, left + outside.shape[1])] = outside
     patch.light_up(x, z, width, height, 255)
     for bar in np.linspace(x, x + width, 3):
         patch.fill(bar - 0.03, z, 0.06, height, (200, 200, 200))
@@ -165,7 +165,7 @@ def _picture(
         else:
             corners = np.array(centre) + rng.integers(-extent.max(), extent.max() + 1, (4, 2))
             cv2.fillConvexPoly(canvas, cv2.convexHull(corners.astype(np.int32)), colour)
-    target = patch.paint[top : top + shape[0], left : left + shape[1]]
+    target = patch.paint[slice(top, top + shape[0]), slice(left, left + shape[1])]
     target[...] = canvas[: target.shape[0], : target.shape[1]]
 
 

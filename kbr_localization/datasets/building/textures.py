@@ -99,8 +99,8 @@ def _plaster(
     paint = np.full((style.rows, columns, 3), wall, np.float32)
     rail = style.rows - round(0.9 * style.scale)
     paint[rail:] = lower
-    paint[rail : rail + round(0.05 * style.scale)] *= 0.6
-    paint[style.rows - round(0.1 * style.scale) :] *= 0.5
+    paint[slice(rail, rail + round(0.05 * style.scale))] *= 0.6
+    paint[slice(style.rows - round(0.1 * style.scale), None)] *= 0.5
     stains = 1 + 0.10 * cloud((style.rows, columns), style.scale * 0.5, rng)
     return np.asarray(np.clip(paint * stains[..., np.newaxis], 0, 255), np.uint8)
 
