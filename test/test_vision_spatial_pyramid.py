@@ -67,18 +67,43 @@ def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval
 
 def test_coarser_levels_are_sums_of_the_finest():
     counts = random_counts(np.random.default_rng(3), 4)
-    pyramid = spm.expand(counts, WORDS, LEVELS)
-    assert pyramid.shape == (4, 21 * WORDS)
-    per_level = np.split(pyramid, [WORDS, 5 * WORDS], axis=1)
-    for level in per_level:
-        np.testing.assert_array_equal(level.sum(axis=1), 4661)
-    np.testing.assert_array_equal(per_level[2], counts)
+    coarse, middle, fine = spm.pyramid(counts, WORDS, LEVELS)
+    assert (coarse.shape, middle.shape) == ((4, WORDS), (4, 4 * WORDS))
+    np.testing.assert_array_equal(fine, counts)
+    cells = counts.reshape(4, 4, 4, WORDS)
+    np.testing.assert_array_equal(coarse, cells.sum(axis=(1, 2)))
+    np.testing.assert_array_equal(middle[:, WORDS : 2 * WORDS], cells[:, :2, 2:].sum(axis=(1, 2)))
+
+
+@pytest.mark.parametrize('largest', [255, 65535])
+def test_large_counts_do_not_overflow(largest):
+    """Sums beyond 16 bits, as of a huge image that is one blank wall."""
+    counts = np.full((2, 16 * WORDS), largest, dtype=np.min_scalar_type(largest))
+    counts[1, ::2] = 0
+    gram = spm.cross_gram(counts, counts, WORDS, LEVELS)
+    np.testing.assert_allclose(gram, [[1.0, np.sqrt(0.5)], [np.sqrt(0.5), 1.0]], rtol=1e-6)
+
+
+def test_blocks_of_rows_make_no_difference(monkeypatch):
+    counts = random_counts(np.random.default_rng(4), 30)
+    whole = spm.cross_gram(counts[:3], counts, WORDS, LEVELS)
+    monkeypatch.setattr(spm, '_ROWS_PER_BLOCK', 7)
+    np.testing.assert_array_equal(spm.cross_gram(counts[:3], counts, WORDS, LEVELS), whole)
+
+
+def test_images_without_counts_and_empty_sets():
+    counts = np.zeros((3, 16 * WORDS), dtype=np.uint8)
+    counts[0, 5] = 3
+    np.testing.assert_array_equal(
+        spm.cross_gram(counts, counts, WORDS, LEVELS), np.diag([1.0, 0.0, 0.0])
+    )
+    assert spm.cross_gram(counts[:0], counts, WORDS, LEVELS).shape == (0, 3)
+    assert spm.cross_gram(counts, counts[:0], WORDS, LEVELS).shape == (3, 0)
 
 
 def test_patches_are_counted_in_the_cell_they_lie_in():
     centres = np.array([[8, 8], [631, 8], [8, 471], [631, 471], [320, 240]])
     cells = spm.cell_of(centres, (480, 640), 2)
     np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
-    counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, 3, 2, np.dtype(np.uint8))
-    assert counts.dtype == np.uint8
+    counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, 3, 2)
     np.testing.assert_array_equal(np.flatnonzero(counts), [0, 10, 31, 38, 46])

@@ -1,10 +1,14 @@
-"""What the image front end can be told; the defaults are those of [MbKSR] section 6.3."""
+"""What the image front end can be told."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kbr_localization.configuration import parameter, validate
+from kbr_localization.errors import ConfigurationError
+
+PYRAMIDS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy')
+WHOLE_IMAGE = ('hog', 'onnx')
 
 
 @dataclass(frozen=True)
@@ -14,22 +18,78 @@ class VisionConfig:
 
     The descriptor of a map image and that of a query image are made with the same configuration,
     which is therefore kept in the map. Raises ConfigurationError for a value outside its range.
+    `PAPER` has the settings of [MbKSR] section 6.3.
     """
 
     descriptor: str = parameter(
         'sift_pyramid',
-        'what an image is described by: spatial pyramid of dense SIFT words',
-        choices=('sift_pyramid',),
+        'spatial pyramid of words of dense SIFT (own or OpenCV) or DAISY; HOG of the whole '
+        'image; or the output of a network in an ONNX file',
+        choices=PYRAMIDS + WHOLE_IMAGE,
     )
-    patch_size: int = parameter(16, 'side of a described patch in pixels', low=8, high=128)
-    spacing: int = parameter(8, 'distance between patch centres in pixels', low=2, high=128)
+    working_width: int = parameter(
+        320, 'wider images are scaled down to this many columns', low=32, high=8192
+    )
+    any_scale: bool = parameter(
+        False, 'accept images of another size than the map has if their aspect ratio is the same'
+    )
+    illumination: str = parameter(
+        'none', 'local contrast equalisation before description', choices=('none', 'clahe')
+    )
+    patch_size: int = parameter(
+        16, 'side of a described patch in pixels of the scaled image, a multiple of 4', 8, 128
+    )
+    spacing: int = parameter(
+        4, 'distance between patch centres in pixels of the scaled image', low=2, high=128
+    )
+    blur: float = parameter(
+        0.8, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
+    )
     words: int = parameter(200, 'size of the visual vocabulary (M)', low=2, high=4096)
     levels: int = parameter(
         2, 'finest level of the pyramid (L): 4**L cells of counts are kept', low=0, high=3
     )
+    root_counts: bool = parameter(
+        True, 'compare square roots of counts, so that a large blank wall does not outvote all'
+    )
     vocabulary_samples: int = parameter(
-        100_000, 'patches that the vocabulary is learnt from', low=100, high=10_000_000
+        60_000, 'patches that the vocabulary is learnt from', low=100, high=10_000_000
+    )
+    projection: str = parameter(
+        'perspective',
+        'camera: perspective, or omnidirectional (a mirror), which is unwrapped to a panorama',
+        choices=('perspective', 'omnidirectional'),
+    )
+    mirror_x: float = parameter(
+        0.0, 'column of the mirror centre in pixels; 0: found from the images', 0.0, 1e5
+    )
+    mirror_y: float = parameter(
+        0.0, 'row of the mirror centre in pixels; 0: found from the images', 0.0, 1e5
+    )
+    mirror_inner: float = parameter(
+        0.0, 'radius in pixels where the robot ends and the view begins; 0: found', 0.0, 1e5
+    )
+    mirror_outer: float = parameter(
+        0.0, 'radius in pixels where the view ends; 0: found from the images', 0.0, 1e5
+    )
+    network_file: str = parameter('', 'ONNX file of the descriptor onnx; a copy goes in the map')
+    network_size: int = parameter(224, 'side of the square input of the network', 8, 2048)
+    network_input: str = parameter(
+        'imagenet',
+        'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]',
+        choices=('imagenet', 'rgb', 'grey'),
     )
 
     def __post_init__(self) -> None:
+        """Refuse values out of range or at odds with each other."""
         validate(self)
+        if self.patch_size % 4:
+            raise ConfigurationError(
+                f'parameter patch_size: expected a multiple of 4, got {self.patch_size}'
+            )
+
+
+PAPER = VisionConfig(
+    descriptor='opencv_sift_pyramid', working_width=8192, spacing=8, root_counts=False
+)
+"""Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts ([MbKSR] 6.3)."""

@@ -8,26 +8,31 @@ from typing import Any
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.config import PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
+from kbr_localization.vision.hog_describer import HogDescriber
+from kbr_localization.vision.network_describer import NetworkDescriber
+from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
 import numpy as np
 from numpy.typing import NDArray
+
+Kind = type[PyramidDescriber] | type[HogDescriber] | type[NetworkDescriber]
 
 
 def fit_describer(
     config: VisionConfig, images: Sequence[NDArray[np.uint8]], rng: np.random.Generator
 ) -> Describer:
     """
-    Learn what the descriptor needs (a vocabulary) from training images.
+    Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
 
-    `images` may be lazy: each item is taken once, in order, and need not be kept in memory; a
-    few hundred images spread over the runs are enough. The same images and generator give the
+    A few hundred images spread over the runs are enough. The same images and generator give the
     same describer. Raises VisionError for no images, a bad one, or images of several sizes.
     """
     if len(images) == 0:
         raise VisionError('no images to learn the vocabulary from: give at least one')
-    return PyramidDescriber.fit(config, images, rng)
+    preparation = Preparation.fit(config, images)
+    return _kind(config).fit(config, preparation, images, rng)
 
 
 def describer_from_state(state: Mapping[str, Any]) -> Describer:
@@ -42,11 +47,18 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
             field.name: _plain(state[field.name], type(field.default))
             for field in dataclasses.fields(VisionConfig)
         }
-        return PyramidDescriber.from_state(from_mapping(VisionConfig, values), state)
+        config = from_mapping(VisionConfig, values)
+        return _kind(config).from_state(config, Preparation.from_state(config, state), state)
     except KeyError as error:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'
         ) from error
+
+
+def _kind(config: VisionConfig) -> Kind:
+    if config.descriptor in PYRAMIDS:
+        return PyramidDescriber
+    return HogDescriber if config.descriptor == 'hog' else NetworkDescriber
 
 
 def _plain(value: Any, expected: type) -> Any:

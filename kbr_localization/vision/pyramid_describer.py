@@ -1,98 +1,131 @@
-"""The descriptor of [MbKSR] section 6.3: a spatial pyramid of dense SIFT words."""
+"""Describers that count visual words of local descriptors in a spatial pyramid."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift
-from kbr_localization.vision.preparation import check_image, check_size, to_grey
+from kbr_localization.vision.opencv_sift import OpenCvSift
+from kbr_localization.vision.patch_grid import PatchGrid
+from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
 import numpy as np
 from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+ROOT_SCALE = 8.0
+"""Square roots of counts are kept as multiples of an eighth."""
+
+
+class LocalDescriptor(Protocol):
+    """Descriptors of the patches of a grid; `size` is the length of one."""
+
+    size: int
+    grid: PatchGrid
+
+    def describe(self, grey: Image) -> NDArray[np.float32]:
+        """Describe the patches of an image (height, width): (k, size)."""
+        ...
 
 
 class PyramidDescriber:
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
-    `vocabulary`: (words, 128) float32. `image_shape`: (height, width) of every image that it
-    describes. See `spatial_pyramid` for the kernel.
+    With `root_counts` they are square roots of counts, in eighths. `vocabulary`: (words, size of
+    a local descriptor) float32. See `spatial_pyramid` for the kernel.
     """
 
-    kind = 'sift_pyramid'
-
     def __init__(
-        self, config: VisionConfig, image_shape: tuple[int, int], vocabulary: NDArray[np.float32]
+        self, config: VisionConfig, preparation: Preparation, vocabulary: NDArray[np.float32]
     ) -> None:
-        self.config, self.image_shape, self.vocabulary = config, image_shape, vocabulary
+        self.kind = config.descriptor
+        self.config, self.preparation, self.vocabulary = config, preparation, vocabulary
         self.size = 4**config.levels * len(vocabulary)
-        self._sift = DenseSift(image_shape, config.patch_size, config.spacing)
-        self._cells = spatial_pyramid.cell_of(self._sift.centres, image_shape, config.levels)
-        largest = int(np.bincount(self._cells).max())
-        self.dtype: np.dtype[Any] = np.min_scalar_type(largest)
+        self._local = local_descriptor(config, preparation)
+        grid = self._local.grid
+        self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
+        stored = _stored_counts(int(np.bincount(self._cells).max()), config.root_counts)
+        self._stored, self.dtype = stored, stored.dtype
 
-    def describe(self, image: NDArray[np.uint8]) -> NDArray[np.unsignedinteger]:
-        """Count the words (size,) of a grey (h, w) or BGR (h, w, 3) image; raises VisionError."""
-        check_image(image)
-        check_size(image, self.image_shape)
-        words = nearest_words(self._sift.describe(to_grey(image)), self.vocabulary)
-        return spatial_pyramid.count_words(
-            words, self._cells, len(self.vocabulary), self.config.levels, self.dtype
+    def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
+        """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
+        words = nearest_words(self._local.describe(self.preparation.grey(image)), self.vocabulary)
+        counts = spatial_pyramid.count_words(
+            words, self._cells, len(self.vocabulary), self.config.levels
         )
+        return np.asarray(self._stored[counts])
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
-        """Spatial pyramid kernel (n, m) in [0, 1] of counts (n, size) and (m, size)."""
+        """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         return spatial_pyramid.cross_gram(left, right, len(self.vocabulary), self.config.levels)
 
     def state(self) -> Mapping[str, Any]:
-        """Return configuration, image size and vocabulary by name: what `from_state` needs."""
-        height, width = self.image_shape
+        """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         return {
             **to_mapping(self.config),
-            'image_height': height,
-            'image_width': width,
+            **self.preparation.state(),
             'vocabulary': self.vocabulary,
         }
 
     @classmethod
-    def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> PyramidDescriber:
-        """Build again from `state()`; raises VisionError when something is missing or wrong."""
+    def from_state(
+        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
+    ) -> PyramidDescriber:
+        """Build again from `state()`; raises VisionError for a damaged vocabulary."""
         vocabulary = np.ascontiguousarray(state['vocabulary'], dtype=np.float32)
-        if vocabulary.shape != (config.words, 128) or not np.isfinite(vocabulary).all():
+        expected = (config.words, local_descriptor(config, preparation).size)
+        if vocabulary.shape != expected or not np.isfinite(vocabulary).all():
             raise VisionError(
-                f'vocabulary of shape {vocabulary.shape}: expected ({config.words}, 128) finite '
-                f'numbers; build the map again'
+                f'vocabulary of shape {vocabulary.shape}: expected {expected} finite numbers; '
+                'build the map again'
             )
-        return cls(config, (int(state['image_height']), int(state['image_width'])), vocabulary)
+        return cls(config, preparation, vocabulary)
 
     @classmethod
     def fit(
         cls,
         config: VisionConfig,
-        images: Sequence[NDArray[np.uint8]],
+        preparation: Preparation,
+        images: Sequence[Image],
         rng: np.random.Generator,
     ) -> PyramidDescriber:
-        """Learn the vocabulary from images of one size; see `fit_describer`."""
+        """Learn the vocabulary from images; see `fit_describer`."""
+        local = local_descriptor(config, preparation)
         share = max(1, config.vocabulary_samples // len(images))
-        samples: list[NDArray[np.float32]] = []
-        for image in images:
-            check_image(image)
-            if not samples:
-                sift = DenseSift(image.shape[:2], config.patch_size, config.spacing)
-            samples.append(_sample(sift, image, share, rng))
+        prepared = (preparation.grey(image) for image in images)
+        samples = list(_samples(local, prepared, share, rng))
         vocabulary = learn_vocabulary(np.concatenate(samples), config.words, rng)
-        return cls(config, sift.shape, vocabulary)
+        return cls(config, preparation, vocabulary)
 
 
-def _sample(
-    sift: DenseSift, image: NDArray[np.uint8], share: int, rng: np.random.Generator
-) -> NDArray[np.float32]:
-    check_size(image, sift.shape)
-    descriptors = sift.describe(to_grey(image))
-    count = min(share, len(descriptors))
-    return descriptors[rng.choice(len(descriptors), size=count, replace=False)]
+def local_descriptor(config: VisionConfig, preparation: Preparation) -> LocalDescriptor:
+    """Make the local descriptor that a configuration names."""
+    grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
+    if config.descriptor == 'opencv_sift_pyramid':
+        return OpenCvSift(grid)
+    if config.descriptor == 'daisy':
+        return DenseDaisy(grid)
+    return DenseSift(grid, config.blur)
+
+
+def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:
+    """List what is kept for each count from 0 to `largest`, in the smallest type that holds it."""
+    counts = np.arange(largest + 1)
+    values = np.rint(ROOT_SCALE * np.sqrt(counts)).astype(np.int64) if root else counts
+    return values.astype(np.min_scalar_type(int(values[-1])))
+
+
+def _samples(
+    local: LocalDescriptor, images: Iterable[Image], share: int, rng: np.random.Generator
+) -> Iterable[NDArray[np.float32]]:
+    for image in images:
+        descriptors = local.describe(image)
+        count = min(share, len(descriptors))
+        yield descriptors[rng.choice(len(descriptors), size=count, replace=False)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from kbr_localization.errors import VisionError
 import numpy as np
 from numpy.typing import NDArray
+import scipy.sparse
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 16384  # descriptors per product, so that its result stays small
@@ -78,10 +79,12 @@ def _squared_distance(sample: Float32Array, centre: Float32Array) -> NDArray[np.
 def _means(
     descriptors: Float32Array, assigned: NDArray[np.intp], centres: Float32Array
 ) -> Float32Array:
-    order = np.argsort(assigned, kind='stable')
-    present, start = np.unique(assigned[order], return_index=True)
-    sums = np.add.reduceat(descriptors[order], start, axis=0, dtype=np.float64)
-    counts = np.diff(np.append(start, len(assigned)))
+    count, words = len(descriptors), len(centres)
+    members = scipy.sparse.csr_array(
+        (np.ones(count, dtype=np.float32), (assigned, np.arange(count))), shape=(words, count)
+    )
+    sizes = np.bincount(assigned, minlength=words).astype(np.float32)
     updated = centres.copy()  # a word that lost all its patches stays where it is
-    updated[present] = sums / counts[:, np.newaxis]
+    present = sizes > 0
+    updated[present] = (members @ descriptors)[present] / sizes[present, np.newaxis]
     return updated

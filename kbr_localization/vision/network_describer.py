@@ -1,0 +1,124 @@
+"""Any network in an ONNX file as a describer, run by OpenCV's dnn module."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cv2
+from kbr_localization.configuration import to_mapping
+from kbr_localization.errors import VisionError
+from kbr_localization.vision import vector_kernel
+from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.onnx_input import input_shape
+from kbr_localization.vision.preparation import Preparation, to_grey
+import numpy as np
+from numpy.typing import NDArray
+
+_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+_IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+
+class NetworkDescriber:
+    """
+    Describer by the output of a network, flattened and scaled to unit length.
+
+    `network`: the bytes of the ONNX file (uint8). They are kept in the map, so that a map cannot
+    meet another network than it was built with. Raises VisionError for a file that OpenCV cannot
+    run on images of `network_size` with the channels of `network_input`.
+    """
+
+    kind = 'onnx'
+    dtype: np.dtype[Any] = np.dtype(np.float32)
+
+    def __init__(
+        self, config: VisionConfig, preparation: Preparation, network: NDArray[np.uint8]
+    ) -> None:
+        self.config, self.preparation, self.network = config, preparation, network
+        self._net = self._read()
+        # the output's size is known only after a run
+        self.size = len(self._run(np.zeros((*preparation.shape, 3), dtype=np.uint8)))
+
+    def describe(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
+        return self._run(self.preparation.colour(image))
+
+    def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
+        """Cosine kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
+        return vector_kernel.cross_gram(left, right)
+
+    def state(self) -> Mapping[str, Any]:
+        """Return configuration, camera and network by name: what `from_state` needs."""
+        return {**to_mapping(self.config), **self.preparation.state(), 'network': self.network}
+
+    @classmethod
+    def from_state(
+        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
+    ) -> NetworkDescriber:
+        """Build again from `state()`; raises VisionError for a damaged network."""
+        return cls(config, preparation, np.ascontiguousarray(state['network'], dtype=np.uint8))
+
+    @classmethod
+    def fit(
+        cls,
+        config: VisionConfig,
+        preparation: Preparation,
+        images: Sequence[NDArray[np.uint8]],
+        rng: np.random.Generator,
+    ) -> NetworkDescriber:
+        """Read the network's file; see `fit_describer`."""
+        try:
+            network = np.frombuffer(Path(config.network_file).read_bytes(), dtype=np.uint8)
+        except OSError as error:
+            raise VisionError(
+                f'network {config.network_file!r}: {error.strerror}; set network_file to an ONNX '
+                'file'
+            ) from error
+        return cls(config, preparation, network)
+
+    def _read(self) -> Any:
+        try:
+            self._check_input(input_shape(self.network.tobytes()))
+            return cv2.dnn.readNetFromONNX(self.network)
+        except (VisionError, cv2.error) as error:
+            reason = error.err if isinstance(error, cv2.error) else error
+            raise VisionError(
+                f'network {self.config.network_file} cannot be used: {reason}; export it with '
+                'fixed sizes and an opset that OpenCV knows'
+            ) from error
+
+    def _check_input(self, shape: tuple[int, ...]) -> None:
+        side = self.config.network_size
+        expected = (1, 1 if self.config.network_input == 'grey' else 3, side, side)
+        fits = len(shape) == len(expected) and all(
+            size in (0, wanted) for size, wanted in zip(shape, expected, strict=True)
+        )
+        if not fits:
+            raise VisionError(
+                f'its input is {shape}, but network_size and network_input say {expected}'
+            )
+
+    def _run(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
+        try:
+            self._net.setInput(_as_input(image, self.config))
+            return vector_kernel.unit(self._net.forward())
+        except cv2.error as error:
+            raise VisionError(
+                f'network {self.config.network_file}: OpenCV cannot run it ({error.err}); export '
+                'it with an opset that OpenCV knows'
+            ) from error
+
+
+def _as_input(image: NDArray[np.uint8], config: VisionConfig) -> NDArray[np.float32]:
+    """Network input (1, channels, size, size) of a BGR image."""
+    side = (config.network_size, config.network_size)
+    small = cv2.resize(image, side, interpolation=cv2.INTER_AREA)
+    planes: NDArray[Any]
+    if config.network_input == 'grey':
+        planes = to_grey(np.asarray(small, dtype=np.uint8))[:, :, np.newaxis] / np.float32(255)
+    else:
+        planes = small[:, :, ::-1] / np.float32(255)
+    if config.network_input == 'imagenet':
+        planes = (planes - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
+    return np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)

@@ -1,0 +1,107 @@
+"""
+Omnidirectional images: find the mirror in them and unwrap them to panoramas.
+
+A catadioptric camera sees all around through a mirror, as a ring about the mirror's centre. The
+panorama has one column per direction, the horizon runs along its rows, and turning the robot by
+an angle shifts its columns by that share of the full turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+from kbr_localization.errors import VisionError
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.uint8]
+
+_SHARE_OF_HEIGHT = 0.48  # radius that is assumed where nothing can be found
+_SHARE_OF_OUTER = 0.3
+_LEAST_IMAGES = 5
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """
+    Ring of an omnidirectional image that shows the surroundings, in pixels.
+
+    `x`, `y`: centre. `inner`: radius where the robot's own image ends. `outer`: radius where the
+    mirror ends.
+    """
+
+    x: float
+    y: float
+    inner: float
+    outer: float
+
+    def __post_init__(self) -> None:
+        """Refuse a ring that is none."""
+        if not 0 <= self.inner < self.outer:
+            raise VisionError(
+                f'mirror radii: expected 0 <= inner < outer, got {self.inner:.1f} and '
+                f'{self.outer:.1f}; set mirror_inner and mirror_outer'
+            )
+
+
+class Panorama:
+    """
+    Unwrap the ring of a mirror into a panorama `width` columns wide.
+
+    `shape`: (height, width) of the panorama; its scale is that of the ring's middle, so that
+    shapes halfway up are not distorted. The first column looks to the right of the image, the
+    following ones turn clockwise in the image; the top row lies at the outer radius.
+    """
+
+    def __init__(self, mirror: Mirror, width: int) -> None:
+        middle = np.pi * (mirror.inner + mirror.outer)
+        height = max(1, round((mirror.outer - mirror.inner) * width / middle))
+        self.shape = (height, width)
+        angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
+        share = (np.arange(height) + 0.5) / height
+        radius = (mirror.outer - share * (mirror.outer - mirror.inner))[:, np.newaxis]
+        self._columns = (mirror.x + radius * np.cos(angle)).astype(np.float32)
+        self._rows = (mirror.y + radius * np.sin(angle)).astype(np.float32)
+
+    def unwrap(self, image: Image) -> Image:
+        """Panorama of an omnidirectional image (h, w) or (h, w, 3)."""
+        unwrapped = cv2.remap(image, self._columns, self._rows, cv2.INTER_LINEAR)
+        return np.asarray(unwrapped, dtype=np.uint8)
+
+
+def find_mirror(images: Sequence[Image]) -> Mirror:
+    """
+    Find the ring that changes between the images of a moving robot.
+
+    Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
+    not change. Of fewer than five images, or of a robot that stood still, the ring is assumed
+    in the middle of the image, as large as fits.
+    """
+    height, width = images[0].shape
+    assumed = Mirror(
+        width / 2,
+        height / 2,
+        _SHARE_OF_HEIGHT * _SHARE_OF_OUTER * height,
+        _SHARE_OF_HEIGHT * height,
+    )
+    if len(images) < _LEAST_IMAGES:
+        return assumed
+    change = cv2.GaussianBlur(np.std(np.stack(images).astype(np.float32), axis=0), (0, 0), 2.0)
+    moving = change > 0.35 * np.percentile(change, 95)
+    if not 0.05 < moving.mean() < 0.95:
+        return assumed
+    return _fit_ring(moving)
+
+
+def _fit_ring(moving: NDArray[np.bool_]) -> Mirror:
+    # each row's and column's extent is a chord: their middles give the centre whatever is inside
+    rows, columns = np.nonzero(moving)
+    x = (np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
+    y = (np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
+    radius = np.hypot(*(np.indices(moving.shape) - np.array([y, x])[:, np.newaxis, np.newaxis]))
+    bins = radius.astype(int).ravel()
+    share = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
+    inside = np.flatnonzero(share > 0.5)
+    return Mirror(float(x), float(y), float(inside[0]), float(inside[-1] + 1))

@@ -1,0 +1,127 @@
+"""Local descriptors against their plain definition, on grids of every kind."""
+
+import cv2
+from kbr_localization.errors import VisionError
+from kbr_localization.vision.daisy import DenseDaisy
+from kbr_localization.vision.dense_sift import DenseSift
+from kbr_localization.vision.opencv_sift import OpenCvSift
+from kbr_localization.vision.patch_grid import PatchGrid
+import numpy as np
+import pytest
+
+LOCAL = [DenseSift, OpenCvSift, DenseDaisy]
+DIRECTIONS = [(0, 1), (1, 1), (1, 0), (1, -1)]
+
+
+def texture(shape, seed=0):
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(0, 256, size=shape, dtype=np.uint8)
+    return cv2.equalizeHist(cv2.GaussianBlur(noise, (0, 0), 2.5))
+
+
+def plain_descriptor(grey, centre, patch_size, blur):
+    """Sum the gradients of one patch cell by cell and direction by direction."""
+    smooth = cv2.GaussianBlur(grey, (0, 0), blur) if blur else grey
+    smooth = smooth.astype(float)
+    half, cell = patch_size // 2, patch_size // 4
+    descriptor = np.zeros((4, 4, 8))
+    for v in range(patch_size):
+        for u in range(patch_size):
+            x, y = centre[0] - half + u, centre[1] - half + v
+            for index, (down, right) in enumerate(DIRECTIONS):
+                difference = smooth[y + down, x + right] - smooth[y - down, x - right]
+                difference *= np.sqrt(0.5) if down and right else 1.0
+                bins = descriptor[v // cell, u // cell]
+                bins[index] += max(difference, 0.0)
+                bins[index + 4] += max(-difference, 0.0)
+    return np.sqrt(descriptor / descriptor.sum()).ravel()
+
+
+@pytest.mark.parametrize(
+    ('patch_size', 'spacing', 'blur'),
+    [(16, 8, 0.8), (16, 4, 0.0), (24, 8, 1.5), (20, 7, 0.8), (8, 16, 0.8)],
+)
+def test_dense_sift_agrees_with_its_definition(patch_size, spacing, blur):
+    grey = texture((73, 90))
+    grid = PatchGrid(grey.shape, patch_size, spacing)
+    descriptors = DenseSift(grid, blur).describe(grey)
+    assert descriptors.shape == (np.prod(grid.counts), 128)
+    margin = patch_size // 2 + 4  # where the image's edge has no say
+    inside = np.all(
+        (grid.centres >= margin) & (grid.centres < np.array([90, 73]) - margin), axis=1
+    )
+    for index in np.flatnonzero(inside)[::5]:
+        plain = plain_descriptor(grey, grid.centres[index], patch_size, blur)
+        np.testing.assert_allclose(descriptors[index], plain, atol=1e-5)
+
+
+def test_dense_sift_does_not_see_brightness_and_contrast():
+    grey = (texture((64, 64)) // 2).astype(np.uint8)
+    sift = DenseSift(PatchGrid(grey.shape, 16, 8), 0.0)
+    np.testing.assert_allclose(sift.describe(grey), sift.describe(2 * grey + 1), atol=1e-6)
+
+
+def test_a_blank_patch_is_zero_and_not_nan():
+    grid = PatchGrid((32, 32), 16, 8)
+    assert not DenseSift(grid).describe(np.full((32, 32), 77, np.uint8)).any()
+
+
+@pytest.mark.parametrize('local', LOCAL)
+@pytest.mark.parametrize('shape', [(64, 96), (67, 101), (16, 16)])
+def test_patches_are_those_of_the_grid(local, shape):
+    """Changing one corner of the image changes the descriptors of the patches there only."""
+    grid = PatchGrid(shape, 16, 4)
+    grey = texture(shape)
+    before = local(grid).describe(grey)
+    assert before.shape == (len(grid.centres), local.size)
+    assert before.dtype == np.float32
+    grey[: shape[0] // 4, : shape[1] // 4] = 255
+    changed = np.abs(local(grid).describe(grey) - before).max(axis=1) > 1e-6
+    far = np.any(grid.centres > np.array(shape[::-1]) // 4 + 24, axis=1)
+    assert changed[0]
+    assert not changed[far].any()
+
+
+@pytest.mark.parametrize('local', LOCAL)
+def test_an_image_of_another_size_is_refused(local):
+    with pytest.raises(VisionError, match=r'\(20, 20\): expected \(64, 64\)'):
+        local(PatchGrid((64, 64), 16, 8)).describe(np.zeros((20, 20), np.uint8))
+
+
+def test_opencv_describes_patches_of_the_size_asked_for():
+    """Its window is six times the keypoint's size: a change outside must not be seen."""
+    grid = PatchGrid((128, 128), 16, 8)
+    grey, changed = texture((128, 128)), texture((128, 128))
+    changed[:, 80:] = 255 - changed[:, 80:]
+    sift = OpenCvSift(grid)
+    difference = np.abs(sift.describe(grey) - sift.describe(changed)).max(axis=1)
+    assert difference[grid.centres[:, 0] <= 80 - 8 - 8].max() == 0
+    assert difference[np.abs(grid.centres[:, 0] - 80) <= 8].min() > 0
+
+
+def test_grid_of_the_paper():
+    grid = PatchGrid((480, 640), 16, 8)
+    assert grid.counts == (59, 79)
+    np.testing.assert_array_equal(grid.centres[[0, -1]], [[8, 8], [632, 472]])
+
+
+def test_what_does_not_fit_is_left_out_evenly():
+    grid = PatchGrid((50, 50), 16, 8)
+    assert grid.counts == (5, 5)
+    assert grid.corner == (1, 1)
+
+
+def test_patches_larger_than_the_image_are_refused():
+    with pytest.raises(VisionError, match='patch size 16'):
+        PatchGrid((10, 100), 16, 8)
+
+
+@pytest.mark.parametrize('local', [DenseSift, DenseDaisy])
+def test_patches_go_across_the_seam_of_a_panorama(local):
+    """Turning the camera by whole patches shifts the descriptors and changes none."""
+    grey = texture((40, 120))
+    grid = PatchGrid(grey.shape, 16, 8, wraps=True)
+    assert grid.counts == (4, 15)
+    here = local(grid).describe(grey).reshape(4, 15, -1)
+    turned = local(grid).describe(np.roll(grey, 24, axis=1)).reshape(4, 15, -1)
+    np.testing.assert_allclose(turned, np.roll(here, 3, axis=1), atol=1e-5)

@@ -1,0 +1,129 @@
+"""What happens to an image before it is described; omnidirectional cameras."""
+
+import cv2
+from kbr_localization.errors import ConfigurationError, VisionError
+from kbr_localization.vision import VisionConfig
+from kbr_localization.vision.panorama import find_mirror, Mirror, Panorama
+from kbr_localization.vision.preparation import Preparation
+import numpy as np
+import pytest
+
+MIRROR = Mirror(166.0, 115.0, 30.0, 104.0)
+SHAPE = (240, 320)
+
+
+def surroundings(seed, width=720, height=120):
+    """Return what a robot sees all around it, one column for half a degree."""
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(0, 256, size=(height, width), dtype=np.uint8)
+    smooth = cv2.GaussianBlur(np.hstack([noise] * 3), (0, 0), 4.0)[:, width : 2 * width]
+    return cv2.equalizeHist(smooth)
+
+
+def omnidirectional(view, turn=0.0, mirror=MIRROR, shape=SHAPE):
+    """Reflect surroundings in a mirror; outside of its ring nothing changes."""
+    rows, columns = np.indices(shape, dtype=np.float32)
+    radius = np.hypot(columns - mirror.x, rows - mirror.y)
+    angle = np.arctan2(rows - mirror.y, columns - mirror.x) - turn
+    share = (mirror.outer - radius) / (mirror.outer - mirror.inner)
+    u = np.mod(angle, 2 * np.pi) / (2 * np.pi) * view.shape[1] - 0.5
+    v = share * view.shape[0] - 0.5
+    image = cv2.remap(view, u.astype(np.float32), v.astype(np.float32), cv2.INTER_LINEAR)
+    fixed = np.full(shape, 20, np.uint8)
+    fixed[radius < mirror.inner] = 140
+    return np.where((radius >= mirror.inner) & (radius < mirror.outer), image, fixed)
+
+
+def test_wide_images_are_scaled_down_and_small_ones_are_not_scaled_up():
+    assert Preparation(VisionConfig(), (480, 640)).shape == (240, 320)
+    assert Preparation(VisionConfig(), (1200, 1600)).shape == (240, 320)
+    assert Preparation(VisionConfig(), (120, 160)).shape == (120, 160)
+    image = np.random.default_rng(0).integers(0, 256, size=(480, 640), dtype=np.uint8)
+    prepared = Preparation(VisionConfig(), (480, 640)).grey(image)
+    means = image.reshape(240, 2, 320, 2).mean(axis=(1, 3))
+    np.testing.assert_allclose(prepared, means, atol=1)
+
+
+def test_colour_becomes_grey_and_grey_becomes_colour():
+    preparation = Preparation(VisionConfig(), (4, 6))
+    red = np.zeros((4, 6, 3), np.uint8)
+    red[:, :, 2] = 255
+    np.testing.assert_array_equal(preparation.grey(red), 76)
+    assert preparation.colour(np.zeros((4, 6), np.uint8)).shape == (4, 6, 3)
+    np.testing.assert_array_equal(preparation.grey(np.full((4, 6, 1), 9, np.uint8)), 9)
+
+
+def test_another_size_is_refused_unless_any_scale_is_set():
+    image = np.zeros((60, 80), np.uint8)
+    with pytest.raises(VisionError, match='80x60 pixels: expected the size of the map, 160x120'):
+        Preparation(VisionConfig(), (120, 160)).grey(image)
+    tolerant = Preparation(VisionConfig(any_scale=True), (120, 160))
+    assert tolerant.grey(image).shape == (120, 160)
+    with pytest.raises(VisionError, match='expected the aspect ratio of the map, 160x120'):
+        tolerant.grey(np.zeros((80, 80), np.uint8))
+
+
+def test_clahe_brings_out_dark_corners():
+    image = np.random.default_rng(0).integers(0, 24, size=(120, 160), dtype=np.uint8)
+    plain = Preparation(VisionConfig(), image.shape).grey(image)
+    clahe = Preparation(VisionConfig(illumination='clahe'), image.shape).grey(image)
+    assert clahe.std() > 1.5 * plain.std()
+
+
+def test_patch_sizes_that_have_no_four_by_four_cells_are_refused():
+    with pytest.raises(ConfigurationError, match='multiple of 4, got 18'):
+        VisionConfig(patch_size=18)
+
+
+def test_the_mirror_is_found_in_the_images_of_a_moving_robot():
+    images = [omnidirectional(surroundings(seed)) for seed in range(12)]
+    found = find_mirror(images)
+    np.testing.assert_allclose(
+        [found.x, found.y, found.inner, found.outer],
+        [MIRROR.x, MIRROR.y, MIRROR.inner, MIRROR.outer],
+        atol=3.0,
+    )
+
+
+def test_a_robot_that_stands_still_gets_a_ring_in_the_middle():
+    image = omnidirectional(surroundings(0))
+    for images in ([image] * 8, [image, omnidirectional(surroundings(1))]):
+        found = find_mirror(images)
+        assert (found.x, found.y) == (160.0, 120.0)
+        assert 0 < found.inner < found.outer <= 120
+
+
+def test_panorama_shows_the_surroundings():
+    view = surroundings(3)
+    panorama = Panorama(MIRROR, 360)
+    shown = panorama.unwrap(omnidirectional(view))
+    assert shown.shape == panorama.shape
+    expected = cv2.resize(view, panorama.shape[::-1], interpolation=cv2.INTER_AREA)
+    middle = slice(5, -5)  # the ring's rims are mixed with what is beyond
+    correlation = np.corrcoef(shown[middle].ravel(), expected[middle].ravel())[0, 1]
+    assert correlation > 0.95
+
+
+def test_turning_the_robot_shifts_the_panorama():
+    view = surroundings(4)
+    panorama = Panorama(MIRROR, 360)
+    here = panorama.unwrap(omnidirectional(view)).astype(float)
+    turned = panorama.unwrap(omnidirectional(view, turn=np.pi / 3)).astype(float)
+    middle = slice(5, -5)
+    shifted = np.roll(here, 60, axis=1)
+    assert np.abs(turned - shifted)[middle].mean() < 0.15 * np.abs(turned - here)[middle].mean()
+
+
+def test_mirror_settings_override_what_is_found():
+    images = [omnidirectional(surroundings(seed)) for seed in range(12)]
+    config = VisionConfig(projection='omnidirectional', mirror_x=150.0, mirror_outer=90.0)
+    preparation = Preparation.fit(config, images)
+    assert preparation.wraps
+    assert (preparation.mirror.x, preparation.mirror.outer) == (150.0, 90.0)
+    assert preparation.mirror.y == pytest.approx(MIRROR.y, abs=3.0)
+    assert preparation.shape[1] == 320
+
+
+def test_impossible_mirrors_are_refused():
+    with pytest.raises(VisionError, match='0 <= inner < outer'):
+        Mirror(10.0, 10.0, 50.0, 40.0)
