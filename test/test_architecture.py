@@ -10,12 +10,13 @@ import kbr_localization
 import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
-BASE = {'', 'errors', 'se2', 'configuration', 'resources', 'trajectory'}
+BASE = {'', 'errors', 'se2', 'configuration', 'progress', 'resources', 'trajectory'}
 ALLOWED = {
     'errors': set(),
     'configuration': {'errors'},
     'se2': {'errors'},
     'trajectory': {'se2'},
+    'progress': set(),
     'resources': set(),
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},

@@ -9,6 +9,7 @@ from kbr_localization.cli import console
 from kbr_localization.cli.map_commands import configurations, JOBS
 from kbr_localization.cli.options import Json, Seed, Settings
 from kbr_localization.errors import KbrError
+from kbr_localization.progress import terminal_progress
 import typer
 
 SEVERAL = ('--train', '--test')
@@ -75,7 +76,7 @@ def compare(
         raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
     source = comparison.MapSource(map_file, tune, *configurations(settings or ()))
     training, tests = ([open_dataset(run) for run in runs] for runs in (train or [], test))
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, jobs, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)
     if json:

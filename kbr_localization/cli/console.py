@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 import json
 import math
 from pathlib import Path
@@ -12,62 +11,9 @@ from typing import Any
 
 from kbr_localization.errors import KbrError
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 WIDE = 200
-PLAIN_STEPS = 10
-"""Where stderr is no terminal, progress is a line for every tenth of the work."""
-
-
-class ProgressBars:
-    """Progress of named pieces of work: bars on a terminal, plain lines anywhere else."""
-
-    def __init__(self, bars: Progress | None) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._tenths: dict[str, int] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Take note that `done` of `total` steps of `what` are done."""
-        if self._bars is None:
-            self._print(what, done, total)
-            return
-        if what not in self._tasks:
-            self._tasks[what] = self._bars.add_task(what, total=total)
-        self._bars.update(self._tasks[what], completed=done, total=total)
-
-    def _print(self, what: str, done: int, total: int) -> None:
-        tenth = PLAIN_STEPS * done // max(total, 1)
-        if tenth != self._tenths.get(what):
-            self._tenths[what] = tenth
-            print(f'{what}: {done} of {total}', file=sys.stderr, flush=True)
-
-
-@contextmanager
-def progress_bars() -> Iterator[ProgressBars]:
-    """Show progress on stderr while the block runs."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield ProgressBars(None)
-        return
-    columns = (
-        TextColumn('{task.description}'),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as bars:
-        yield ProgressBars(bars)
 
 
 def note(message: str) -> None:

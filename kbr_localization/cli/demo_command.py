@@ -7,6 +7,7 @@ from typing import Annotated
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Seed
+from kbr_localization.progress import terminal_progress
 import typer
 
 SHOWN = ('position_rmse_m', 'position_median_m', 'heading_median_deg', 'lost_fraction')
@@ -25,7 +26,7 @@ def demo(
     """
     from kbr_localization.demo import run_demo
 
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         result = run_demo(out, rate, seed, progress)
     console.print_columns('method', SHOWN, result.metrics)
     console.note(f'{result.folder}: trajectory.png, trajectory.tum, map.h5, building/')

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile, Runs, Seed, Settings
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
+from kbr_localization.progress import terminal_progress
 import typer
 
 JOBS = os.cpu_count() or 1
@@ -46,7 +47,7 @@ def build(
     vision, filter_config = configurations(settings or ())
     console.prepare_output(out)
     datasets = [open_dataset(run) for run in runs]
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         kernel_map = build_map(
             datasets, vision, filter_config, max_images=max_images, seed=seed, progress=progress
         )

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Init, MapFile, Method, Run, Seed, Start
+from kbr_localization.progress import terminal_progress
 import typer
 
 
@@ -36,7 +37,7 @@ def report(
         if path is not None:
             console.prepare_output(path)
     kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)
     console.note_skipped(record.trajectory.skipped)

@@ -12,6 +12,7 @@ from kbr_localization.cli import console
 from kbr_localization.cli.options import Init, Json, MapFile, Method, Run, Seed, Settings, Start
 from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
 from kbr_localization.errors import KbrError
+from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import shared_file
 import typer
 
@@ -49,7 +50,7 @@ def localize(
     kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
     config = with_settings(kernel_map.filter_config, parse_settings(settings or ()))
     kernel_map = dataclasses.replace(kernel_map, filter_config=config)
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
         )
@@ -124,7 +125,7 @@ def synth(
     """Render runs through a building with look-alike corridors, in COLD's format."""
     from kbr_localization.datasets.synthetic import write_building
 
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         write_building(out, seed=seed, progress=progress)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
@@ -171,7 +172,7 @@ def play(
         image_transport='compressed' if compressed else 'raw',
     )
     arguments = [part for topic in remap or () for part in ('-r', topic)]
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         played = player.play(open_dataset(run), options, progress, arguments)
     console.note(str(played))
 
@@ -203,7 +204,7 @@ def _retrieval(map_file: Path, dataset: Any) -> dict[str, Any]:
 
     kernel_map = KernelMap.load(map_file)
     similarities, references = [], []
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         for index, frame in enumerate(dataset):
             progress('comparing images', index + 1, len(dataset))
             if frame.reference is None:

@@ -10,6 +10,7 @@ from kbr_localization.cli import console
 from kbr_localization.cli.compare_command import parse_sizes
 from kbr_localization.cli.map_commands import configurations, JOBS
 from kbr_localization.cli.options import Json, Runs, Seed, Settings
+from kbr_localization.progress import terminal_progress
 import typer
 
 SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
@@ -83,7 +84,7 @@ def tune_runs(
     console.prepare_output(out)
     datasets = [open_dataset(run) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
-    with console.progress_bars() as progress:
+    with terminal_progress() as progress:
         kernel_map, tuned = tune_map(
             datasets, plan, vision, filter_config, journal, fresh=fresh, progress=progress
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 import logging
 import math
 from pathlib import Path
@@ -14,6 +14,7 @@ from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.errors import DatasetError
+from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from rosbags.interfaces import (
@@ -38,7 +39,6 @@ REFERENCE_VARIANCE = 1e-6
 TF = 'tf2_msgs/msg/TFMessage'
 PNG_START = b'\x89PNG'
 
-Progress = Callable[[str, int, int], None]
 _FOREVER = QosTime(9223372036, 854775807)
 _QOS = Qos(
     QosHistory.KEEP_LAST, 10, QosReliability.RELIABLE, QosDurability.VOLATILE, _FOREVER, _FOREVER,

@@ -8,7 +8,7 @@ of a real robot. Everything follows from seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 import functools
 from pathlib import Path
@@ -23,6 +23,7 @@ from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBu
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import Frame, Image
 from kbr_localization.errors import DatasetError
+from kbr_localization.progress import Progress
 import numpy as np
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     'write_building',
 ]
 
-Progress = Callable[[str, int, int], None]
 
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOUR_NS = 3600 * 10**9

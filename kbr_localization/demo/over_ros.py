@@ -6,7 +6,7 @@ Nothing of ROS is imported here; the three are programs of the room `ros`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, ExitStack
 import json
 import os
@@ -20,11 +20,10 @@ import time
 from typing import Any
 
 from kbr_localization.errors import RosError
+from kbr_localization.progress import Progress
 from kbr_localization.resources import shared_file
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 PATIENCE_S = 5.0
 """Seconds without a new pose after which the node is taken to have answered."""

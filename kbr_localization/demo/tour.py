@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,10 +24,9 @@ from kbr_localization.evaluation.pictures import run_figure, save_figure
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.progress import Progress
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 EXAMPLES = 4
 NODE = 'kbr (node over DDS)'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 import json
 from pathlib import Path
@@ -24,10 +24,9 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.tuning import tune, TuningPlan
 from kbr_localization.localization.tuning_space import TUNED
+from kbr_localization.progress import Progress, silent
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
-
-Progress = Callable[[str, int, int], None]
 
 PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
 MAP, TUNING = 'map.h5', 'tuning.jsonl'
@@ -145,7 +144,7 @@ def compare(
     the map of all training images, the trials and the first trajectories. Raises EvaluationError
     for a folder of another comparison and for sizes above the map's.
     """
-    report = progress or (lambda what, done, total: None)
+    report = progress or silent
     source = source or MapSource()
     if source.ready is None:
         _refuse_large_sizes(plan, sum(len(dataset) for dataset in training))

@@ -8,7 +8,7 @@ kernel vectors are computed anew by every localizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 from dataclasses import dataclass
 import time
@@ -18,10 +18,9 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.progress import Progress
 from kbr_localization.vision import Describer, describer_from_state
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass

@@ -8,7 +8,7 @@ from all of the training runs; what a trial lacks is map images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,8 +21,6 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)

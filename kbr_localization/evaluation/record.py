@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbr_localization.datasets import Dataset
@@ -13,11 +12,10 @@ from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 BELIEF_POINTS = 60
 PICTURED = 60

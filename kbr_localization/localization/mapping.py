@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import cv2
@@ -12,11 +12,10 @@ from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import FilterConfig, sensible_config
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_describer, VisionConfig
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 _VOCABULARY_IMAGES = 200
 _THUMBNAIL_WIDTH = 160
@@ -53,7 +52,7 @@ def build_map(
     the steps done and their number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
-    report = progress or (lambda what, done, total: None)
+    report = progress or silent
     chosen = _choose(_candidates(datasets), max_images, rng)
     describer = _fit(chosen, vision or VisionConfig(), rng, report)
     kept, descriptors, thumbnails = _describe(chosen, describer, datasets, report)

@@ -22,11 +22,11 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.method_configs import method_configs
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
-Progress = Callable[[str, int, int], None]
 Observer = Callable[[Localizer, PoseEstimate], None]
 
 METHODS = {

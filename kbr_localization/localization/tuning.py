@@ -9,7 +9,7 @@ maximum likelihood, not searched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
@@ -32,10 +32,9 @@ from kbr_localization.localization.tuning_space import (
     Values,
 )
 from kbr_localization.localization.tuning_study import Study
+from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
 import numpy as np
-
-Progress = Callable[[str, int, int], None]
 
 _GENERATIONS = 4
 _PROMOTED = 3  # one of so many candidates is scored on the whole runs
@@ -133,7 +132,7 @@ def tune_map(
     """
     sizes = [size or plan.max_images for size in plan.sizes]
     folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress, plan.random_maps)
-    report = progress or (lambda what, done, total: None)
+    report = progress or silent
     study = Study(folds, plan.seed, plan.jobs, journal or Journal(None), report)
     results = []
     for method in plan.methods:

@@ -18,12 +18,11 @@ from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import cover
 from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
 import numpy as np
 from scipy.spatial import cKDTree
-
-Progress = Callable[[str, int, int], None]
 
 MAX_FRAMES = 4000
 """Frames of all runs that take part; longer runs are thinned evenly."""

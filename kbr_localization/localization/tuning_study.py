@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 import importlib
@@ -14,8 +14,7 @@ from kbr_localization.localization.tuning_folds import fingerprint, Fold
 from kbr_localization.localization.tuning_journal import digest, Journal, Record
 from kbr_localization.localization.tuning_score import run_trial
 from kbr_localization.localization.tuning_space import Values
-
-Progress = Callable[[str, int, int], None]
+from kbr_localization.progress import Progress
 
 
 @dataclass

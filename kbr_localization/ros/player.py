@@ -19,8 +19,8 @@ from kbr_localization.configuration import parameter
 from kbr_localization.datasets import Dataset, Frame, open_dataset
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.progress import Progress, silent, terminal_progress
 from kbr_localization.ros import conversions, parameters
-from kbr_localization.ros.progress import Progress, terminal_progress
 from kbr_localization.ros.running import ros_context, run_node, WAKE_SECONDS
 from kbr_localization.ros.schedule import Event, NANOSECONDS, PlayerOptions, schedule
 from nav_msgs.msg import Odometry
@@ -243,14 +243,10 @@ def play(
     with ros_context(['--ros-args', *ros_arguments] if ros_arguments else []) as stop:
         node = Node('player')
         try:
-            player = Player(node, dataset, options or PlayerOptions(), progress or _silent, stop)
+            player = Player(node, dataset, options or PlayerOptions(), progress or silent, stop)
             return player.play()
         finally:
             node.destroy_node()
-
-
-def _silent(what: str, done: int, total: int) -> None:
-    pass
 
 
 @dataclass(frozen=True)

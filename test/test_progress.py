@@ -1,0 +1,34 @@
+"""Progress on a terminal and in a log."""
+
+import os
+import pty
+import subprocess
+import sys
+
+WORK = """
+from kbr_localization.progress import terminal_progress
+with terminal_progress() as progress:
+    for done in range(0, 201):
+        progress('counting', done, 200)
+    progress('nothing to do', 0, 0)
+"""
+
+
+def test_a_log_gets_a_line_for_every_tenth():
+    command = [sys.executable, '-c', WORK]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert result.stdout == ''
+    lines = result.stderr.splitlines()
+    assert lines[:-1] == [f'counting: {done} of 200' for done in range(0, 201, 20)]
+    assert lines[-1] == 'nothing to do: 0 of 0'
+
+
+def test_a_terminal_gets_bars():
+    reader, terminal = pty.openpty()
+    env = {**os.environ, 'TERM': 'xterm', 'COLUMNS': '100'}
+    subprocess.run([sys.executable, '-c', WORK], check=True, stderr=terminal, env=env)
+    os.close(terminal)
+    shown = os.read(reader, 100_000).decode()
+    os.close(reader)
+    assert 'counting' in shown and '200/200' in shown and '100%' in shown
+    assert '━' in shown
