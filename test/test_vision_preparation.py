@@ -16,7 +16,7 @@ def surroundings(seed, width=720, height=120):
     """Return what a robot sees all around it, one column for half a degree."""
     rng = np.random.default_rng(seed)
     noise = rng.integers(0, 256, size=(height, width), dtype=np.uint8)
-    smooth = cv2.GaussianBlur(np.hstack([noise] * 3), (0, 0), 4.0)[:, width : 2 * width]
+    smooth = cv2.GaussianBlur(np.hstack([noise] * 3), (0, 0), 4.0)[:, slice(width, 2 * width)]
     return cv2.equalizeHist(smooth)
 
 

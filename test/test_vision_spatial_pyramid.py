@@ -72,7 +72,9 @@ def test_coarser_levels_are_sums_of_the_finest():
     np.testing.assert_array_equal(fine, counts)
     cells = counts.reshape(4, 4, 4, WORDS)
     np.testing.assert_array_equal(coarse, cells.sum(axis=(1, 2)))
-    np.testing.assert_array_equal(middle[:, WORDS : 2 * WORDS], cells[:, :2, 2:].sum(axis=(1, 2)))
+    np.testing.assert_array_equal(
+        middle[:, slice(WORDS, 2 * WORDS)], cells[:, :2, 2:].sum(axis=(1, 2))
+    )
 
 
 @pytest.mark.parametrize('largest', [255, 65535])

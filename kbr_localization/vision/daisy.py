@@ -40,5 +40,5 @@ class DenseDaisy:
             histograms=_POINTS,
             orientations=_DIRECTIONS,
         )
-        wanted = descriptors[extra : extra + rows, extra : extra + columns]
+        wanted = descriptors[slice(extra, extra + rows), slice(extra, extra + columns)]
         return np.asarray(wanted.reshape(-1, self.size), dtype=np.float32)

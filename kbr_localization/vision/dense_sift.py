@@ -71,8 +71,12 @@ class DenseSift:
         height, width = (side * self._pitch for side in self._lattice)
         result = np.empty((2 * len(_DIRECTIONS), height, width), dtype=np.uint8)
         for index, (row, column) in enumerate(_DIRECTIONS):
-            ahead = extended[margin + row :, margin + column :][:height, :width]
-            behind = extended[margin - row :, margin - column :][:height, :width]
+            ahead = extended[slice(margin + row, None), slice(margin + column, None)][
+                :height, :width
+            ]
+            behind = extended[slice(margin - row, None), slice(margin - column, None)][
+                :height, :width
+            ]
             # unsigned differences saturate at zero: just what is wanted
             cv2.subtract(ahead, behind, dst=result[index])
             cv2.subtract(behind, ahead, dst=result[index + len(_DIRECTIONS)])

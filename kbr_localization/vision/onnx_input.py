@@ -74,7 +74,7 @@ def _fields(record: bytes) -> Iterator[Field]:
             raise ValueError('unknown wire type')
         if position + length > len(record):
             raise ValueError('truncated')
-        yield key >> 3, value, record[position : position + length]
+        yield key >> 3, value, record[slice(position, position + length)]
         position += length
 
 
