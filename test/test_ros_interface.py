@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import parameters
-from kbr_localization.ros.interface import parameter_file
+from kbr_localization.ros.interface import interface_page, parameter_file
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 import pytest
 import yaml
@@ -21,6 +21,11 @@ def test_the_parameter_file_has_the_names_and_defaults_of_the_code():
     initial_pose = values.pop('initial_pose')
     assert values == {name: getattr(NodeConfig(), name) for name in parameters.fields(NodeConfig)}
     assert initial_pose == {n: getattr(InitialPose(), n) for n in parameters.fields(InitialPose)}
+
+
+def test_the_page_of_the_interface_is_that_of_the_code():
+    text = (ROOT / 'docs' / 'ros_interface.md').read_text()
+    assert text == interface_page(), 'run `python -m kbr_localization.ros.interface`'
 
 
 def test_filter_parameters_stand_there_as_comments_and_are_right():

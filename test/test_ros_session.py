@@ -1,5 +1,6 @@
 """The session between messages and answers, with a real map and a real filter."""
 
+from dataclasses import replace
 import time
 
 from helpers import START_NS, straight_reference, wall_image
@@ -25,7 +26,9 @@ class Drive:
     """A session on a map of the wall, fed second by second; answers are kept by stamp."""
 
     def __init__(self, world, beginning=None, **options):
-        self.kernel_map = KernelMap.load(world.map_file)
+        kernel_map = KernelMap.load(world.map_file)
+        gate = replace(kernel_map.filter_config, update_min_d=0.25, update_min_a=0.2)
+        self.kernel_map = replace(kernel_map, filter_config=gate)
         self.told, self.answers, self.resets = [], {}, 0
         self.session = Session(
             self.make_tracker,

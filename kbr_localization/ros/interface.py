@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import dataclasses
+from pathlib import Path
 import textwrap
 from typing import Any
 
@@ -27,6 +28,32 @@ FILTER_HEAD = """\
     # uncomment one only to override the map's value.
 """
 
+PAGE_HEAD = """\
+# ROS interface of `localization_node`
+
+Names are relative and can be remapped. Made by `python -m kbr_localization.ros.interface`, checked
+by a test.
+
+## Topics and services
+
+| name | type | |
+|---|---|---|
+| `image` | sensor_msgs/Image | camera, `image_transport: raw` |
+| `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
+| `odom` | nav_msgs/Odometry | wheel odometry |
+| `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
+| `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer, at its image's stamp |
+| `particle_cloud` | geometry_msgs/PoseArray | samples of the belief |
+| `~/map_poses` | visualization_msgs/MarkerArray | the map, coloured by the belief |
+| `~/best_match` | sensor_msgs/CompressedImage | image beside its match, when subscribed |
+| `/diagnostics` | diagnostic_msgs/DiagnosticArray | status, reasons and counts, at 1 Hz |
+| `/tf` | tf2_msgs/TFMessage | map to odom, where tf2_msgs is installed |
+| `reinitialize_global_localization` | std_srvs/Empty | service: forget the pose |
+| `request_nomotion_update` | std_srvs/Empty | service: use the next image in any case |
+| `~/load_map` | std_srvs/Trigger | service: load the map that `map_file` names |
+
+"""
+
 
 def parameter_file() -> str:
     """Contents of config/localization.yaml."""
@@ -37,6 +64,33 @@ def parameter_file() -> str:
     lines += [FILTER_HEAD]
     lines += [f'{line}\n' for line in _settings(FilterConfig, '    # ')]
     return ''.join(lines)
+
+
+def interface_page() -> str:
+    """Contents of docs/ros_interface.md."""
+    lines = [PAGE_HEAD]
+    for title, prefix, config_class in (
+        ('Parameters', '', NodeConfig),
+        ('Initial pose', 'initial_pose.', InitialPose),
+        ("Parameters of the filter (the map's, unless overridden)", '', FilterConfig),
+    ):
+        lines += [f'## {title}\n\n| name | default | |\n|---|---|---|\n']
+        lines += list(_rows(prefix, config_class))
+        lines += ['\n']
+    return ''.join(lines).rstrip() + '\n'
+
+
+def main() -> None:
+    """Write both files anew."""
+    root = Path(__file__).resolve().parents[2]
+    (root / 'config' / 'localization.yaml').write_text(parameter_file())
+    (root / 'docs' / 'ros_interface.md').write_text(interface_page())
+
+
+def _rows(prefix: str, config_class: Any) -> Iterator[str]:
+    for name, field in parameters.fields(config_class).items():
+        text = f'{field.metadata["description"]}{_range(field)}'.replace('|', '\\|')
+        yield f'| `{prefix}{name}` | `{_value(field.default)}` | {text} |\n'
 
 
 def _settings(config_class: Any, indent: str) -> Iterator[str]:
@@ -65,3 +119,7 @@ def _range(field: dataclasses.Field[Any]) -> str:
 def _value(default: Any) -> str:
     value = (list(default) or ['']) if isinstance(default, tuple) else default
     return str(yaml.safe_dump(value, default_flow_style=True)).removesuffix('...\n').strip()
+
+
+if __name__ == '__main__':
+    main()
