@@ -42,7 +42,7 @@ by a test.
 | `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
 | `odom` | nav_msgs/Odometry | wheel odometry |
 | `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
-| `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer, at its image's stamp |
+| `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |
 | `particle_cloud` | geometry_msgs/PoseArray | samples of the belief |
 | `~/map_poses` | visualization_msgs/MarkerArray | the map, coloured by the belief |
 | `~/best_match` | sensor_msgs/CompressedImage | image beside its match, when subscribed |
