@@ -1,0 +1,226 @@
+"""
+[MbKSR] Fig. 3: errors of the sum rules, exact in the RKHS norm, for Gaussian mixtures.
+
+x ~ mixture of Gaussians, y = A x + e, z = B y + e'. Every kernel is a normalised Gaussian, so the
+embeddings of the true laws of y and z, and the distance to them, have closed forms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from experiments import common
+from kbr_localization.kernels import (
+    AdditiveNoiseModel,
+    GaussianKernel,
+    GaussianNoise,
+    KernelMean,
+    ModelKernelMean,
+    NonparametricModel,
+)
+from kbr_localization.kernels.kernel_mean import EmbeddingSum
+from matplotlib import pyplot
+import numpy as np
+
+DIMENSION = 2
+KERNEL = GaussianKernel(0.1)
+A = np.array([[0.8, -0.3], [0.3, 0.8]])
+B = np.array([[0.9, 0.2], [-0.2, 0.9]])
+SIGMA = 0.1 * np.eye(DIMENSION)
+EPSILONS = 10.0 ** np.arange(-8.0, 1.0)
+SCALES = 2.0 ** np.arange(-3.0, 3.5)
+FACTORS = np.linspace(0.4, 1.6, 7)
+COMBINED = ('NP+NP', 'NP+Mb', 'NP+Mb (est)', 'Mb+NP')
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture of L Gaussians: `weights` (L,), `means` (L, d), `covariances` (L, d, d)."""
+
+    weights: Any
+    means: Any
+    covariances: Any
+
+    @classmethod
+    def random(cls, rng: np.random.Generator, count: int = 4) -> Mixture:
+        """Equal weights, means in a square, covariances U^T U."""
+        means = rng.uniform(-2.0, 2.0, (count, DIMENSION))
+        roots = rng.uniform(-0.5, 0.5, (count, DIMENSION, DIMENSION))
+        covariances = roots.transpose(0, 2, 1) @ roots + 0.01 * np.eye(DIMENSION)
+        return cls(np.full(count, 1.0 / count), means, covariances)
+
+    def through(self, matrix: Any) -> Mixture:
+        """Return the law of matrix @ x + e."""
+        covariances = matrix @ self.covariances @ matrix.T + SIGMA
+        return Mixture(self.weights, self.means @ matrix.T, covariances)
+
+    def sample(self, rng: np.random.Generator, size: int) -> Any:
+        """Independent points (size, d)."""
+        chosen = rng.choice(len(self.weights), size, p=self.weights)
+        roots = np.linalg.cholesky(self.covariances)[chosen]
+        noise = rng.standard_normal((size, DIMENSION, 1))
+        return self.means[chosen] + (roots @ noise)[:, :, 0]
+
+    def embedding(self) -> EmbeddingSum:
+        """Kernel mean in closed form."""
+        components = zip(self.means, self.weights, self.covariances, strict=True)
+        parts = (
+            ModelKernelMean(KERNEL, mean[np.newaxis], weight[np.newaxis], GaussianNoise(cov))
+            for mean, weight, cov in components
+        )
+        return EmbeddingSum(KERNEL, tuple(parts))
+
+
+def linear_model(matrix: Any, covariance: Any) -> AdditiveNoiseModel:
+    """Model y = matrix @ x + e."""
+    return AdditiveNoiseModel(lambda x: x @ matrix.T, GaussianNoise(covariance))
+
+
+def estimated_model(x: Any, y: Any) -> AdditiveNoiseModel:
+    """Linear Gaussian model by maximum likelihood."""
+    matrix = np.linalg.lstsq(x, y, rcond=None)[0].T
+    residual = y - x @ matrix.T
+    return linear_model(matrix, residual.T @ residual / len(x))
+
+
+def training_pairs(matrix: Any, size: int, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Pairs with uniform x."""
+    x = rng.uniform(-3.0, 3.0, (size, DIMENSION))
+    return x, linear_model(matrix, SIGMA).sample(x, rng)
+
+
+def trial(rng: np.random.Generator, size: int, prior_size: int) -> dict[str, Any]:
+    """Errors of all estimators for one random mixture and training sample."""
+    prior_law = Mixture.random(rng)
+    law_y, law_z = prior_law.through(A), prior_law.through(A).through(B)
+    prior = KernelMean.of_sample(KERNEL, prior_law.sample(rng, prior_size))
+    first, second = training_pairs(A, size, rng), training_pairs(B, size, rng)
+    one_step = _one_step(prior, law_y.embedding().mmd, first)
+    return one_step | _two_steps(prior, law_z.embedding().mmd, first, second)
+
+
+def _one_step(prior: KernelMean, error: Callable[..., float], pairs: Any) -> dict[str, Any]:
+    learnt = [NonparametricModel(KERNEL, KERNEL, *pairs, epsilon) for epsilon in EPSILONS]
+    return {
+        'NP-KSR': [error(model.push(prior)) for model in learnt],
+        'Mb-KSR': error(linear_model(A, SIGMA).push(prior)),
+        'Mb-KSR (est)': error(estimated_model(*pairs).push(prior)),
+        'scale': [error(linear_model(A, s * SIGMA).push(prior)) for s in SCALES],
+        'mean': [error(linear_model(f * A, SIGMA).push(prior)) for f in FACTORS],
+    }
+
+
+def _two_steps(
+    prior: KernelMean, error: Callable[..., float], first: Any, second: Any
+) -> dict[str, Any]:
+    known_a, known_b = linear_model(A, SIGMA), linear_model(B, SIGMA)
+    estimated_b = estimated_model(*second)
+    errors: dict[str, list[float]] = {name: [] for name in COMBINED}
+    for epsilon in EPSILONS:
+        learnt_a = NonparametricModel(KERNEL, KERNEL, *first, epsilon)
+        learnt_b = NonparametricModel(KERNEL, KERNEL, *second, epsilon)
+        middle = learnt_a.push(prior)
+        errors['NP+NP'].append(error(learnt_b.push(middle)))
+        errors['NP+Mb'].append(error(known_b.push(middle)))
+        errors['NP+Mb (est)'].append(error(estimated_b.push(middle)))
+        errors['Mb+NP'].append(error(learnt_b.push(known_a.push(prior))))
+    return errors
+
+
+def measure(rng: np.random.Generator, trials: int, size: int, prior_size: int) -> common.Outcome:
+    """Run the trials and test what the paper reports of its Fig. 3."""
+    runs = [trial(rng, size, prior_size) for _ in range(trials)]
+    values = {key: np.array([run[key] for run in runs]) for key in runs[0]}
+    best = int(values['NP-KSR'].mean(axis=0).argmin())
+    panels = _panels(values, best)
+    rows = [{'panel': panel, **row} for panel, rows in panels.items() for row in rows]
+    means = {key: value.mean(axis=0) for key, value in values.items()}
+    learnt = means['NP-KSR'][best]
+    combined = {name: means[name].min() for name in COMBINED}
+    ours = (
+        f'RKHS error: NP-KSR {learnt:.3f} at best, Mb-KSR {means["Mb-KSR"]:.3f}, Mb-KSR (est) '
+        f'{means["Mb-KSR (est)"]:.3f}; '
+        + ', '.join(f'{name} {value:.3f}' for name, value in combined.items())
+    )
+    return common.Outcome(
+        rows, ours, _claims(means, learnt, values['Mb-KSR'].std()), lambda: _draw(panels)
+    )
+
+
+def _panels(values: dict[str, Any], best: int) -> dict[str, list[common.Row]]:
+    learnt, estimated = values['NP-KSR'][:, best], values['Mb-KSR (est)']
+    rules = {key: values[key] for key in ('NP-KSR', 'Mb-KSR', 'Mb-KSR (est)')}
+    scale, mean = (
+        {'NP-KSR': learnt, 'Mb-KSR': values[key], 'Mb-KSR (est)': estimated}
+        for key in ('scale', 'mean')
+    )
+    combined = {key: values[key] for key in COMBINED}
+    return {
+        'regularisation': common.rows_of('x', EPSILONS, rules),
+        'misspecified scale': common.rows_of('x', SCALES, scale),
+        'misspecified mean': common.rows_of('x', FACTORS, mean),
+        'combined': common.rows_of('x', EPSILONS, combined),
+    }
+
+
+def _claims(means: dict[str, Any], learnt: float, deviation: float) -> list[common.Claim]:
+    model, estimated = means['Mb-KSR'], means['Mb-KSR (est)']
+    best = {name: means[name].min() for name in COMBINED}
+    others = [best[name] for name in COMBINED[1:]]
+    severe = min(means['scale'].max(), means['mean'].max())
+    mild = max(means['scale'][2:5].max(), means['mean'][2:5].max())
+    return [
+        common.Claim('Mb-KSR better than NP-KSR at its best ε', model < learnt),
+        common.Claim(
+            'estimated model within one standard deviation of the true one',
+            estimated - model < deviation,
+        ),
+        common.Claim(
+            'NP-KSR sensitive to ε (worst 2x best)', means['NP-KSR'].max() > 2.0 * learnt
+        ),
+        common.Claim('mild misspecification still beats NP-KSR', mild < learnt),
+        common.Claim('severe misspecification does not', severe > learnt),
+        common.Claim('every combination with a model beats NP+NP', max(others) < best['NP+NP']),
+    ]
+
+
+def _draw(panels: dict[str, list[common.Row]]) -> Any:
+    figure, grid = pyplot.subplots(2, 2, figsize=(8.5, 6.0), constrained_layout=True)
+    labels = ('ε', 'model covariance / true', 'model mean / true', 'ε')
+    for axes, (name, rows), label in zip(grid.flat, panels.items(), labels, strict=True):
+        common.curves(axes, rows, 'x', 'mean', 'std')
+        axes.set(title=name, xlabel=label, ylabel='RKHS error')
+        if name.startswith('misspecified'):
+            axes.axvline(1.0, color='black', linewidth=0.8)
+        else:
+            axes.set(xscale='log', yscale='log')
+    grid.flat[1].set_xscale('log', base=2)
+    return figure
+
+
+EXPERIMENT = common.Experiment(
+    name='mbksr_fig3',
+    source='[MbKSR] Fig. 3',
+    paper='Mb-KSR below NP-KSR at every ε; estimated model as good as the true one; combinations '
+    'with a model below NP+NP',
+    settings='dimension 2, kernel and noise covariances 0.1 I, n = 500 pairs (300 when reduced) '
+    'and four components with means in [-2, 2]² are ours (the text at hand has lost its values); '
+    'every learnt rule is shown over ε and compared at its best.',
+    sizes={
+        'tiny': {'trials': 3, 'size': 120, 'prior_size': 100},
+        'reduced': {'trials': 30, 'size': 300, 'prior_size': 300},
+        'full': {'trials': 30, 'size': 500, 'prior_size': 500},
+    },
+    measure=measure,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the experiment."""
+    common.run(EXPERIMENT, arguments)
+
+
+if __name__ == '__main__':
+    main()
