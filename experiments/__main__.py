@@ -8,7 +8,16 @@ import sys
 
 from experiments import common
 
-NAMES = ('mbksr_fig3',)
+NAMES = (
+    'kbr_fig2',
+    'kbr_fig3',
+    'kbr_fig4',
+    'kbr_table1',
+    'kreg_fig1',
+    'mbksr_fig3',
+    'mbksr_fig4',
+    'slides_regression',
+)
 """In the order of the papers; each is a module of this package with a `main`."""
 
 

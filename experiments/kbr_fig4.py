@@ -43,23 +43,22 @@ class Rotation:
     frequency: float = 8.0
 
     def advance(self, x: Any) -> Any:
-        """
-        Noise-free transition of points (n, 2).
-
-        The angle of the next state is that of the state plus η, so that the state is Markov.
-        """
+        """Noise-free transition of points (n, 2) that EKF and UKF take for granted."""
         angle = np.arctan2(x[:, 1], x[:, 0]) + self.eta
         radius = 1.0 + self.b * np.sin(self.frequency * angle)
         return radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
 
     def simulate(self, rng: np.random.Generator, steps: int) -> tuple[Any, Any]:
-        """Return states and observations (steps, 2)."""
+        """
+        Return states and observations (steps, 2).
+
+        As printed, θ itself has no noise: that of a state does not turn the next one.
+        """
         noise = np.sqrt(VARIANCE) * rng.standard_normal((2, steps, 2))
-        states = np.empty((steps, 2))
-        states[0] = np.array([1.0, 0.0]) + noise[0, 0]
-        for t in range(1, steps):
-            states[t] = self.advance(states[t - 1 : t])[0] + noise[0, t]
-        return states, states + noise[1]
+        angle = rng.uniform(0.0, 2.0 * np.pi) + self.eta * np.arange(steps)
+        radius = 1.0 + self.b * np.sin(self.frequency * angle)
+        curve = radius[:, np.newaxis] * np.column_stack([np.cos(angle), np.sin(angle)])
+        return curve + noise[0], curve + noise[0] + noise[1]
 
 
 CASES = {'(a) rotation': Rotation(0.3, 0.0), '(b) oscillatory rotation': Rotation(0.4, 0.4)}
@@ -82,8 +81,9 @@ def classical_means(method: str, dynamics: Rotation, y: Any) -> Any:
         transition_covariance=VARIANCE * np.eye(2),
         observation=np.eye(2),
         observation_covariance=VARIANCE * np.eye(2),
-        mean=np.array([1.0, 0.0]),
-        covariance=VARIANCE * np.eye(2),
+        # broad: the first observation says where on the circle the run starts
+        mean=y[0],
+        covariance=np.eye(2),
     )
     return classical_filter(method, model, y)[0]
 
@@ -129,18 +129,23 @@ def _means(rows: Sequence[common.Row], method: str) -> Any:
 
 def _claims(panels: dict[str, list[common.Row]], sizes: Sequence[int]) -> list[common.Claim]:
     weak, strong = ({m: _means(part, m) for m in METHODS} for part in panels.values())
-    large = np.array(sizes) >= 200
-    kalman = [np.minimum(part['EKF'], part['UKF']) for part in (weak, strong)]
-    close = all(np.allclose(part['EKF'], part['UKF'], rtol=0.05) for part in (weak, strong))
+    large = np.array(sizes) > 200
+    kalman = np.minimum(weak['EKF'], weak['UKF'])
     return [
-        common.Claim('EKF and UKF alike (5 %)', close),
+        common.Claim('(a) EKF and UKF alike (5 %)', np.allclose(weak['EKF'], weak['UKF'], 0.05)),
         common.Claim(
-            '(a) KBR slightly worse than EKF and UKF (by 0…30 % at the largest n)',
-            0.0 < weak['KBR'][-1] / kalman[0][-1] - 1.0 < 0.3,
+            '(b) EKF and UKF alike (5 %)', np.allclose(strong['EKF'], strong['UKF'], 0.05)
         ),
         common.Claim(
-            '(b) KBR better than both for n ≥ 200',
-            bool(np.all(strong['KBR'][large] < kalman[1][large])),
+            '(a) KBR slightly worse than EKF and UKF (by 0…30 % at the largest n)',
+            0.0 < weak['KBR'][-1] / kalman[-1] - 1.0 < 0.3,
+        ),
+        *(
+            common.Claim(
+                f'(b) KBR better than {rival} for n > 200',
+                bool(large.any() and np.all(strong['KBR'][large] < strong[rival][large])),
+            )
+            for rival in METHODS[1:]
         ),
         common.Claim('KBR improves with n', strong['KBR'][-1] < strong['KBR'][0]),
     ]
@@ -161,12 +166,13 @@ EXPERIMENT = common.Experiment(
     source='[KBR] Fig. 4',
     paper='(a) KBR slightly worse than EKF and UKF; (b) better than both for n > 200; EKF and UKF '
     'indistinguishable (30 runs, n = 100…800)',
-    settings='all dynamics as printed; the angle that advances is that of the noisy state, which '
-    'makes the state Markov; β and ε by validation on the second half of the training run, '
-    'δ = 2ε; posterior means; the classical filters start at the true mean.',
+    settings='dynamics as printed, with an angle that has no noise of its own; EKF and UKF take '
+    'the angle of the state. Where the noisy state turns the next one instead, UKF stays below '
+    'KBR in (b) up to n = 400 (0.057 against 0.061, EKF 0.065). β and ε by validation on half of '
+    'the training run, δ = 2ε; posterior means.',
     sizes={
         'tiny': {'trials': 2, 'sizes': (60, 120), 'steps': 30, 'grid': TINY_GRID},
-        'reduced': {'trials': 5, 'sizes': (100, 200, 400), 'steps': 100, 'grid': SMALL_GRID},
+        'reduced': {'trials': 6, 'sizes': (100, 200, 400), 'steps': 100, 'grid': SMALL_GRID},
         'full': {'trials': 30, 'sizes': (100, 200, 400, 600, 800), 'steps': 200, 'grid': GRID},
     },
     measure=measure,

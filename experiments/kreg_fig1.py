@@ -1,7 +1,7 @@
 """
 [kReg] Fig. 1: filters on toy dynamics, error over time and running times.
 
-The hidden state is an angle that advances by 0.4, the observation oscillates about the unit circle.
+The hidden state is an angle that advances by 0.4; the observation oscillates about a circle.
 EKF, UKF and kRegBayes know the dynamics and the first angle; KBR and pKBR learn from pairs.
 """
 
@@ -120,7 +120,7 @@ def trial(
 def measure(
     rng: np.random.Generator, trials: int, size: int, steps: int, weight: float
 ) -> common.Outcome:
-    """Running means of squared errors over time, and total times."""
+    """Errors averaged up to each step, and total times."""
     common.silence('kbr_localization.kernels')
     runs = [trial(rng, size, steps, weight) for _ in range(trials)]
     shown = np.unique(np.linspace(1, steps, 20).astype(int))
