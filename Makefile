@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py
 
-.PHONY: setup demo test lint format bench reproduce picture clean
+.PHONY: setup demo test lint format bench reproduce docs picture clean
 
 setup: $(STAMP)
 
@@ -42,6 +42,11 @@ bench: setup
 # the papers' figures: reduced sizes, or the papers' own with FULL=1
 reproduce: setup
 	$(BIN)/python -m experiments $(if $(FULL),--full)
+
+# tutorial, glossary and the reference from the docstrings, into site/
+docs: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --quiet
 
 # the README's picture
 picture: setup

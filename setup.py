@@ -20,6 +20,8 @@ ROS = [
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it
 TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
 RERUN = ['rerun-sdk']
+# the reference is made from the docstrings
+DOCS = ['mkdocs', 'mkdocstrings[python]']
 # Kalman, extended, unscented and particle filters to compare kernel filters with
 COMPARE = ['stonesoup']
 # ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
@@ -90,6 +92,7 @@ setup(
         'ros': ROS,
         'tools': TOOLS,
         'rerun': RERUN,
+        'docs': DOCS,
         'compare': COMPARE,
         'test': LINT + TEST + COMPARE + INTERFACES,
     },

@@ -9,7 +9,8 @@ the table is computed and never edited.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 import csv
 from dataclasses import dataclass
 import json
@@ -73,9 +74,9 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outco
     """Run an experiment from the command line; write its CSV, figure and line of the table."""
     options = parser(experiment.source).parse_args(arguments)
     started = time.perf_counter()
-    outcome = experiment.measure(
-        np.random.default_rng(options.seed), **experiment.sizes[options.size]
-    )
+    rng = np.random.default_rng(options.seed)
+    with expected_warnings('kbr_localization.kernels'):
+        outcome = experiment.measure(rng, **experiment.sizes[options.size])
     seconds = time.perf_counter() - started
     results = options.out / 'results'
     results.mkdir(parents=True, exist_ok=True)
@@ -200,10 +201,16 @@ def rows_of(x: str, grid: Iterable[Any], trials: Mapping[str, Any]) -> list[Row]
     return rows
 
 
-def silence(*names: str) -> None:
-    """Keep the library's expected warnings out of the output of a search over settings."""
-    for name in names:
-        logging.getLogger(name).setLevel(logging.ERROR)
+@contextmanager
+def expected_warnings(name: str) -> Iterator[None]:
+    """Keep out of the output what a library warns of while a search tries poor settings."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _printed(value: Any) -> Any:

@@ -112,7 +112,6 @@ def measure(
     rng: np.random.Generator, trials: int, dimensions: Sequence[int], **setting: Any
 ) -> common.Outcome:
     """Errors over dimension."""
-    common.silence('kbr_localization.kernels')
     errors: dict[str, list[Any]] = {}
     for dimension in dimensions:
         runs = [trial(rng, dimension, **setting) for _ in range(trials)]

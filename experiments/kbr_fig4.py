@@ -104,7 +104,6 @@ def measure(
     rng: np.random.Generator, trials: int, sizes: Sequence[int], steps: int, grid: Any
 ) -> common.Outcome:
     """Errors over training sizes for both dynamics."""
-    common.silence('kbr_localization.kernels')
     panels = {}
     for name, dynamics in CASES.items():
         runs = [

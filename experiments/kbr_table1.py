@@ -48,7 +48,7 @@ def turns(rng: np.random.Generator, steps: int) -> Rotation:
     roll = 0.3 * np.sin(2.0 * np.pi * t / (0.61 * PERIOD) + 3.0 * noise[2])
     # intrinsic: first about the vertical, then about the camera's own axes
     upright = Rotation.from_matrix(room.looking_at(np.zeros(3), np.array([0.0, 1.0, 0.0])))
-    pan = Rotation.from_euler('z', yaw)
+    pan = Rotation.from_euler('z', yaw[:, np.newaxis])
     return pan * upright * Rotation.from_euler('XZ', np.column_stack([pitch, roll]))
 
 
@@ -106,19 +106,17 @@ def _linear_fit(inputs: Any, outputs: Any) -> tuple[Any, Any]:
     return matrix, covariance + 1e-9 * np.eye(len(covariance))
 
 
-def quaternions(rotations: Rotation) -> Any:
-    """Return unit quaternions (T, 4) without jumps of sign."""
-    values = rotations.as_quat()
-    flips = np.sign(np.sum(values[1:] * values[:-1], axis=1))
-    return values * np.concatenate([[1.0], np.cumprod(flips)])[:, np.newaxis]
-
-
 def trial(
     rng: np.random.Generator, size: int, steps: int, grid: Any
 ) -> dict[tuple[float, str], float]:
     """Mean squared Frobenius error of every method, for both levels of noise."""
     rotations = turns(rng, size + steps)
-    clean, matrices, quats = film(rotations), rotations.as_matrix(), quaternions(rotations)
+    # of the two signs the one with w >= 0: else an image would have two states
+    clean, matrices, quats = (
+        film(rotations),
+        rotations.as_matrix(),
+        rotations.as_quat(canonical=True),
+    )
     errors = {}
     for variance in PAPER:
         y = clean + np.sqrt(variance) * rng.standard_normal(clean.shape)
@@ -143,7 +141,6 @@ def measure(
     rng: np.random.Generator, trials: int, size: int, steps: int, grid: Any
 ) -> common.Outcome:
     """Average over runs, beside the paper's table."""
-    common.silence('kbr_localization.kernels')
     runs = [trial(rng, size, steps, grid) for _ in range(trials)]
     rows = []
     for variance, paper in PAPER.items():

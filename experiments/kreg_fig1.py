@@ -29,8 +29,8 @@ import numpy as np
 INCREMENT, VARIANCE = 0.4, 0.04
 METHODS = ('EKF', 'UKF', 'KBR', 'pKBR', 'kRegBayes')
 SETTINGS = {
-    'KBR': {'epsilon': 1e-4, 'delta': 1e-4, 'method': 'squared'},
-    'pKBR': {'epsilon': 1e-4, 'delta': 1e-3, 'method': 'thresholded'},
+    'KBR': {'epsilon': 1e-3, 'delta': 1e-5, 'method': 'squared'},
+    'pKBR': {'epsilon': 1e-3, 'delta': 1e-2, 'method': 'thresholded'},
 }
 
 
@@ -56,8 +56,7 @@ def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> Kerne
     """Kernel filter on the circle with bandwidths from the median heuristic."""
     x = on_circle(angle)
     kernel_x, kernel_y = (
-        GaussianKernel((factor * median_distance(points)) ** 2, normalised=False)
-        for factor, points in ((0.25, x), (0.25, y))
+        GaussianKernel((0.3 * median_distance(points)) ** 2, normalised=False) for points in (x, y)
     )
     setting = SETTINGS[method]
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, **setting)
@@ -121,7 +120,6 @@ def measure(
     rng: np.random.Generator, trials: int, size: int, steps: int, weight: float
 ) -> common.Outcome:
     """Errors averaged up to each step, and total times."""
-    common.silence('kbr_localization.kernels')
     runs = [trial(rng, size, steps, weight) for _ in range(trials)]
     shown = np.unique(np.linspace(1, steps, 20).astype(int))
     running = {
@@ -135,7 +133,7 @@ def measure(
     final = {method: float(values[:, -1].mean()) for method, values in running.items()}
     ours = (
         'MSE of the angle '
-        + ', '.join(f'{name} {value:.3f}' for name, value in final.items())
+        + ', '.join(f'{name} {value:.4f}' for name, value in final.items())
         + f'; time KBR / pKBR {total["KBR"] / total["pKBR"]:.1f}, '
         f'kRegBayes / pKBR {total["kRegBayes"] / total["pKBR"]:.2f}'
     )
@@ -146,7 +144,9 @@ def _claims(final: dict[str, float], total: dict[str, float]) -> list[common.Cla
     kernel = [final[name] for name in ('KBR', 'pKBR', 'kRegBayes')]
     return [
         common.Claim('pKBR no worse than KBR', final['pKBR'] <= final['KBR']),
-        common.Claim('kRegBayes below pKBR', final['kRegBayes'] < final['pKBR']),
+        common.Claim(
+            'kRegBayes below pKBR by more than 1 %', final['kRegBayes'] < 0.99 * final['pKBR']
+        ),
         common.Claim(
             'kernel filters below EKF and UKF', max(kernel) < min(final['EKF'], final['UKF'])
         ),
@@ -171,8 +171,9 @@ EXPERIMENT = common.Experiment(
     paper='pKBR no worse than KBR, kRegBayes below pKBR; 3667 s KBR, 601 s pKBR, 678 s kRegBayes '
     'for 50 sets: ratios 6.1 and 1.13',
     settings='dynamics and sizes as printed; angles are embedded in the unit circle and errors '
-    'wrapped; bandwidths are a quarter of the median distances; ε, δ and the weight of the '
-    'supervision were chosen on runs of another seed.',
+    'wrapped; bandwidths are 0.3 times the median distances; ε, δ and the weight of the '
+    'supervision were chosen on runs of other seeds, where no weight of the supervision gained '
+    'anything over a well-regularised pKBR.',
     sizes={
         'tiny': {'trials': 2, 'size': 100, 'steps': 30, 'weight': 1e-3},
         'reduced': {'trials': 4, 'size': 500, 'steps': 100, 'weight': 1e-3},

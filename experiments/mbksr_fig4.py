@@ -125,7 +125,6 @@ def measure(
     rng: np.random.Generator, trials: int, sizes: Sequence[int], steps: int, grid: Any
 ) -> common.Outcome:
     """Errors over sample sizes for the three cases, and one belief for the picture."""
-    common.silence('kbr_localization.kernels')
     panels = {name: _case(rng, case, trials, sizes, steps, grid) for name, case in CASES.items()}
     rows = [{'case': name, **row} for name, part in panels.items() for row in part]
     picture = _picture(rng, max(sizes), grid)

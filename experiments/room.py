@@ -30,7 +30,7 @@ class Scene:
         """
         Image (pixels, pixels, 3) in 0..1.
 
-        `rotation`: columns are the camera's right, down and forward in the room; `view`: tangent of
+        `rotation`: columns are the camera's right, down and forward; `view`: tangent of
         half the opening angle.
         """
         grid = np.linspace(-view, view, pixels)

@@ -137,7 +137,7 @@ EXPERIMENT = common.Experiment(
     'regression (figure without numbers; n = 100, 500 runs)',
     settings='functions, n and noise as printed; bandwidths and ε by five-fold cross-validation; '
     'local linear with Epanechnikov weights on a nearest-neighbour span, written here in place of '
-    "R's locfit.",
+    "R's locfit; spans reach up to a nearly global fit, which is the truth for the linear (B).",
     sizes={
         'tiny': {'trials': 2, 'dimensions': (1, 4), 'queries': 20},
         'reduced': {'trials': 10, 'dimensions': (1, 2, 4, 6, 8, 10), 'queries': 100},

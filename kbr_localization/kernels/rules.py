@@ -143,6 +143,7 @@ BAYES_RULES: dict[str, BayesRule] = {
     'squared': squared_bayes_rule,
     'thresholded': thresholded_bayes_rule,
 }
+"""The rules that differ in nothing but the regularisation, by their names."""
 
 
 def importance_weighted_bayes_rule(

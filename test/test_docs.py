@@ -1,0 +1,55 @@
+"""The tutorial's program runs and is right; the reference has every public name."""
+
+import contextlib
+import io
+from pathlib import Path
+import re
+import subprocess
+import sys
+
+from kbr_localization import kernels
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TUTORIAL = ROOT / 'docs' / 'tutorial.md'
+
+if not TUTORIAL.is_file():
+    pytest.skip('the folder docs/ is not installed', allow_module_level=True)
+
+
+def program():
+    return re.search(r'```python\n(.*?)```', TUTORIAL.read_text(encoding='utf-8'), re.S).group(1)
+
+
+def test_tutorial_is_short():
+    assert len([line for line in program().splitlines() if line.strip()]) <= 30
+
+
+def test_tutorial_agrees_with_the_exact_posterior_and_with_what_it_says():
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(program(), str(TUTORIAL), 'exec'), {'__name__': 'tutorial'})
+    mean, deviation = map(float, re.findall(r'[\d.]+', output.getvalue()))
+    assert mean == pytest.approx((16 + 13) / 3, abs=0.8)
+    assert deviation == pytest.approx((16 + 13) ** 0.5 / 3, abs=0.5)
+    assert f'`{output.getvalue().strip()}`' in TUTORIAL.read_text(encoding='utf-8')
+
+
+def test_reference_has_every_public_name(tmp_path):
+    pytest.importorskip('mkdocs')
+    pytest.importorskip('mkdocstrings')
+    command = [sys.executable, '-m', 'mkdocs', 'build', '--quiet', '--site-dir', str(tmp_path)]
+    built = subprocess.run(
+        command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert built.returncode == 0, built.stderr
+    pages = ''.join(
+        page.read_text(encoding='utf-8') for page in (tmp_path / 'reference').rglob('*.html')
+    )
+    missing = [
+        name
+        for name in kernels.__all__
+        if not re.search(rf'id="kbr_localization\.kernels\.\w+\.{name}"', pages)
+    ]
+    assert missing == []
+    assert 'thresholded' in (tmp_path / 'glossary' / 'index.html').read_text(encoding='utf-8')
