@@ -1,11 +1,15 @@
 """The package as colcon sees, builds and installs it."""
 
+from importlib import metadata
 import os
 from pathlib import Path
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
+import kbr_localization
+from packaging.requirements import Requirement
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -13,7 +17,7 @@ COLCON = Path(sys.executable).with_name('colcon')
 EXECUTABLES = {'kbr', 'localization_node', 'player_node', 'recorder_node'}
 IGNORED = shutil.ignore_patterns('.*', 'build', 'install', 'log', 'out', 'demo', '*.egg-info')
 
-pytestmark = pytest.mark.skipif(
+needs_colcon = pytest.mark.skipif(
     not COLCON.is_file(), reason=f'colcon is not installed beside {sys.executable}'
 )
 
@@ -28,6 +32,24 @@ def colcon(folder, *arguments):
     return result.stdout
 
 
+def test_the_package_has_one_version():
+    manifest = ElementTree.parse(ROOT / 'package.xml').getroot()
+    assert manifest.findtext('version') == kbr_localization.__version__
+    assert metadata.version('kbr_localization') == kbr_localization.__version__
+
+
+def test_what_the_package_always_imports_is_in_the_manifest():
+    keys = {e.text for e in ElementTree.parse(ROOT / 'package.xml').iter('exec_depend')}
+    required = [
+        Requirement(line).name
+        for line in metadata.requires('kbr_localization')
+        if 'extra ==' not in line
+    ]
+    names = {'pyyaml': 'yaml', 'scikit-image': 'skimage'}
+    assert len(required) >= 7
+    assert {f'python3-{names.get(name, name)}' for name in required} <= keys
+
+
 @pytest.fixture(scope='module')
 def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp('workspace')
@@ -36,16 +58,19 @@ def workspace(tmp_path_factory):
     return folder
 
 
+@needs_colcon
 def test_colcon_knows_an_ament_python_package(workspace):
     listed = colcon(workspace, 'list').split()
     assert listed == ['kbr_localization', 'src/kbr_localization', '(ros.ament_python)']
 
 
+@needs_colcon
 def test_ros2_run_finds_the_executables(workspace):
     folder = workspace / 'install' / 'kbr_localization' / 'lib' / 'kbr_localization'
     assert {path.name for path in folder.iterdir()} >= EXECUTABLES
 
 
+@needs_colcon
 def test_launch_and_configuration_files_are_installed(workspace):
     share = workspace / 'install' / 'kbr_localization' / 'share' / 'kbr_localization'
     for folder in ('launch', 'config'):
@@ -54,6 +79,7 @@ def test_launch_and_configuration_files_are_installed(workspace):
     assert (share / 'package.xml').is_file()
 
 
+@needs_colcon
 def test_the_installed_command_runs(workspace):
     prefix = workspace / 'install' / 'kbr_localization'
     (site_packages,) = prefix.glob('lib/python3*/site-packages')
