@@ -2,6 +2,8 @@
 
 from importlib.util import find_spec
 import os
+from pathlib import Path
+import shutil
 
 import pytest
 
@@ -37,3 +39,11 @@ def tf2(pytestconfig):
     from ros_tf2 import tf2_environment
 
     return tf2_environment(pytestconfig.cache.mkdir('tf2_msgs'))
+
+
+@pytest.fixture
+def tiny_world_copy(tiny_world, tmp_path):
+    """Give a world whose map file a test may damage."""
+    from ros_robot import TinyWorld
+
+    return TinyWorld(tiny_world.run, Path(shutil.copy(tiny_world.map_file, tmp_path / 'map.h5')))
