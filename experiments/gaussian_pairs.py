@@ -39,7 +39,8 @@ class GaussianPairs:
         """Training pairs, (size, d) each."""
         mean = np.repeat([0.0, 1.0], self.dimension)
         pairs = rng.multivariate_normal(mean, self.covariance, size)
-        return pairs[:, : self.dimension], pairs[:, self.dimension :]
+        first, second = np.split(pairs, [self.dimension], axis=1)
+        return first, second
 
     def sample_prior(self, rng: np.random.Generator, size: int) -> Any:
         """States from the prior (size, d)."""

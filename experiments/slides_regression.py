@@ -46,7 +46,8 @@ def local_linear(x: Any, y: Any, queries: Any, span: float) -> Any:
     """Local linear regression with Epanechnikov weights of nearest-neighbour span, as locfit."""
     squared = squared_distances(queries, x, Covariance(1.0))
     count = min(max(int(np.ceil(span * len(x))), x.shape[1] + 2), len(x))
-    reach = np.partition(squared, count - 1, axis=1)[:, count - 1 : count] * max(span, 1.0) ** 2
+    nearest = np.partition(squared, count - 1, axis=1)[:, [count - 1]]
+    reach = nearest * max(span, 1.0) ** 2
     weights = np.maximum(1.0 - squared / reach, 0.0)
     return np.array([_fit(x - u, y, w) for u, w in zip(queries, weights, strict=True)])
 

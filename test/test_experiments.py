@@ -17,11 +17,16 @@ if not (ROOT / 'experiments').is_dir():
 
 pytest.importorskip('matplotlib')
 
-from experiments import __main__ as experiments  # noqa: E402
-from experiments import common  # noqa: E402
-from experiments.gaussian_pairs import GaussianPairs  # noqa: E402
-from experiments.mbksr_fig3 import Mixture  # noqa: E402
-from experiments.room import furnished, looking_at  # noqa: E402
+# only now: the folder and matplotlib are there
+common, experiments = (
+    importlib.import_module(f'experiments.{name}') for name in ('common', '__main__')
+)
+GaussianPairs = importlib.import_module('experiments.gaussian_pairs').GaussianPairs
+Mixture = importlib.import_module('experiments.mbksr_fig3').Mixture
+furnished, looking_at = (
+    getattr(importlib.import_module('experiments.room'), name)
+    for name in ('furnished', 'looking_at')
+)
 
 PNG = b'\x89PNG\r\n\x1a\n'
 
