@@ -14,6 +14,7 @@ NAMES = (
     'kbr_fig4',
     'kbr_table1',
     'kreg_fig1',
+    'kreg_fig3',
     'mbksr_fig3',
     'mbksr_fig4',
     'slides_regression',
