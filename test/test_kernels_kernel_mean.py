@@ -1,6 +1,6 @@
 """Kernel means: inner products, modes, herding, moments."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
@@ -175,6 +175,7 @@ def test_mode_on_the_circle_crosses_the_wrap():
 
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), shift=st.floats(-5, 5))
+@example(seed=291, shift=0.0)  # a start where the kernel mean nearly vanishes
 def test_mode_and_moments_are_equivariant_under_translation(seed, shift):
     mean = signed_mean(seed, size=10)
     moved = KernelMean(KERNEL, mean.points + shift, mean.weights)

@@ -24,6 +24,8 @@ _MAX_HALVINGS = 12
 # squared steps and separations, in squared bandwidths
 _SMALL_STEP = 1e-8
 _DISTINCT = 1e-4
+# heights below this share of the largest possible one are as good as zero
+_NEGLIGIBLE = 1e-100
 # starts are sought among this many of the heaviest points
 _POOL = 256
 
@@ -134,7 +136,9 @@ class _Landscape:
 
     def polish(self, u: FloatArray) -> FloatArray:
         """Quasi-Newton from a nearly converged point, where the fixed point is slow."""
-        unit = abs(float(self.heights(u[np.newaxis])[0])) or 1.0
+        # scaled by its own height, which may be tiny, but not so tiny that the quotient overflows
+        floor = _NEGLIGIBLE * self.peak * float(np.abs(self.weights).sum()) or 1.0
+        unit = max(abs(float(self.heights(u[np.newaxis])[0])), floor)
 
         def loss(v: FloatArray) -> tuple[float, FloatArray]:
             direction, _ = self.shift(v[np.newaxis])
