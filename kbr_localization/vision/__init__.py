@@ -6,8 +6,8 @@ have in common, in the same parts of the image. See `spatial_pyramid` for why it
 definite.
 """
 
-from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.config import PAPER, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.factory import describer_from_state, fit_describer
 
-__all__ = ['Describer', 'VisionConfig', 'describer_from_state', 'fit_describer']
+__all__ = ['PAPER', 'Describer', 'VisionConfig', 'describer_from_state', 'fit_describer']
