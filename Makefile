@@ -37,7 +37,8 @@ format: setup
 
 # speed and memory as ratios, measured side by side in one run
 bench: setup
-	for bench in benchmarks/*_bench.py; do $(BIN)/python "$$bench" || exit 1; done
+	for bench in benchmarks/*_bench.py; do \
+	  $(BIN)/python -m "benchmarks.$$(basename "$$bench" .py)" || exit 1; done
 
 # the papers' figures: reduced sizes, or the papers' own with FULL=1
 reproduce: setup

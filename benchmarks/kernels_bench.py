@@ -1,5 +1,5 @@
 """
-Speed of the kernel rules as ratios measured in one run: python benchmarks/kernels_bench.py.
+Speed of the kernel rules as ratios measured in one run: python -m benchmarks.kernels_bench.
 
 Prints a table and writes benchmarks/results/kernels.json. The thresholded rule uses the positive
 prior weights only: nearly all of them under a broad prior, about half under a narrow one, which is

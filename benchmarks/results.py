@@ -1,0 +1,130 @@
+"""
+What all benchmarks share: how ratios are measured, and where the figures go.
+
+`latest.json` holds one number for each figure, `README.md` a section for each benchmark. Every
+benchmark replaces its own part of them and leaves the others' alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+import fcntl
+import gc
+import json
+import os
+from pathlib import Path
+import platform
+import re
+import time
+from typing import Any
+
+import numpy as np
+
+FOLDER = Path(__file__).parent
+FIGURES = FOLDER / 'latest.json'
+PAGE = FOLDER / 'README.md'
+_TITLE = """# Speed and memory
+
+Made by `make bench`; ratios are medians of alternating runs side by side, times are medians in the
+same run. The figures by themselves are in `latest.json`.
+"""
+
+
+def interleaved(functions: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """
+    Time functions in turn, `rounds` times each, in seconds by name.
+
+    Whatever else the machine does meets them all alike: compare two by `ratio`.
+    """
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for function in functions.values():
+        function()  # caches and lazy imports are not what is compared
+    gc.collect()
+    names = list(functions)
+    for index in range(rounds):
+        for name in names if index % 2 else reversed(names):
+            start = time.perf_counter()
+            functions[name]()
+            times[name].append(time.perf_counter() - start)
+    return times
+
+
+def ratio(times: Mapping[str, Sequence[float]], over: str, under: str) -> float:
+    """Median over the rounds of the quotient of two functions' times."""
+    return float(np.median(np.asarray(times[over]) / np.asarray(times[under])))
+
+
+def median_ms(seconds: Sequence[float]) -> float:
+    """Median in milliseconds."""
+    return 1e3 * float(np.median(seconds))
+
+
+def merge_figures(figures: Mapping[str, float], path: Path = FIGURES) -> dict[str, Any]:
+    """Put figures into `latest.json` beside those that others measured; returns all of them."""
+    with _locked(path):
+        known = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
+        merged = known | {name: _rounded(value) for name, value in figures.items()}
+        _replace(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
+    return merged
+
+
+def write_section(name: str, text: str, path: Path = PAGE) -> None:
+    """Replace the section of a benchmark in `README.md`, or add it; names stand in order."""
+    with _locked(path):
+        page = path.read_text(encoding='utf-8') if path.exists() else ''
+        found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
+        found[name] = text.strip()
+        parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
+        _replace(path, '\n'.join([_TITLE, *parts]) + '\n')
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Lay out a table in Markdown; numbers get three significant digits."""
+    lines = [header, ['---'] * len(header), *([_shown(cell) for cell in row] for row in rows)]
+    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+
+
+def machine() -> str:
+    """Say in one line what the figures were measured on."""
+    import cv2  # noqa: PLC0415
+    import scipy  # noqa: PLC0415
+
+    return (
+        f'{_processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, '
+        f'NumPy {np.__version__}, SciPy {scipy.__version__}, OpenCV {cv2.__version__}'
+    )
+
+
+def _processor() -> str:
+    information = Path('/proc/cpuinfo')
+    lines = information.read_text(encoding='utf-8').splitlines() if information.exists() else []
+    named = [line.split(':', 1)[1].strip() for line in lines if line.startswith('model name')]
+    return named[0] if named else platform.machine()
+
+
+def _shown(cell: Any) -> str:
+    if not isinstance(cell, float):
+        return str(cell)
+    return f'{cell:.0f}' if abs(cell) >= 100 else f'{cell:.3g}'
+
+
+def _rounded(value: float) -> float:
+    return float(f'{float(value):.4g}')
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f'.{path.name}.{os.getpid()}')
+    temporary.write_text(text, encoding='utf-8')
+    temporary.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Let one process at a time read and replace the files of a folder."""
+    handle = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

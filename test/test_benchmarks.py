@@ -1,0 +1,39 @@
+"""What the benchmarks share: figures and sections that they write one beside the other."""
+
+import importlib
+import json
+from pathlib import Path
+import time
+
+import pytest
+
+if not (Path(__file__).parents[1] / 'benchmarks').is_dir():
+    pytest.skip('the folder benchmarks/ is not installed', allow_module_level=True)
+
+results = importlib.import_module('benchmarks.results')
+
+
+def test_figures_of_others_stay(tmp_path):
+    path = tmp_path / 'latest.json'
+    results.merge_figures({'frame_ms': 12.3456, 'build_speedup_2p': 1.9}, path)
+    results.merge_figures({'frame_ms': 11.0}, path)
+    assert json.loads(path.read_text()) == {'frame_ms': 11.0, 'build_speedup_2p': 1.9}
+    assert [file.name for file in tmp_path.iterdir()] == ['latest.json']
+
+
+def test_a_section_is_replaced_where_it_stands(tmp_path):
+    path = tmp_path / 'README.md'
+    results.write_section('scale', '## Scale\n\nold', path)
+    results.write_section('speed', '## Speed\n\n| a |', path)
+    results.write_section('scale', '## Scale\n\nnew', path)
+    page = path.read_text()
+    assert page.startswith('# Speed and memory')
+    assert page.index('## Scale\n\nnew') < page.index('## Speed\n\n| a |')
+    assert 'old' not in page
+
+
+def test_the_ratio_of_two_functions_is_that_of_their_times():
+    functions = {'long': lambda: time.sleep(0.02), 'short': lambda: time.sleep(0.005)}
+    times = results.interleaved(functions, 5)
+    assert 2.0 < results.ratio(times, 'long', 'short') < 8.0
+    assert results.median_ms(times['long']) >= 20.0
