@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from scipy.spatial.distance import cdist
 
-_MODE_STARTS = 8
+_MODE_STARTS = 4
 _MODE_ROUNDS = 15
+_MODE_HEADING = 0.4  # bandwidth in (cos, sin)
+_CELL_NUMBERS = np.array([1, 1 << 20, 1 << 40, 1 << 50])  # a different sum for every cell
 
 
 @dataclass
@@ -57,22 +60,21 @@ class Belief:
         """
         Pose (3,) where the kernel mean of a Gaussian kernel, `bandwidth` in metres, is largest.
 
-        The fixed-point iteration of [MbKSR] eq. 33 from the heaviest points; the best end wins.
+        The fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
+        heaviest cells; the best end wins.
         """
-        heavy = np.argsort(-self.weights)[:_MODE_STARTS]
-        spread = np.linspace(0, len(self.points) - 1, _MODE_STARTS).astype(int)
-        means = self.points[np.union1d(heavy, spread)]
+        scale = np.array([1.0, 1.0, bandwidth / _MODE_HEADING, bandwidth / _MODE_HEADING])
+        points = scale * se2.to_plane_and_circle(self.points)
+        means = points[self._heaviest_cells(points, bandwidth)]
         for _ in range(_MODE_ROUNDS):
-            kernel = self._kernel_with(means, bandwidth) * self.weights
-            height = np.maximum(kernel.sum(axis=1), 1e-300)
-            moved = weighted_mean(self.points, kernel / height[:, np.newaxis])
+            kernel = self._weighted_kernel(means, points, bandwidth)
+            moved = kernel @ points / np.maximum(kernel.sum(axis=1), 1e-300)[:, np.newaxis]
             shift = float(np.max(np.abs(moved[:, :2] - means[:, :2])))
             means = moved
             if shift < 1e-2:
                 break
-        return np.asarray(
-            means[int(np.argmax(self._kernel_with(means, bandwidth) @ self.weights))]
-        )
+        heights = self._weighted_kernel(means, points, bandwidth).sum(axis=1)
+        return se2.from_plane_and_circle(means[int(np.argmax(heights))] / scale)
 
     def within(self, pose: FloatArray, radius: float) -> np.ndarray:
         """Which points (m,) lie within `radius` metres of a pose."""
@@ -88,12 +90,18 @@ class Belief:
         root = np.sqrt(weights)[:, np.newaxis] * deviation
         return mean, np.asarray(root.T @ root)
 
-    def _kernel_with(self, poses: FloatArray, bandwidth: float) -> FloatArray:
-        difference = poses[:, np.newaxis] - self.points
-        difference[..., 2] = se2.wrap_angle(difference[..., 2])
-        return np.asarray(
-            np.exp(-0.5 * np.sum((difference / [bandwidth, bandwidth, 0.4]) ** 2, axis=-1))
-        )
+    def _heaviest_cells(self, points: FloatArray, size: float) -> np.ndarray:
+        """One point (its index) of each of the cells of a grid that hold most of the weight."""
+        cells = np.floor(points / (2.0 * size)).astype(np.int64) @ _CELL_NUMBERS
+        _, first, cell = np.unique(cells, return_index=True, return_inverse=True)
+        mass = np.bincount(cell, weights=self.weights)
+        return np.asarray(first[np.argsort(-mass)[:_MODE_STARTS]])
+
+    def _weighted_kernel(
+        self, means: FloatArray, points: FloatArray, bandwidth: float
+    ) -> FloatArray:
+        squared = cdist(means, points, 'sqeuclidean')
+        return np.asarray(np.exp(squared * (-0.5 / bandwidth**2)) * self.weights)
 
 
 def weighted_mean(points: FloatArray, weights: FloatArray) -> FloatArray:
