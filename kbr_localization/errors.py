@@ -40,3 +40,7 @@ class EvaluationError(KbrError):
 
 class RosError(KbrError):
     """A message that cannot be converted, or a node that cannot be set up."""
+
+
+class WorkersError(KbrError):
+    """Parallel work that cannot be started, or whose processes were killed."""

@@ -37,3 +37,13 @@ def position_errors(trajectory, run) -> np.ndarray:
     """Distances (n,) in metres from the reference."""
     references = np.array([frame.reference for frame in run])
     return np.hypot(*(trajectory.poses - references)[:, :2].T)
+
+
+def assert_equal_maps(first, *others):
+    """All that was learnt from the images is the same to the last bit."""
+    for other in others:
+        for name in ('poses', 'descriptors', 'stamps_ns', 'controls', 'next_poses', 'run_index'):
+            np.testing.assert_array_equal(getattr(other, name), getattr(first, name), name)
+        assert other.thumbnails == first.thumbnails
+        mine, theirs = other.describer.state(), first.describer.state()
+        assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)

@@ -10,7 +10,7 @@ import kbr_localization
 import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
-BASE = {'', 'errors', 'se2', 'configuration', 'progress', 'resources', 'trajectory'}
+BASE = {'', 'errors', 'se2', 'configuration', 'progress', 'resources', 'trajectory', 'workers'}
 ALLOWED = {
     'errors': set(),
     'configuration': {'errors'},
@@ -18,6 +18,7 @@ ALLOWED = {
     'trajectory': {'se2'},
     'progress': set(),
     'resources': set(),
+    'workers': {'errors'},
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},
     'datasets': BASE | {'datasets'},

@@ -6,6 +6,8 @@ from command import assert_one_line, invoke, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import read_tum
+from kbr_localization.localization.kernel_map import KernelMap
+from map_helpers import assert_equal_maps
 import pytest
 
 
@@ -21,6 +23,17 @@ def tiny(tmp_path_factory):
     assert 'describing images: 30 of 30' in result.stderr
     assert 'map.h5: 30 images' in result.stderr
     return folder
+
+
+def test_the_map_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
+    maps = []
+    for jobs in (1, 2, 3):
+        path = tmp_path / f'{jobs}.h5'
+        result = invoke('map', 'build', tiny / 'train', '--out', path, '--jobs', jobs)
+        assert result.returncode == 0, result.stderr
+        assert 'describing images: 30 of 30' in result.stderr
+        maps.append(KernelMap.load(path))
+    assert_equal_maps(*maps)
 
 
 def test_info_says_what_the_map_holds(tiny):

@@ -19,6 +19,7 @@ from kbr_localization.evaluation.protocol import (
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.workers import open_workers
 import numpy as np
 import pytest
 
@@ -85,7 +86,8 @@ def test_more_images_make_the_nearest_image_nearer(compared):
 
 
 def test_two_processes_find_what_one_finds(runs, compared, tmp_path):
-    parallel = comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', jobs=2)
+    with open_workers(2) as two:
+        parallel = comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', workers=two)
     for mine, theirs in zip(parallel, compared[1], strict=True):
         times = {'ms_per_frame': 0.0}
         assert mine | times == theirs | times

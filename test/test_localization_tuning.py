@@ -23,6 +23,7 @@ from kbr_localization.localization.tuning_journal import Journal
 from kbr_localization.localization.tuning_score import episodes, FULL, run_episode, run_trial
 from kbr_localization.localization.tuning_space import propose, search_space, TUNED
 from kbr_localization.vision import VisionConfig
+from kbr_localization.workers import open_workers
 import numpy as np
 import pytest
 
@@ -144,7 +145,8 @@ def test_the_covariance_holds_what_it_promises(full_map, runs, tuned):
 
 
 def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(full_map, runs, tuned):
-    again, results = tune_map(full_map, runs, replace(SMALL, jobs=2))
+    with open_workers(2) as two:
+        again, results = tune_map(full_map, runs, SMALL, workers=two)
     assert results == tuned[1]
     assert again.filter_config == tuned[0].filter_config
     other, _ = tune_map(full_map, runs, replace(SMALL, trials=1, seed=1))

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated
 
 from kbr_localization.cli import console
-from kbr_localization.cli.map_commands import configurations, JOBS
-from kbr_localization.cli.options import Json, Seed, Settings
+from kbr_localization.cli.map_commands import configurations
+from kbr_localization.cli.options import Jobs, Json, Scheduler, Seed, Settings
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
+from kbr_localization.workers import open_workers
 import typer
 
 SEVERAL = ('--train', '--test')
@@ -52,7 +53,8 @@ def compare(
     sizes: Annotated[str, typer.Option(help='Map sizes in images.')] = '50,100,200,400,800',
     trials: Annotated[int, typer.Option(min=1, help='Random maps of each size.')] = 10,
     methods: Annotated[str, typer.Option(help='all, or some of `kbr methods`.')] = 'all',
-    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes.')] = JOBS,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     map_file: Ready = None,
     tune: Tune = 0,
     settings: Settings = None,
@@ -76,8 +78,8 @@ def compare(
         raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
     source = comparison.MapSource(map_file, tune, *configurations(settings or ()))
     training, tests = ([open_dataset(run) for run in runs] for runs in (train or [], test))
-    with terminal_progress() as progress:
-        rows = comparison.compare(training, tests, plan, out, source, jobs, progress)
+    with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
+        rows = comparison.compare(training, tests, plan, out, source, workers, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)
     if json:
         console.print_json(rows)

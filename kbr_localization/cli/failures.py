@@ -16,6 +16,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 1
 OPTIONAL = {
     'cv2': 'headless',
+    'distributed': 'dask',
     'joblib': 'tools',
     'matplotlib': 'tools',
     'rclpy': 'ros',

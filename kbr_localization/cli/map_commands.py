@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Json, MapFile, Runs, Seed, Settings
+from kbr_localization.cli.options import Jobs, Json, MapFile, Runs, Scheduler, Seed, Settings
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
 from kbr_localization.progress import terminal_progress
+from kbr_localization.workers import open_workers
 import typer
 
-JOBS = os.cpu_count() or 1
+WORKERS_IMPORT = ('kbr_localization.localization.describing', 'kbr_localization.datasets')
+"""What processes that describe images import while this one opens the runs."""
 
 app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
 
@@ -21,6 +22,7 @@ app = typer.Typer(help='Build a position-image map, or look into one.', no_args_
 @app.command()
 def build(
     runs: Runs,
+    *,
     out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
     max_images: Annotated[
         int | None,
@@ -32,26 +34,27 @@ def build(
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help='Candidates of --tune.')] = 60,
-    jobs: Annotated[int, typer.Option(min=1, help='Parallel processes of --tune.')] = JOBS,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
 ) -> None:
     """Build a map from runs whose reference poses are known."""
     if tune:
         from kbr_localization.cli.tune_command import tune_runs
 
         options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
-        tune_runs(runs, out, options | {'trials': trials, 'jobs': jobs}, settings or ())
+        with open_workers(jobs, scheduler) as workers:
+            tune_runs(runs, out, options | {'trials': trials}, workers, settings or ())
         return
-    from kbr_localization.datasets import open_dataset
-    from kbr_localization.localization.mapping import build_map
+    with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
+        from kbr_localization.datasets import open_dataset
+        from kbr_localization.localization.mapping import build_map
 
-    vision, filter_config = configurations(settings or ())
-    console.prepare_output(out)
-    datasets = [open_dataset(run) for run in runs]
-    with terminal_progress() as progress:
-        kernel_map = build_map(
-            datasets, vision, filter_config, max_images=max_images, seed=seed, progress=progress
-        )
-        kernel_map.save(out)
+        configuration = configurations(settings or ())
+        console.prepare_output(out)
+        datasets = [open_dataset(run) for run in runs]
+        with terminal_progress() as progress:
+            kernel_map = build_map(datasets, *configuration, max_images, seed, progress, workers)
+            kernel_map.save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')

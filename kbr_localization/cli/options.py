@@ -29,3 +29,11 @@ Settings = Annotated[
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
 Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
+Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help='Parallel processes.  [default: one per core]', show_default=False),
+]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
+]

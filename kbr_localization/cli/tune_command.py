@@ -8,14 +8,14 @@ from typing import Annotated, Any
 
 from kbr_localization.cli import console
 from kbr_localization.cli.compare_command import parse_sizes
-from kbr_localization.cli.map_commands import configurations, JOBS
-from kbr_localization.cli.options import Json, Runs, Seed, Settings
+from kbr_localization.cli.map_commands import configurations
+from kbr_localization.cli.options import Jobs, Json, Runs, Scheduler, Seed, Settings
 from kbr_localization.progress import terminal_progress
+from kbr_localization.workers import open_workers, Workers
 import typer
 
 SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
 
-Jobs = Annotated[int, typer.Option(min=1, help='Parallel processes.')]
 Trials = Annotated[int, typer.Option(min=1, help='Candidates for each method.')]
 Resume = Annotated[
     bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
@@ -40,7 +40,8 @@ def tune(
         ),
     ] = None,
     trials: Trials = 60,
-    jobs: Jobs = JOBS,
+    jobs: Jobs = None,
+    scheduler: Scheduler = None,
     resume: Resume = True,
     settings: Settings = None,
     seed: Seed = 0,
@@ -58,7 +59,8 @@ def tune(
     chosen = TUNED if methods == 'all' else tuple(methods.split(','))
     options = {'methods': chosen, 'trials': trials, 'max_images': max_images, 'seed': seed}
     options |= {'sizes': parse_sizes(sizes)} if sizes else {}
-    rows = tune_runs(runs, out, options | {'jobs': jobs}, settings or (), fresh=not resume)
+    with open_workers(jobs, scheduler) as workers:
+        rows = tune_runs(runs, out, options, workers, settings or (), fresh=not resume)
     if json:
         console.print_json(rows)
     else:
@@ -69,6 +71,7 @@ def tune_runs(
     runs: Sequence[Path],
     out: Path,
     options: dict[str, Any],
+    workers: Workers,
     settings: Sequence[str] = (),
     fresh: bool = False,
 ) -> list[dict[str, Any]]:
@@ -86,7 +89,7 @@ def tune_runs(
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:
         kernel_map, tuned = tune_map(
-            datasets, plan, vision, filter_config, journal, fresh=fresh, progress=progress
+            datasets, plan, vision, filter_config, journal, fresh, progress, workers
         )
         kernel_map.save(out)
     for dataset in datasets:

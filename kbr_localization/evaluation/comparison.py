@@ -27,6 +27,7 @@ from kbr_localization.localization.tuning_space import TUNED
 from kbr_localization.progress import Progress, silent
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
+from kbr_localization.workers import ThisProcess, Workers
 
 PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
 MAP, TUNING = 'map.h5', 'tuning.jsonl'
@@ -52,7 +53,7 @@ class MapSource:
         training: Sequence[Dataset],
         plan: ComparisonPlan,
         journal: Path,
-        jobs: int,
+        workers: Workers,
         report: Progress,
     ) -> KernelMap:
         """Load, build, or tune the map."""
@@ -61,16 +62,15 @@ class MapSource:
         configurations = (self.vision, self.filter_config)
         methods = tuple(method for method in plan.methods if method in TUNED)
         if not (self.tuning_trials and methods):
-            return build_map(training, *configurations, seed=plan.seed, progress=report)
+            return build_map(training, *configurations, None, plan.seed, report, workers)
         tuning = TuningPlan(
             methods,
             self.tuning_trials,
             sizes=plan.sizes,
             seed=plan.seed,
-            jobs=jobs,
             random_maps=True,
         )
-        return tune(training, tuning, *configurations, journal=journal, progress=report)[0]
+        return tune(training, tuning, *configurations, journal, False, report, workers)[0]
 
     def describe(self) -> dict[str, Any]:
         """Return what must not change between two sittings."""
@@ -134,7 +134,7 @@ def compare(
     plan: ComparisonPlan,
     out: Path,
     source: MapSource | None = None,
-    jobs: int = 1,
+    workers: Workers | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """
@@ -144,18 +144,18 @@ def compare(
     the map of all training images, the trials and the first trajectories. Raises EvaluationError
     for a folder of another comparison and for sizes above the map's.
     """
-    report = progress or silent
+    report, workers = progress or silent, workers or ThisProcess()
     source = source or MapSource()
     if source.ready is None:
         _refuse_large_sizes(plan, sum(len(dataset) for dataset in training))
     folder = ComparisonFolder(out)
     folder.claim(_description(training, test, plan, source))
     if not (out / MAP).exists():
-        source.make(training, plan, out / TUNING, jobs, report).save(out / MAP)
+        source.make(training, plan, out / TUNING, workers, report).save(out / MAP)
     kernel_map = KernelMap.load(out / MAP)
     _refuse_large_sizes(plan, len(kernel_map))
-    runs = [describe_run(kernel_map.describer, dataset, report) for dataset in test]
-    done = _finish(folder, kernel_map, runs, plan, jobs, report)
+    runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
+    done = _finish(folder, kernel_map, runs, plan, workers, report)
     rows = comparison_rows(plan, done)
     (out / ROWS).write_text(json.dumps(rows, indent=2), encoding='utf-8')
     return rows
@@ -166,7 +166,7 @@ def _finish(
     kernel_map: KernelMap,
     runs: Sequence[DescribedRun],
     plan: ComparisonPlan,
-    jobs: int,
+    workers: Workers,
     report: Progress,
 ) -> list[Outcome]:
     """Do what is left of the trials."""
@@ -175,7 +175,7 @@ def _finish(
     tasks = [task for task in plan.tasks() if task not in finished]
     total = len(done) + len(tasks)
     report('comparing', len(done), total)
-    for outcome, trajectories in run_tasks(kernel_map, runs, tasks, plan.seed, jobs):
+    for outcome, trajectories in run_tasks(kernel_map, runs, tasks, plan.seed, workers):
         folder.add(outcome, trajectories)
         done.append(outcome)
         report('comparing', len(done), total)

@@ -11,15 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 import dataclasses
 from dataclasses import dataclass
-import time
+import functools
 from typing import Any
 
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Image
-from kbr_localization.errors import DatasetError, VisionError
+from kbr_localization.errors import DatasetError
+from kbr_localization.localization.describing import describe_images
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.progress import Progress
+from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 
@@ -101,18 +103,22 @@ class LookupDescriber:
 
 
 def describe_run(
-    describer: Describer, dataset: Dataset, progress: Progress | None = None
+    describer: Describer,
+    dataset: Dataset,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> DescribedRun:
     """Read and describe every image of a run once; a broken one stays broken."""
+    report = functools.partial(progress or silent, f'describing {dataset.name}')
+    images = [frame.image for frame in dataset]
+    described = describe_images(describer, images, workers or ThisProcess(), report)
+    unknown = np.zeros(describer.size, dtype=describer.dtype)
     frames, descriptors = [], []
-    start = time.perf_counter()
-    for number, frame in enumerate(dataset):
-        descriptor, error = _describe(describer, frame)
-        descriptors.append(descriptor)
+    for number, (frame, found) in enumerate(zip(dataset, described, strict=True)):
+        descriptors.append(unknown if found.descriptor is None else found.descriptor)
+        error = '' if found.error is None else str(found.error)
         frames.append(dataclasses.replace(frame, image=NumberedImage(number, error)))
-        if progress is not None:
-            progress(f'describing {dataset.name}', number + 1, len(dataset))
-    seconds = (time.perf_counter() - start) / max(len(frames), 1)
+    seconds = sum(found.seconds for found in described) / max(len(frames), 1)
     skipped, odometry = dict(dataset.skipped), dataset.odometry
     return DescribedRun(
         dataset.name, odometry, skipped, tuple(frames), np.array(descriptors), seconds
@@ -128,10 +134,3 @@ def on_described_run(kernel_map: KernelMap, run: DescribedRun) -> KernelMap:
         else LookupDescriber(describer, run.descriptors)
     )
     return dataclasses.replace(kernel_map, describer=known.knowing(run.descriptors))
-
-
-def _describe(describer: Describer, frame: Frame) -> tuple[np.ndarray, str]:
-    try:
-        return describer.describe(frame.load_image()), ''
-    except (DatasetError, VisionError) as error:
-        return np.zeros(describer.size, dtype=describer.dtype), str(error)

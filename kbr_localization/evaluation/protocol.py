@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+import functools
 from typing import Any
 
-import joblib
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
@@ -20,6 +20,7 @@ from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.trajectory import Trajectory
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 
@@ -109,7 +110,7 @@ def task_seed(task: Task, seed: int, run: int) -> int:
 
 
 def run_task(
-    kernel_map: KernelMap, runs: Sequence[DescribedRun], task: Task, seed: int
+    kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task
 ) -> tuple[Outcome, list[Trajectory]]:
     """Localize the test runs with one method on one random map."""
     small = random_map(kernel_map, task, seed)
@@ -131,14 +132,13 @@ def run_tasks(
     runs: Sequence[DescribedRun],
     tasks: Sequence[Task],
     seed: int,
-    jobs: int = 1,
+    workers: Workers | None = None,
 ) -> Iterable[tuple[Outcome, list[Trajectory]]]:
-    """Run tasks in parallel processes of one thread each; yields what is done as it is done."""
+    """Run tasks by workers, one thread each; yields what is done as it is done."""
     light = replace(on_described_run(kernel_map, runs[0]), thumbnails=())
-    work = joblib.delayed(run_task)
-    with joblib.parallel_config(backend='loky', n_jobs=jobs, inner_max_num_threads=1):
-        parallel = joblib.Parallel(return_as='generator_unordered')
-        yield from parallel(work(light, runs, task, seed) for task in tasks)
+    work = functools.partial(run_task, light, runs, seed)
+    for _, done in (workers or ThisProcess()).run(work, tasks):
+        yield done
 
 
 def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[dict[str, Any]]:

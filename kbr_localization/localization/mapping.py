@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
-import cv2
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.config import FilterConfig, sensible_config
+from kbr_localization.localization.describing import describe_images, DescribedImage
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_describer, VisionConfig
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 _VOCABULARY_IMAGES = 200
-_THUMBNAIL_WIDTH = 160
 
 
 @dataclass(frozen=True)
@@ -43,34 +44,35 @@ def build_map(
     max_images: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> KernelMap:
     """
-    Build a map from runs with reference poses.
+    Build a map from runs with reference poses; it does not depend on the workers.
 
     `max_images` keeps that many images, chosen to cover the runs. An image that cannot be read is
     left out and counted in its dataset's `skipped`. `progress` is called with what is being done,
     the steps done and their number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
-    report = progress or silent
-    chosen = _choose(_candidates(datasets), max_images, rng)
-    describer = _fit(chosen, vision or VisionConfig(), rng, report)
-    kept, descriptors, thumbnails = _describe(chosen, describer, datasets, report)
+    report, workers = progress or silent, workers or ThisProcess()
+    candidates = _candidates(datasets)
+    chosen = _choose(candidates, max_images, rng)
+    describer = _fit(chosen, vision or VisionConfig(), rng, report, workers)
+    kept, described = _describe(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in kept])
-    noise = estimate_noise([_track(dataset) for dataset in datasets])
     return KernelMap(
         poses=poses,
-        descriptors=np.array(descriptors),
+        descriptors=np.array([image.descriptor for image in described]),
         stamps_ns=np.array([c.frame.stamp_ns for c in kept], dtype=np.int64),
         run_index=np.array([c.run for c in kept], dtype=np.int32),
         run_names=tuple(dataset.name for dataset in datasets),
         describer=describer,
-        image_shape=kept[0].frame.load_image().shape[:2],
+        image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
         filter_config=filter_config or sensible_config(poses),
-        motion_noise=noise,
-        thumbnails=tuple(thumbnails),
+        motion_noise=estimate_noise(_tracks(candidates, len(datasets))),
+        thumbnails=tuple(image.thumbnail for image in described),
     )
 
 
@@ -95,20 +97,19 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
     found: list[_Candidate] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
-        for frame, following in zip(frames, [*frames[1:], None], strict=False):
-            found.append(_candidate(run, frame, following))
+        if not frames:
+            continue
+        odometry = np.array([frame.odometry for frame in frames])
+        nowhere = np.full((1, 3), np.nan)
+        controls = np.concatenate([se2.between(odometry[:-1], odometry[1:]), nowhere])
+        following = [*(frame.reference for frame in frames[1:]), nowhere[0]]
+        for frame, control, pose in zip(frames, controls, following, strict=True):
+            assert pose is not None
+            found.append(_Candidate(frame, run, control, pose))
     if not found:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(f'no image with a reference pose in {names}: nothing to build a map from')
     return found
-
-
-def _candidate(run: int, frame: Frame, following: Frame | None) -> _Candidate:
-    nowhere = np.full(3, np.nan)
-    if following is None or following.reference is None:
-        return _Candidate(frame, run, nowhere, nowhere)
-    control = se2.between(frame.odometry, following.odometry)
-    return _Candidate(frame, run, control, following.reference)
 
 
 def _choose(
@@ -123,20 +124,15 @@ def _choose(
 
 
 def _fit(
-    candidates: list[_Candidate], vision: VisionConfig, rng: np.random.Generator, report: Progress
+    candidates: list[_Candidate],
+    vision: VisionConfig,
+    rng: np.random.Generator,
+    report: Progress,
+    workers: Workers,
 ) -> Describer:
     spread = np.linspace(0, len(candidates) - 1, min(len(candidates), _VOCABULARY_IMAGES))
-    images = []
-    for done, index in enumerate(np.unique(spread.astype(int)), start=1):
-        report('reading images for the vocabulary', done, len(spread))
-        try:
-            images.append(candidates[index].frame.load_image())
-        except DatasetError:
-            continue  # counted when it is described
-    report('learning the vocabulary', 0, 1)
-    describer = fit_describer(vision, images, rng)
-    report('learning the vocabulary', 1, 1)
-    return describer
+    images = [candidates[index].frame.image for index in np.unique(spread.astype(int))]
+    return fit_describer(vision, images, rng, workers, report)
 
 
 def _describe(
@@ -144,33 +140,30 @@ def _describe(
     describer: Describer,
     datasets: Sequence[Dataset],
     report: Progress,
-) -> tuple[list[_Candidate], list[np.ndarray], list[bytes]]:
-    kept, descriptors, thumbnails = [], [], []
-    for done, candidate in enumerate(candidates, start=1):
-        report('describing images', done, len(candidates))
-        try:
-            image = candidate.frame.load_image()
-            descriptors.append(describer.describe(image))
-        except (DatasetError, VisionError) as error:
-            skipped = datasets[candidate.run].skipped
-            reason = 'broken image' if isinstance(error, DatasetError) else 'unusable image'
-            skipped[reason] = skipped.get(reason, 0) + 1
+    workers: Workers,
+) -> tuple[list[_Candidate], list[DescribedImage]]:
+    """Keep the candidates whose images can be used, count the others."""
+    images = [candidate.frame.image for candidate in candidates]
+    counting = partial(report, 'describing images')
+    described = describe_images(describer, images, workers, counting, thumbnails=True)
+    kept = []
+    for candidate, image in zip(candidates, described, strict=True):
+        if image.error is None:
+            kept.append((candidate, image))
             continue
-        kept.append(candidate)
-        thumbnails.append(_thumbnail(image))
+        skipped = datasets[candidate.run].skipped
+        reason = 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
+        skipped[reason] = skipped.get(reason, 0) + 1
     if not kept:
         raise MapError('none of the images can be used: check the runs, or the size of the images')
-    return kept, descriptors, thumbnails
+    return [candidate for candidate, _ in kept], [image for _, image in kept]
 
 
-def _thumbnail(image: np.ndarray) -> bytes:
-    height = max(1, round(image.shape[0] * _THUMBNAIL_WIDTH / image.shape[1]))
-    small = cv2.resize(image, (_THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
-    return bytes(cv2.imencode('.jpg', small)[1])
-
-
-def _track(dataset: Dataset) -> tuple[FloatArray, FloatArray]:
-    frames = [frame for frame in dataset if frame.reference is not None]
-    odometry = np.array([frame.odometry for frame in frames]).reshape(-1, 3)
-    reference = np.array([frame.reference for frame in frames]).reshape(-1, 3)
-    return odometry, reference
+def _tracks(candidates: list[_Candidate], runs: int) -> list[tuple[FloatArray, FloatArray]]:
+    """Odometry and reference poses of each run."""
+    tracks = []
+    for run in range(runs):
+        frames = [c for c in candidates if c.run == run]
+        odometry = np.array([c.frame.odometry for c in frames]).reshape(-1, 3)
+        tracks.append((odometry, np.array([c.pose for c in frames]).reshape(-1, 3)))
+    return tracks

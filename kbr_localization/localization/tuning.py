@@ -34,6 +34,7 @@ from kbr_localization.localization.tuning_space import (
 from kbr_localization.localization.tuning_study import Study
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 _GENERATIONS = 4
@@ -49,8 +50,7 @@ class TuningPlan:
 
     `trials`: candidates for each method, the same for all. `sizes`: images of the maps that the
     parameters are to suit; None stands for `max_images`, or all. `random_maps`: try them on images
-    chosen at random, as in a comparison, instead of evenly. `jobs`: parallel processes,
-    without influence on the result.
+    chosen at random, as in a comparison, instead of evenly.
     """
 
     methods: tuple[str, ...] = TUNED
@@ -58,7 +58,6 @@ class TuningPlan:
     max_images: int | None = None
     sizes: tuple[int | None, ...] = (None,)
     seed: int = 0
-    jobs: int = 1
     random_maps: bool = False
 
     def __post_init__(self) -> None:
@@ -69,10 +68,10 @@ class TuningPlan:
                 f'methods to tune: expected some of {", ".join(TUNED)}, got '
                 f'{", ".join(unknown) or "none"}'
             )
-        if self.trials < 1 or self.jobs < 1 or not self.sizes:
+        if self.trials < 1 or not self.sizes:
             raise LocalizationError(
-                f'tuning: expected at least one trial, job and map size, got {self.trials} '
-                f'trials, {self.jobs} jobs, sizes {list(self.sizes)}'
+                f'tuning: expected at least one trial and one map size, got {self.trials} trials, '
+                f'sizes {list(self.sizes)}'
             )
 
 
@@ -97,20 +96,24 @@ def tune(
     journal: Path | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> tuple[KernelMap, list[TunedMethod]]:
     """
     Build a map from runs with reference poses, with parameters chosen on these runs.
 
     `journal`: file of the finished trials, from which a stopped tuner goes on; `fresh` starts it
-    anew. Parameters that are not searched stay as in `filter_config`. Raises MapError when no
-    image can be used, LocalizationError when the runs do not let each other be localized.
+    anew. Parameters that are not searched stay as in `filter_config`; the result does not depend
+    on the workers. Raises MapError when no image can be used, LocalizationError when the runs do
+    not let each other be localized.
     """
     plan = plan or TuningPlan()
     if plan.max_images is not None and plan.max_images < 1:
         raise LocalizationError(f'max_images: expected at least 1, got {plan.max_images}')
-    kernel_map = build_map(datasets, vision, filter_config, seed=plan.seed, progress=progress)
+    kernel_map = build_map(
+        datasets, vision, filter_config, seed=plan.seed, progress=progress, workers=workers
+    )
     with Journal(journal, fresh) as trials:
-        kernel_map, tuned = tune_map(kernel_map, datasets, plan, trials, progress)
+        kernel_map, tuned = tune_map(kernel_map, datasets, plan, trials, progress, workers)
     if plan.max_images is not None:
         rng = np.random.default_rng([plan.seed, 1])
         kernel_map = kernel_map.subset(cover(kernel_map.poses, plan.max_images, rng))
@@ -123,6 +126,7 @@ def tune_map(
     plan: TuningPlan,
     journal: Journal | None = None,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> tuple[KernelMap, list[TunedMethod]]:
     """
     Choose parameters for a map that holds all images of its runs, the datasets.
@@ -131,9 +135,9 @@ def tune_map(
     each other be localized, or no candidate works at all.
     """
     sizes = [size or plan.max_images for size in plan.sizes]
-    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress, plan.random_maps)
-    report = progress or silent
-    study = Study(folds, plan.seed, plan.jobs, journal or Journal(None), report)
+    report, workers = progress or silent, workers or ThisProcess()
+    folds = make_folds(kernel_map, datasets, sizes, plan.seed, report, plan.random_maps, workers)
+    study = Study(folds, plan.seed, workers, journal or Journal(None), report)
     results = []
     for method in plan.methods:
         result, spread = _tune_method(study, method, plan.trials)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 import hashlib
 from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.describing import SentDescriber
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import cover
 from kbr_localization.localization.motion import estimate_noise
-from kbr_localization.progress import Progress
+from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -91,6 +94,7 @@ def make_folds(
     seed: int = 0,
     progress: Progress | None = None,
     random_maps: bool = False,
+    workers: Workers | None = None,
 ) -> list[Fold]:
     """
     Leave each run out once; a single run is split into two halves of time.
@@ -103,7 +107,8 @@ def make_folds(
     if len(runs) == 1:
         half = len(runs[0]) // 2
         runs = [runs[0].part(slice(half)), runs[0].part(slice(half, None))]
-    indexed = _indexed(kernel_map, np.concatenate([run.rows for run in runs]), progress)
+    rows = np.concatenate([run.rows for run in runs])
+    indexed = _indexed(kernel_map, rows, progress or silent, workers or ThisProcess())
     rng = np.random.default_rng([seed, 0])
     left_out = np.sort(rng.permutation(len(runs))[:MAX_FOLDS])
     choose = _at_random if random_maps else cover
@@ -149,25 +154,38 @@ def _frames(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
     return [run for run in runs if len(run)]
 
 
-def _indexed(kernel_map: KernelMap, rows: np.ndarray, progress: Progress | None) -> KernelMap:
+def _indexed(
+    kernel_map: KernelMap, rows: np.ndarray, progress: Progress, workers: Workers
+) -> KernelMap:
     """Map whose descriptors are row numbers of the Gram matrix of `rows`, others are unknown."""
-    gram = _gram(kernel_map.describer, kernel_map.descriptors[rows], progress)
+    gram = _gram(kernel_map.describer, kernel_map.descriptors[rows], progress, workers)
     numbers = np.full((len(kernel_map), 1), -1, dtype=np.int64)
     numbers[rows, 0] = np.arange(len(rows))
     describer = GramDescriber(gram)
     return replace(kernel_map, descriptors=numbers, describer=describer, thumbnails=())
 
 
-def _gram(describer: Describer, descriptors: np.ndarray, progress: Progress | None) -> np.ndarray:
+def _gram(
+    describer: Describer, descriptors: np.ndarray, progress: Progress, workers: Workers
+) -> np.ndarray:
     n = len(descriptors)
     gram = np.empty((n, n), dtype=np.float32)
-    for start in range(0, n, _ROWS):
-        block = slice(start, min(start + _ROWS, n))
-        gram[block, start:] = describer.cross_gram(descriptors[block], descriptors[start:])
-        gram[start:, block] = gram[block, start:].T
-        if progress is not None:
-            progress('comparing images', block.stop, n)
+    starts = range(0, n, _ROWS)
+    work = partial(_gram_rows, SentDescriber(describer), descriptors)
+    for done, (number, rows) in enumerate(workers.run(work, starts), start=1):
+        start = starts[number]
+        block = slice(start, start + len(rows))
+        gram[block, start:] = rows
+        gram[start:, block] = rows.T
+        progress('comparing images', min(done * _ROWS, n), n)
     return gram
+
+
+def _gram_rows(sent: SentDescriber, descriptors: np.ndarray, start: int) -> np.ndarray:
+    """Kernel values of a block of images and all after them."""
+    stop = start + _ROWS
+    rows = sent.describer.cross_gram(descriptors[start:stop], descriptors[start:])
+    return rows.astype(np.float32)
 
 
 def _fold(

@@ -1,20 +1,18 @@
-"""The trials of a tuner: run in parallel, kept in the journal, never run twice."""
+"""The trials of a tuner: run by workers, kept in the journal, never run twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-import importlib
-from typing import Any
+import functools
 
 from kbr_localization import __version__
-from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.tuning_folds import fingerprint, Fold
 from kbr_localization.localization.tuning_journal import digest, Journal, Record
 from kbr_localization.localization.tuning_score import run_trial
 from kbr_localization.localization.tuning_space import Values
 from kbr_localization.progress import Progress
+from kbr_localization.workers import Workers
 
 
 @dataclass
@@ -23,7 +21,7 @@ class Study:
 
     folds: Sequence[Fold]
     seed: int
-    jobs: int
+    workers: Workers
     journal: Journal
     report: Progress
     _data: str = field(init=False)
@@ -60,17 +58,10 @@ class Study:
     def _run(
         self, method: str, missing: dict[str, Values], rung: int
     ) -> Iterator[tuple[str, Record]]:
-        work = [
-            (key, self.folds, method, values, rung, self.seed) for key, values in missing.items()
-        ]
-        if self.jobs == 1 or len(work) < 2:
-            with _one_thread():
-                yield from (_keyed_trial(*task) for task in work)
-            return
-        joblib = _tool('joblib')
-        with joblib.parallel_config(backend='loky', n_jobs=self.jobs, inner_max_num_threads=1):
-            parallel = joblib.Parallel(return_as='generator_unordered', batch_size=1)
-            yield from parallel(joblib.delayed(_keyed_trial)(*task) for task in work)
+        work = functools.partial(_run_trial, self.folds, method, rung, self.seed)
+        keys = list(missing)
+        for number, record in self.workers.run(work, list(missing.values())):
+            yield keys[number], record
 
     def _advance(self, count: int) -> None:
         what, done, total = self._counted
@@ -78,23 +69,5 @@ class Study:
         self.report(*self._counted)
 
 
-def _keyed_trial(
-    key: str, folds: Sequence[Fold], method: str, values: Values, rung: int, seed: int
-) -> tuple[str, Record]:
-    return key, {'values': values, **run_trial(folds, method, values, rung, seed)}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Let linear algebra use one thread, as the parallel processes do: the same rounding."""
-    with _tool('threadpoolctl').threadpool_limits(1):
-        yield
-
-
-def _tool(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise LocalizationError(
-            f"tuning needs {name} ({error}): pip install 'kbr_localization[tools]'"
-        ) from error
+def _run_trial(folds: Sequence[Fold], method: str, rung: int, seed: int, values: Values) -> Record:
+    return {'values': values, **run_trial(folds, method, values, rung, seed)}

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+from itertools import islice
 from typing import Any
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import VisionError
+from kbr_localization.progress import Progress, silent
 from kbr_localization.vision.config import PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.hog_describer import HogDescriber
+from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_describer import NetworkDescriber
-from kbr_localization.vision.preparation import Preparation
+from kbr_localization.vision.preparation import MIRROR_IMAGES, Preparation
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
+from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,18 +25,26 @@ Kind = type[PyramidDescriber] | type[HogDescriber] | type[NetworkDescriber]
 
 
 def fit_describer(
-    config: VisionConfig, images: Sequence[NDArray[np.uint8]], rng: np.random.Generator
+    config: VisionConfig,
+    images: Sequence[LoadableImage],
+    rng: np.random.Generator,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
 ) -> Describer:
     """
     Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
 
-    A few hundred images spread over the runs are enough. The same images and generator give the
-    same describer. Raises VisionError for no images, a bad one, or images of several sizes.
+    A few hundred images spread over the runs are enough, or functions that load them, of which
+    those that fail are left out. The same images and generator give the same describer, whoever
+    the workers are. Raises VisionError for no images, a bad one, or images of several sizes.
     """
-    if len(images) == 0:
+    few = 1 if config.projection == 'perspective' else MIRROR_IMAGES
+    examples = _examples(images, few)
+    if not examples:
         raise VisionError('no images to learn the vocabulary from: give at least one')
-    preparation = Preparation.fit(config, images)
-    return _kind(config).fit(config, preparation, images, rng)
+    preparation = Preparation.fit(config, examples)
+    workers, progress = workers or ThisProcess(), progress or silent
+    return _kind(config).fit(config, preparation, images, rng, workers, progress)
 
 
 def describer_from_state(state: Mapping[str, Any]) -> Describer:
@@ -53,6 +65,16 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'
         ) from error
+
+
+def _examples(images: Sequence[LoadableImage], count: int) -> list[NDArray[np.uint8]]:
+    """Load the first images that can be read, or `count` spread over all of them."""
+    chosen = images
+    if count > 1:
+        spread = np.linspace(0, len(images) - 1, min(count, len(images)))
+        chosen = [images[index] for index in np.unique(spread.astype(int)).tolist()]
+    loaded = (load(image) for image in chosen)
+    return list(islice((image for image in loaded if image is not None), count))
 
 
 def _kind(config: VisionConfig) -> Kind:

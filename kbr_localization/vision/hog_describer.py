@@ -7,9 +7,12 @@ from typing import Any
 
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
+from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.preparation import Preparation
+from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 import skimage.feature
@@ -69,8 +72,10 @@ class HogDescriber:
         cls,
         config: VisionConfig,
         preparation: Preparation,
-        images: Sequence[NDArray[np.uint8]],
+        images: Sequence[LoadableImage],
         rng: np.random.Generator,
+        workers: Workers,
+        progress: Progress,
     ) -> HogDescriber:
         """Check the images' size; see `fit_describer`."""
         return cls(config, preparation)

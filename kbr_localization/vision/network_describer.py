@@ -9,10 +9,13 @@ from typing import Any
 import cv2
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
+from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.onnx_input import input_shape
 from kbr_localization.vision.preparation import Preparation, to_grey
+from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,8 +67,10 @@ class NetworkDescriber:
         cls,
         config: VisionConfig,
         preparation: Preparation,
-        images: Sequence[NDArray[np.uint8]],
+        images: Sequence[LoadableImage],
         rng: np.random.Generator,
+        workers: Workers,
+        progress: Progress,
     ) -> NetworkDescriber:
         """Read the network's file; see `fit_describer`."""
         try:

@@ -18,7 +18,7 @@ Image = NDArray[np.uint8]
 _COLOUR_AXES = 3
 _ASPECT_TOLERANCE = 0.01
 _CLAHE_CLIP, _CLAHE_TILES = 2.0, 8
-_MIRROR_IMAGES = 40
+MIRROR_IMAGES = 40
 _WIDEST = 8192
 
 
@@ -152,7 +152,7 @@ def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image
     }
     if all(set_by_user.values()):
         return Mirror(**set_by_user)
-    spread = np.unique(np.linspace(0, len(images) - 1, _MIRROR_IMAGES).astype(int))
+    spread = np.unique(np.linspace(0, len(images) - 1, MIRROR_IMAGES).astype(int))
     whole = Preparation(dataclasses.replace(config, working_width=_WIDEST), shape)
     found = find_mirror([whole.grey(images[index]) for index in spread])
     return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})

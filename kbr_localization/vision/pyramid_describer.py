@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+import functools
 from typing import Any, Protocol
 
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
+from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift
+from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+from kbr_localization.workers import batches, one_thread, Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -93,16 +97,51 @@ class PyramidDescriber:
         cls,
         config: VisionConfig,
         preparation: Preparation,
-        images: Sequence[Image],
+        images: Sequence[LoadableImage],
         rng: np.random.Generator,
+        workers: Workers,
+        progress: Progress,
     ) -> PyramidDescriber:
         """Learn the vocabulary from images; see `fit_describer`."""
-        local = local_descriptor(config, preparation)
         share = max(1, config.vocabulary_samples // len(images))
-        prepared = (preparation.grey(image) for image in images)
-        samples = list(_samples(local, prepared, share, rng))
-        vocabulary = learn_vocabulary(np.concatenate(samples), config.words, rng)
+        work = functools.partial(sample_patches, config, preparation.state(), share)
+        # each image has its own seed, so that it does not matter who samples it
+        tasks = batches(list(zip(images, rng.integers(2**63, size=len(images)), strict=True)), 8)
+        samples: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(tasks)
+        for done, (number, found) in enumerate(workers.run(work, tasks), start=1):
+            samples[number] = found
+            progress('sampling patches for the vocabulary', done, len(tasks))
+        progress('learning the vocabulary', 0, 1)
+        with one_thread():
+            patches = np.concatenate(samples)
+            vocabulary = learn_vocabulary(patches, config.words, rng, threads=workers.jobs)
+        progress('learning the vocabulary', 1, 1)
         return cls(config, preparation, vocabulary)
+
+
+def sample_patches(
+    config: VisionConfig,
+    camera: Mapping[str, Any],
+    share: int,
+    images: Sequence[tuple[LoadableImage, int]],
+) -> NDArray[np.float32]:
+    """
+    Describe some patches of images, at most `share` of each: (k, size).
+
+    `camera`: the state of the preparation. `images`: with their seeds; one that cannot be read
+    gives no patches. Raises VisionError for an image of another size.
+    """
+    preparation = Preparation.from_state(config, camera)
+    local = local_descriptor(config, preparation)
+    samples = [np.empty((0, local.size), dtype=np.float32)]
+    for source, seed in images:
+        image = load(source)
+        if image is not None:
+            descriptors = local.describe(preparation.grey(image))
+            count = min(share, len(descriptors))
+            chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
+            samples.append(descriptors[chosen])
+    return np.concatenate(samples)
 
 
 def local_descriptor(config: VisionConfig, preparation: Preparation) -> LocalDescriptor:
@@ -120,12 +159,3 @@ def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:
     counts = np.arange(largest + 1)
     values = np.rint(ROOT_SCALE * np.sqrt(counts)).astype(np.int64) if root else counts
     return values.astype(np.min_scalar_type(int(values[-1])))
-
-
-def _samples(
-    local: LocalDescriptor, images: Iterable[Image], share: int, rng: np.random.Generator
-) -> Iterable[NDArray[np.float32]]:
-    for image in images:
-        descriptors = local.describe(image)
-        count = min(share, len(descriptors))
-        yield descriptors[rng.choice(len(descriptors), size=count, replace=False)]

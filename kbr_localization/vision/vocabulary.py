@@ -7,13 +7,18 @@ does not change which v is nearest.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 from kbr_localization.errors import VisionError
+from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 import scipy.sparse
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 16384  # descriptors per product, so that its result stays small
+_PART = 4096  # descriptors that a thread clusters at a time
 
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
@@ -34,22 +39,30 @@ def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArra
 
 
 def learn_vocabulary(
-    descriptors: Float32Array, words: int, rng: np.random.Generator, iterations: int = 30
+    descriptors: Float32Array,
+    words: int,
+    rng: np.random.Generator,
+    iterations: int = 30,
+    threads: int = 1,
 ) -> Float32Array:
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
     Seeded by k-means++ on `rng`, then Lloyd's iterations until nothing moves, at most
-    `iterations`; the same generator and data give the same vocabulary. Raises VisionError when
-    there are fewer distinct descriptors than words.
+    `iterations`; the same generator and data give the same vocabulary, whatever the number of
+    threads. Raises VisionError when there are fewer distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors, words, rng)
-    assigned = np.full(len(descriptors), -1, dtype=np.intp)
-    for _ in range(iterations):
-        before, assigned = assigned, nearest_words(descriptors, centres)
-        if np.array_equal(before, assigned):
-            break
-        centres = _means(descriptors, assigned, centres)
+    parts = batches(descriptors, _PART)
+    assigned: list[NDArray[np.intp]] = [np.full(len(part), -1) for part in parts]
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in range(iterations):
+            found = list(pool.map(_cluster_sums, parts, [centres] * len(parts)))
+            if all(np.array_equal(old, new[0]) for old, new in zip(assigned, found, strict=True)):
+                break
+            assigned = [part[0] for part in found]
+            # the parts are summed in their order: rounding does not depend on the threads
+            centres = _means(sum(part[1] for part in found), centres, sum(p[2] for p in found))
     return centres
 
 
@@ -73,18 +86,24 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
 
 def _squared_distance(sample: Float32Array, centre: Float32Array) -> NDArray[np.float64]:
     difference = sample - centre
-    return np.asarray(np.einsum('ij,ij->i', difference, difference, dtype=np.float64))
+    squared = np.einsum('ij,ij->i', difference, difference)
+    return np.asarray(squared, dtype=np.float64)
 
 
-def _means(
-    descriptors: Float32Array, assigned: NDArray[np.intp], centres: Float32Array
-) -> Float32Array:
-    count, words = len(descriptors), len(centres)
+def _cluster_sums(
+    descriptors: Float32Array, centres: Float32Array
+) -> tuple[NDArray[np.intp], Float32Array, NDArray[np.intp]]:
+    """Nearest centres (k,) of descriptors (k, d), sums (words, d) and sizes (words,) by centre."""
+    assigned, words = nearest_words(descriptors, centres), len(centres)
     members = scipy.sparse.csr_array(
-        (np.ones(count, dtype=np.float32), (assigned, np.arange(count))), shape=(words, count)
+        (np.ones(len(assigned), dtype=np.float32), (assigned, np.arange(len(assigned)))),
+        shape=(words, len(assigned)),
     )
-    sizes = np.bincount(assigned, minlength=words).astype(np.float32)
+    return assigned, members @ descriptors, np.bincount(assigned, minlength=words)
+
+
+def _means(sums: Any, centres: Float32Array, sizes: Any) -> Float32Array:
     updated = centres.copy()  # a word that lost all its patches stays where it is
     present = sizes > 0
-    updated[present] = (members @ descriptors)[present] / sizes[present, np.newaxis]
+    updated[present] = sums[present] / sizes[present, np.newaxis].astype(np.float32)
     return updated

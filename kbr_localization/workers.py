@@ -1,0 +1,209 @@
+"""
+Independent work in this process, on several of this machine, or on a Dask cluster.
+
+Wherever it is done, linear algebra and OpenCV use one thread: the cores are busy with other tasks,
+and a result must not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+import functools
+import importlib
+import os
+from typing import Any, Protocol
+
+from kbr_localization.errors import WorkersError
+
+Work = Callable[[Any], Any]
+_THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
+
+
+class Workers(Protocol):
+    """Something that does tasks; `jobs` is how many cores of this machine it may use."""
+
+    jobs: int
+
+    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number of a task and `work(task)`, in the order in which they finish."""
+        ...
+
+
+class ThisProcess:
+    """Does one task after the other, here."""
+
+    jobs = 1
+
+    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number of a task and `work(task)`."""
+        with one_thread():
+            for number, task in enumerate(tasks):
+                yield number, work(task)
+
+
+class Processes:
+    """Does tasks in `jobs` processes of this machine, through joblib."""
+
+    def __init__(self, jobs: int, modules: Sequence[str] = ()) -> None:
+        """Start the processes and let them import modules while this one does something else."""
+        self.jobs = jobs
+        self._joblib = _needed('joblib', 'tools')
+        self._starting = self._parallel(_import, [(tuple(modules),)] * (jobs if modules else 0))
+
+    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number of a task and `work(task)`, in the order in which they finish."""
+        killed = importlib.import_module('joblib.externals.loky.process_executor')
+        try:
+            self.close()
+            yield from self._parallel(_numbered, [(work, *pair) for pair in enumerate(tasks)])
+        except killed.TerminatedWorkerError as error:
+            raise WorkersError(
+                f'one of {self.jobs} processes was killed, mostly because the memory did not '
+                'suffice: start again with fewer jobs'
+            ) from error
+
+    def close(self) -> None:
+        """Wait until the processes have started; they end with this one, or when idle."""
+        for _ in self._starting:
+            pass
+
+    def _parallel(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
+        """Begin at once; yields results in the order in which they are ready."""
+        job = self._joblib.delayed(function)
+        with self._joblib.parallel_config(
+            backend='loky', n_jobs=self.jobs, inner_max_num_threads=1
+        ):
+            parallel = self._joblib.Parallel(return_as='generator_unordered', batch_size=1)
+            results: Iterator[Any] = parallel(job(*each) for each in arguments)
+        return results
+
+
+class Cluster:
+    """
+    Does tasks on the workers of a Dask scheduler.
+
+    They need this package in the same version and see the runs under the same paths. A task whose
+    worker died is done by another one; without workers it waits for some.
+    """
+
+    jobs = 1
+
+    def __init__(self, address: str) -> None:
+        distributed = _needed('distributed', 'dask')
+        try:
+            self._client = distributed.Client(address, timeout='10s', set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise WorkersError(
+                f'no Dask scheduler answers at {address}: expected one like tcp://host:8786, '
+                'started by `dask scheduler`'
+            ) from error
+        self._distributed = distributed
+
+    def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+        """Yield the number of a task and `work(task)`, in the order in which they finish."""
+        # a task of its own: sent to each worker once, and made again when a worker took it along
+        shared = self._client.submit(_same, work, pure=False)
+        futures = [
+            self._client.submit(_numbered, shared, *pair, pure=False) for pair in enumerate(tasks)
+        ]
+        try:
+            for future in self._distributed.as_completed(futures):
+                yield future.result()
+                future.release()
+        except self._distributed.KilledWorker as error:
+            raise WorkersError(
+                f'workers of the Dask cluster died repeatedly at one task ({error}): give them '
+                'more memory, or look into their logs'
+            ) from error
+        finally:
+            self._client.cancel(futures)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._client.close()
+
+
+@contextmanager
+def open_workers(
+    jobs: int | None = 1, scheduler: str | None = None, modules: Sequence[str] = ()
+) -> Iterator[Workers]:
+    """
+    Give the workers that a user asked for.
+
+    `jobs`: processes; None stands for one per core, or one where joblib is missing. `scheduler`:
+    address of a Dask cluster to be used instead. `modules`: what processes import ahead. Raises
+    WorkersError when something is not installed or nobody answers.
+    """
+    count = _default_jobs() if jobs is None else jobs
+    if scheduler is None and count == 1:
+        yield ThisProcess()
+        return
+    with closing(Cluster(scheduler) if scheduler else Processes(count, modules)) as several:
+        yield several
+
+
+def batches(items: Any, size: int) -> list[Any]:
+    """Cut a sequence or an array into parts of `size`, the last one may be shorter."""
+    return [items[slice(start, start + size)] for start in range(0, len(items), size)]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let linear algebra and OpenCV use one thread."""
+    try:
+        limits = importlib.import_module('threadpoolctl').threadpool_limits(1)
+    except ImportError:
+        limits = None  # an optional dependency: there is only one process then
+    cv2 = importlib.import_module('cv2')
+    before = cv2.getNumThreads()
+    cv2.setNumThreads(1)
+    try:
+        yield
+    finally:
+        cv2.setNumThreads(before)
+        if limits is not None:
+            limits.restore_original_limits()
+
+
+def _numbered(work: Work, number: int, task: Any) -> tuple[int, Any]:
+    _stay_on_one_thread()
+    return number, work(task)
+
+
+@functools.cache
+def _stay_on_one_thread() -> None:
+    """Limit the threads of a worker's process once and for all."""
+    for variable in _THREAD_VARIABLES:
+        os.environ[variable] = '1'
+    importlib.import_module('cv2').setNumThreads(1)
+    try:
+        importlib.import_module('threadpoolctl').threadpool_limits(1)
+    except ImportError:
+        return
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+
+
+def _default_jobs() -> int:
+    try:
+        importlib.import_module('joblib')
+    except ImportError:
+        return 1
+    return os.cpu_count() or 1
+
+
+def _needed(name: str, extra: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise WorkersError(
+            f"parallel work needs {name} ({error}): pip install 'kbr_localization[{extra}]'"
+        ) from error

@@ -1,0 +1,61 @@
+"""Work in this process and in several: the same results, one thread each, failures in words."""
+
+import os
+import signal
+
+import cv2
+from kbr_localization.errors import VisionError, WorkersError
+from kbr_localization.workers import batches, one_thread, open_workers
+import pytest
+
+ADDRESS_OF_NOBODY = 'tcp://127.0.0.1:9'
+
+
+def work_here(task):
+    if task == 'refuse':
+        raise VisionError('refused')
+    if task == 'die':
+        os.kill(os.getpid(), signal.SIGKILL)
+    return task * 2, os.getpid(), cv2.getNumThreads()
+
+
+@pytest.mark.parametrize('jobs', [1, 2])
+def test_every_task_is_done_once_on_one_thread(jobs):
+    with open_workers(jobs, modules=['kbr_localization.vision']) as workers:
+        found = dict(workers.run(work_here, list(range(20))))
+    assert {number: result[0] for number, result in found.items()} == {
+        number: 2 * number for number in range(20)
+    }
+    assert {result[2] for result in found.values()} == {1}
+    assert (os.getpid() in {result[1] for result in found.values()}) == (jobs == 1)
+
+
+@pytest.mark.parametrize('jobs', [1, 2])
+def test_the_package_s_own_errors_come_back(jobs):
+    with open_workers(jobs) as workers, pytest.raises(VisionError, match='refused'):
+        list(workers.run(work_here, [1, 'refuse', 2]))
+
+
+def test_a_killed_process_is_an_error_that_says_what_to_do():
+    with open_workers(2) as workers, pytest.raises(WorkersError, match='fewer jobs'):
+        list(workers.run(work_here, ['die', 1, 2, 3]))
+    with open_workers(2) as workers:
+        assert len(list(workers.run(work_here, [1, 2, 3]))) == 3
+
+
+def test_threads_are_given_back():
+    before = cv2.getNumThreads()
+    with one_thread():
+        assert cv2.getNumThreads() == 1
+    assert cv2.getNumThreads() == before
+
+
+def test_batches_keep_the_order():
+    assert [list(part) for part in batches(range(5), 2)] == [[0, 1], [2, 3], [4]]
+
+
+def test_processes_that_nobody_needs_are_no_error():
+    with open_workers(2, modules=['kbr_localization.vision']):
+        pass
+    with pytest.raises(ValueError), open_workers(2, modules=['kbr_localization.vision']):
+        raise ValueError('before the work')
