@@ -161,7 +161,7 @@ class KernelBayesFilter:
         factors = self._factors(self.belief.points, similarities, self.config.outlier_rate)
         evidence = self.belief.reweigh(factors)
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
-        if self.config.recovery_points:
+        if self.config.recovery_points and self.config.recovery_rate > 0.0:
             self._seek(similarities, evidence)
         if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)

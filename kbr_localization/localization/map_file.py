@@ -12,9 +12,10 @@ from typing import Any
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
-from kbr_localization.errors import KbrError, MapError
+from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map_checks import check_arrays, check_noise
 from kbr_localization.localization.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
@@ -52,15 +53,17 @@ def read_map(path: Path) -> KernelMap:
         raise MapError(f'map {path} does not exist: build it with `kbr map build --out {path}`')
     try:
         with h5py.File(path, 'r') as file:
-            _check_format(file, path)
-            return _read(file)
-    except MapError:
-        raise
-    except (KbrError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+            refusal = _refusal(file, path)
+            kernel_map = None if refusal else _read(file)
+    # a damaged file makes h5py and NumPy raise nearly anything
+    except Exception as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise MapError(
             f'map {path} is truncated, damaged or not a map ({detail}): build it again'
         ) from error
+    if kernel_map is None:
+        raise MapError(refusal)
+    return kernel_map
 
 
 def _write(file: h5py.File, kernel_map: KernelMap) -> None:
@@ -103,34 +106,39 @@ def _write_thumbnails(file: h5py.File, thumbnails: tuple[bytes, ...]) -> None:
     _write_array(group, 'jpeg', np.frombuffer(b''.join(thumbnails), dtype=np.uint8))
 
 
-def _check_format(file: h5py.File, path: Path) -> None:
+def _refusal(file: h5py.File, path: Path) -> str:
+    """Say why a whole file is not for this package, or nothing."""
     if file.attrs.get('format') != FORMAT:
-        raise MapError(
+        return (
             f'{path} is an HDF5 file but not a map of kbr_localization: give a file made by '
             '`kbr map build`'
         )
     version = int(file.attrs['format_version'])
     if version > FORMAT_VERSION:
-        raise MapError(
+        return (
             f'map {path} has format {version} (package {file.attrs.get("package_version")}), this '
             f'package {__version__} reads up to {FORMAT_VERSION}: update kbr_localization'
         )
+    return ''
 
 
 def _read(file: h5py.File) -> KernelMap:
-    arrays = {name: file[name][...] for name in _ARRAYS}
+    arrays = {name: np.asarray(file[name][...]) for name in _ARRAYS}
     height, width = (int(side) for side in file.attrs['image_shape'])
+    run_names = tuple(name.decode() for name in file['run_names'][...])
+    describer = describer_from_state(_read_mapping(file['describer']))
+    check_arrays(arrays, describer, len(run_names), (height, width))
+    noise = from_mapping(MotionNoise, _read_mapping(file['motion_noise']))
+    check_noise(noise)
     return KernelMap(
         **arrays,
-        run_names=tuple(name.decode() for name in file['run_names'][...]),
-        describer=describer_from_state(_read_mapping(file['describer'])),
+        run_names=run_names,
+        describer=describer,
         image_shape=(height, width),
         filter_config=_read_filter(file['filter']),
-        motion_noise=from_mapping(MotionNoise, _read_mapping(file['motion_noise'])),
-        thumbnails=_read_thumbnails(file),
-        baselines={
-            name: _read_mapping(group) for name, group in file.get('baselines', {}).items()
-        },
+        motion_noise=noise,
+        thumbnails=_read_thumbnails(file, len(arrays['poses'])),
+        baselines=_read_baselines(file),
     )
 
 
@@ -153,11 +161,13 @@ def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
     return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
 
 
-def _read_thumbnails(file: h5py.File) -> tuple[bytes, ...]:
+def _read_thumbnails(file: h5py.File, count: int) -> tuple[bytes, ...]:
     if 'thumbnails' not in file:
         return ()
     data = file['thumbnails/jpeg'][...].tobytes()
     sizes = file['thumbnails/sizes'][...]
+    if sizes.shape != (count,) or np.any(sizes < 0) or sizes.sum() != len(data):
+        raise MapError(f'thumbnails are not those of {count} images')
     ends = np.cumsum(sizes)
     return tuple(data[slice(end - size, end)] for end, size in zip(ends, sizes, strict=True))
 

@@ -20,6 +20,8 @@ import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
 NANOSECONDS = 1_000_000_000
+FARTHEST = 1e7
+"""Metres; a pose farther away is the number of a broken sender."""
 PNG_START = b'\x89PNG'
 PLANAR = np.array([0, 1, 5])
 """Rows of x, y and yaw in the 6x6 covariance of a ROS pose."""
@@ -49,15 +51,20 @@ def pose_from_message(message: Pose) -> FloatArray:
     """
     Pose (3,) of a message, roll and pitch dropped.
 
-    Raises RosError when a number is not finite or the quaternion has no length.
+    Raises RosError when a number is not finite or the quaternion has no sensible length.
     """
     position, q = message.position, message.orientation
     numbers = (position.x, position.y, q.x, q.y, q.z, q.w)
-    if not all(map(math.isfinite, numbers)):
+    if not all(map(math.isfinite, numbers)) or max(abs(position.x), abs(position.y)) > FARTHEST:
         raise RosError(f'expected a finite pose, got x, y, quaternion {numbers}: check its source')
-    if math.hypot(q.x, q.y, q.z, q.w) < 1e-3:
-        raise RosError('expected a unit quaternion, got zeros: the sender left it unset')
-    yaw = math.atan2(2.0 * (q.w * q.z + q.x * q.y), q.w**2 + q.x**2 - q.y**2 - q.z**2)
+    length = math.hypot(q.x, q.y, q.z, q.w)
+    if not 1e-3 < length < 1e3:
+        raise RosError(
+            f'expected a unit quaternion, got one of length {length:.3g}: zero means that the '
+            'sender left it unset'
+        )
+    x, y, z, w = q.x / length, q.y / length, q.z / length, q.w / length
+    yaw = math.atan2(2.0 * (w * z + x * y), w * w + x * x - y * y - z * z)
     return np.array([position.x, position.y, yaw])
 
 
@@ -81,7 +88,7 @@ def covariance_from_message(covariance: Any) -> FloatArray:
             'expected a covariance with finite, non-negative variances, got variances of '
             f'x, y, yaw {np.diag(planar).tolist()}: check its sender'
         )
-    return np.asarray(0.5 * (planar + planar.T))
+    return np.asarray(0.5 * planar + 0.5 * planar.T)
 
 
 def pose_with_covariance(
