@@ -25,10 +25,12 @@ def damaged(data, draw):
     at = draw(st.integers(0, len(data)))
     kind = draw(st.sampled_from(['cut', 'overwrite', 'insert', 'flip']))
     piece = draw(st.binary(min_size=1, max_size=64))
+    before, after = data[:at], data[at:]
     if kind == 'cut':
-        return data[:at]
+        return before
     if kind == 'insert':
-        return data[:at] + piece + data[at:]
-    if kind == 'flip' and at < len(data):
-        return data[:at] + bytes([data[at] ^ piece[0]]) + data[at + 1 :]
-    return data[:at] + piece + data[at + len(piece) :]
+        return before + piece + after
+    if kind == 'flip' and after:
+        return before + bytes([after[0] ^ piece[0]]) + after[1:]
+    past = at + len(piece)
+    return before + piece + data[past:]
