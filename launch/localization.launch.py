@@ -8,7 +8,10 @@ def generate_launch_description():
     """Describe the localization node and, if asked for, RViz."""
     return LaunchDescription(
         [
-            launching.argument('map_file'),
+            launching.argument('map_file', ''),
+            launching.argument('map_files', ''),
+            launching.argument('grow_map', ''),
+            launching.argument('grow_into', ''),
             launching.argument('params_file', launching.shared('config/localization.yaml')),
             launching.argument('namespace', ''),
             launching.argument('use_sim_time', 'false'),
@@ -26,13 +29,30 @@ def generate_launch_description():
     )
 
 
+OVERRIDES = (
+    'map_file',
+    'map_files',
+    'grow_map',
+    'grow_into',
+    'use_sim_time',
+    'autostart',
+    'method',
+    'image_transport',
+)
+
+
 def nodes(value):
-    """Make the nodes from the arguments' values."""
+    """Make the nodes of each robot from the arguments' values."""
+    return [node for robot in launching.robots(value) for node in robot_nodes(robot)]
+
+
+def robot_nodes(value):
+    """Make the nodes of one robot."""
     node = launching.package_node(
         'localization_node',
         'localization',
         value,
-        overrides=['map_file', 'use_sim_time', 'autostart', 'method', 'image_transport'],
+        overrides=OVERRIDES,
         remappings={'image': 'image_topic', 'odom': 'odom_topic'},
         files=[value('params_file')],
         respawn=value('respawn').lower() == 'true',

@@ -1,6 +1,9 @@
 """What the tests of the localization node share."""
 
 from kbr_localization.ros import conversions
+from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.srv import GetParameters, SetParameters
+from ros_helpers import call
 
 
 def start_node(ros, world, remappings=(), **values):
@@ -33,3 +36,19 @@ def diagnostics(messages, part):
             if status.name.endswith(part):
                 return status.message, {pair.key: pair.value for pair in status.values}
     return '', {}
+
+
+def set_parameter(ros, name, **value):
+    """Set a parameter of the node, e.g. with `double_value=1.0`; the result has a reason."""
+    kinds = {'string_value': ParameterType.PARAMETER_STRING}
+    kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
+    kinds |= {'integer_value': ParameterType.PARAMETER_INTEGER}
+    message = ParameterValue(type=kinds[next(iter(value))], **value)
+    request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
+    return call(ros, SetParameters, '/localization/set_parameters', request).results[0]
+
+
+def get_parameter(ros, name):
+    """Value of a parameter of the node as a message."""
+    request = GetParameters.Request(names=[name])
+    return call(ros, GetParameters, '/localization/get_parameters', request).values[0]

@@ -19,6 +19,7 @@ def test_the_parameter_file_has_the_names_and_defaults_of_the_code():
     assert text == parameter_file(), 'run `python -m kbr_localization.ros.interface`'
     values = yaml.safe_load(text)['/**/localization']['ros__parameters']
     initial_pose = values.pop('initial_pose')
+    values = {name: tuple(v[1:]) if v == [''] else v for name, v in values.items()}
     assert values == {name: getattr(NodeConfig(), name) for name in parameters.fields(NodeConfig)}
     assert initial_pose == {n: getattr(InitialPose(), n) for n in parameters.fields(InitialPose)}
 

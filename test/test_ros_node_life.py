@@ -9,10 +9,10 @@ from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 import numpy as np
 import pytest
-from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
-from rcl_interfaces.srv import DescribeParameters, SetParameters
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import DescribeParameters
 from ros_helpers import BEST_EFFORT, call
-from ros_node_helpers import by_stamp, diagnostics, start_node
+from ros_node_helpers import by_stamp, diagnostics, set_parameter, start_node
 from ros_robot import make_tiny_world, Robot
 from std_srvs.srv import Trigger
 
@@ -26,15 +26,6 @@ def change_state(ros, transition, node='/localization'):
 
 def state(ros, node='/localization'):
     return call(ros, GetState, f'{node}/get_state', GetState.Request()).current_state.id
-
-
-def set_parameter(ros, name, **value):
-    kinds = {'string_value': ParameterType.PARAMETER_STRING}
-    kinds |= {'double_value': ParameterType.PARAMETER_DOUBLE}
-    kinds |= {'integer_value': ParameterType.PARAMETER_INTEGER}
-    message = ParameterValue(type=kinds[next(iter(value))], **value)
-    request = SetParameters.Request(parameters=[Parameter(name=name, value=message)])
-    return call(ros, SetParameters, '/localization/set_parameters', request).results[0]
 
 
 def off_by(pose, expected):

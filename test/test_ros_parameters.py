@@ -51,8 +51,10 @@ def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
         for name, value in dataclasses.asdict(config).items():
             described = node.describe_parameter(prefix + name)
             assert described.description and not described.dynamic_typing
-            assert node.get_parameter(prefix + name).value == value
-            assert type(node.get_parameter(prefix + name).value) is type(value)
+            # ROS has no typed empty list
+            expected = [''] if value == () else value
+            assert node.get_parameter(prefix + name).value == expected
+            assert type(node.get_parameter(prefix + name).value) is type(expected)
 
 
 def test_ranges_and_choices_are_shown(make_node):

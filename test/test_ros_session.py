@@ -6,6 +6,7 @@ import time
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
+from kbr_localization.localization.growth import NewImage, with_images
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros.answer import Beginning, GivenPose
@@ -20,6 +21,8 @@ import pytest
 SECOND = 1_000_000_000
 ORIGIN = np.array([2.0, -1.0, 3.0])
 COVARIANCE = np.diag([0.01, 0.01, 0.01])
+GREY = np.full((96, 128), 128, np.uint8)
+"""An image that says nothing."""
 
 
 class Drive:
@@ -295,14 +298,45 @@ def test_an_unexpected_error_is_survived(drive):
 
 def test_another_tracker_takes_over_the_belief(drive):
     drive.go(0.0, 4.0)
-    drive.session.replace_tracker(drive.make_tracker, keep_belief=True)
-    drive.image(4.2, lambda: np.full((96, 128), 128, np.uint8))
+    drive.session.replace_tracker()
+    drive.image(4.2, lambda: GREY)
     drive.go(4.05, 4.2, image_every=100)
     assert drive.error(4.2) < 0.3
-    drive.session.replace_tracker(drive.make_tracker, keep_belief=False)
-    drive.image(4.4, lambda: np.full((96, 128), 128, np.uint8))
-    drive.go(4.25, 4.4, image_every=100)
-    assert not drive.answers[stamp(4.4)].estimate.localized
+
+
+def test_on_another_map_the_belief_starts_anew_even_after_a_new_tracker(drive):
+    drive.go(0.0, 4.0)
+    drive.session.replace_tracker()
+    drive.session.switch_map(lambda: None)
+    drive.image(4.2, lambda: GREY)
+    drive.go(4.05, 4.2, image_every=100)
+    assert not drive.answers[stamp(4.2)].estimate.localized
+
+
+def test_a_pose_given_after_the_switch_counts_on_the_new_map(drive):
+    drive.go(0.0, 4.0)
+    drive.session.give_pose(GivenPose(np.zeros(3), COVARIANCE))
+    drive.session.switch_map(lambda: None)
+    drive.session.give_pose(GivenPose(straight_reference(4.0), COVARIANCE, stamp(4.0)))
+    drive.image(4.2, lambda: GREY)
+    drive.go(4.05, 4.2, image_every=100)
+    assert drive.error(4.2) < 0.3
+
+
+def test_a_map_that_grows_keeps_the_belief(drive):
+    drive.go(0.0, 4.0)
+    belief = drive.session.localizer.belief
+    points = belief.points.copy()
+    last = drive.session.last
+    image = NewImage(
+        last.stamp_ns, last.estimate.pose, drive.kernel_map.describer.describe(last.image.load())
+    )
+    drive.kernel_map = with_images(drive.kernel_map, [image])
+    drive.session.follow_map(drive.kernel_map)
+    assert drive.session.localizer.belief is belief and np.array_equal(belief.points, points)
+    assert len(drive.session.localizer.kernel_map) == 41
+    drive.go(4.05, 6.0)
+    assert drive.error(6.0) < 0.3
 
 
 def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):

@@ -94,11 +94,12 @@ def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> D
     except (DatasetError, VisionError) as error:
         return DescribedImage(None, seconds=time.perf_counter() - start, error=error)
     seconds = time.perf_counter() - start
-    small = _thumbnail(image) if thumbnail else b''
+    small = make_thumbnail(image) if thumbnail else b''
     return DescribedImage(descriptor, image.shape[:2], small, seconds)
 
 
-def _thumbnail(image: np.ndarray) -> bytes:
+def make_thumbnail(image: np.ndarray) -> bytes:
+    """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
     height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
     small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
     return bytes(cv2.imencode('.jpg', small)[1])

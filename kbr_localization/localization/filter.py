@@ -58,6 +58,11 @@ class KernelBayesFilter:
         self._reset()
         self._global_start = True
 
+    def follow_map(self, kernel_map: KernelMap) -> None:
+        """Go on with the belief on a map that has more images at its end."""
+        self.kernel_map = kernel_map
+        self.observation = ObservationModel(kernel_map, self.config)
+
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
         return self.gate.due()

@@ -94,6 +94,19 @@ class Tracker:
         """Let the next image update the belief even if the robot has not moved."""
         self._update_requested = True
 
+    def follow_map(self, kernel_map: KernelMap) -> bool:
+        """
+        Go on with the belief on a map that has more images at its end.
+
+        False, with everything as it was, for a localizer that cannot.
+        """
+        follow = getattr(self.localizer, 'follow_map', None)
+        if follow is None:
+            return False
+        follow(kernel_map)
+        self.kernel_map = kernel_map
+        return True
+
     def prepare(self, image: Image | Callable[[], Image], odometry: FloatArray) -> None:
         """
         Describe an image ahead of `process`, if it will be wanted at about that odometry (3,).

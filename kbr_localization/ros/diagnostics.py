@@ -101,6 +101,14 @@ def load_status(name: str, durations: Mapping[str, Latencies], waiting: int) -> 
     )
 
 
+def map_status(name: str, facts: Mapping[str, Any], failure: str) -> DiagnosticStatus:
+    """Status of the map: which one, how large, what was added to it."""
+    text = f'{facts["map"]}: {facts["images"]} images'
+    if failure:
+        return status(name, DiagnosticStatus.WARN, f'{text}, but: {failure}', facts)
+    return status(name, DiagnosticStatus.OK, text, facts)
+
+
 def status(name: str, level: bytes, message: str, values: Mapping[str, Any]) -> DiagnosticStatus:
     """Make a diagnostic status; numbers are written with six digits."""
     return DiagnosticStatus(

@@ -51,6 +51,8 @@ by a test.
 | `reinitialize_global_localization` | std_srvs/Empty | service: forget the pose |
 | `request_nomotion_update` | std_srvs/Empty | service: use the next image in any case |
 | `~/load_map` | std_srvs/Trigger | service: load the map that `map_file` names |
+| `~/load_map/<name>` | std_srvs/Trigger | service: load a map of `map_files` |
+| `~/add_current` | std_srvs/Trigger | service: add the last image to the map, and write it |
 
 """
 

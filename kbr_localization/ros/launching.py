@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import os
+from pathlib import Path
 from typing import Any
 
 from kbr_localization.resources import PACKAGE, shared_file
@@ -20,13 +21,26 @@ OLD_NAME_DISTRIBUTIONS = ('foxy', 'galactic', 'humble', 'iron')
 # a namespaced robot keeps its transforms to itself, as in nav2_bringup
 TF_REMAPPINGS = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 # a file name that looks like a number stays a name
-TEXT_PARAMETERS = ('map_file', 'out', 'run', 'method', 'image_transport', 'pose_type')
+TEXT_PARAMETERS = (
+    'map_file',
+    'grow_into',
+    'out',
+    'run',
+    'method',
+    'image_transport',
+    'pose_type',
+)
+# lists are written with commas
+LIST_PARAMETERS = ('map_files',)
 
 TEXTS = {
-    'map_file': 'map made by `kbr map build`',
+    'map_file': 'map made by `kbr map build`, or a name out of map_files',
+    'map_files': 'several maps: name=path,name=path; each gets a service ~/load_map/<name>',
+    'grow_map': 'add images to the map where the pose is sure but no map image looks alike',
+    'grow_into': 'folder for maps with added images; empty: the map file itself is replaced',
     'run': 'COLD run folder or rosbag2 to play',
     'params_file': 'parameters of the node; arguments given here override them',
-    'namespace': 'namespace of the robot',
+    'namespace': 'namespace of the robot; with commas, of several robots on the same maps',
     'use_sim_time': 'take the time from /clock',
     'autostart': 'configure and activate the node at once; false for a lifecycle manager',
     'method': 'localization method, see `kbr methods`; empty: as the parameters say',
@@ -101,10 +115,7 @@ def package_node(
     `remappings`: topics of the node to the arguments that name others.
     """
     given = {key: value(key) for key in overrides if value(key)}
-    typed = {
-        key: text if key in TEXT_PARAMETERS else yaml.safe_load(text)
-        for key, text in given.items()
-    }
+    typed = {key: _typed(key, text) for key, text in given.items()}
     renamed = [(topic, value(name)) for topic, name in remappings.items()]
     return Node(
         package=PACKAGE,
@@ -119,6 +130,26 @@ def package_node(
     )
 
 
+def robots(value: Callable[[str], str]) -> list[Callable[[str], str]]:
+    """
+    Give the arguments' values for each of the robots that `namespace` names.
+
+    Each of several robots has its own folder in `grow_into`: two nodes that write the same map
+    would lose each other's images.
+    """
+    namespaces = [name.strip() for name in value('namespace').split(',')]
+    if len(namespaces) == 1:
+        return [value]
+
+    def of_robot(namespace: str) -> Callable[[str], str]:
+        own = {'namespace': namespace}
+        if value('grow_into'):
+            own['grow_into'] = str(Path(value('grow_into'), namespace.strip('/')))
+        return lambda name: own[name] if name in own else value(name)
+
+    return [of_robot(namespace) for namespace in namespaces]
+
+
 def rviz_node(value: Callable[[str], str]) -> Node:
     """Make RViz with the package's view, if the argument `rviz` says so."""
     return Node(
@@ -130,6 +161,12 @@ def rviz_node(value: Callable[[str], str]) -> Node:
         namespace=value('namespace'),
         condition=IfCondition(value('rviz')),
     )
+
+
+def _typed(name: str, text: str) -> Any:
+    if name in LIST_PARAMETERS:
+        return [part.strip() for part in text.split(',')]
+    return text if name in TEXT_PARAMETERS else yaml.safe_load(text)
 
 
 def _compressed(remappings: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
-import hashlib
 from pathlib import Path
 import time
 
-from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.errors import MapError, RosError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
@@ -18,6 +17,8 @@ from kbr_localization.ros.answer import Answer, Beginning, GivenPose
 from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.inputs import Inputs
+from kbr_localization.ros.map_keeper import MapKeeper
+from kbr_localization.ros.maps import MapInUse, MapShelf
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.outputs import is_known, Outputs
@@ -42,11 +43,17 @@ class Localization:
     def __init__(self, node: Node, settings: Settings, tell: Teller) -> None:
         self._node, self._settings, self._tell = node, settings, tell
         config = settings.config
-        self.kernel_map = self.read_map()
         self.pose_file = _pose_file(config, node)
+        self._shelf = MapShelf(config.map_files, config.grow_into, tell)
+        saved = self._saved_pose()
+        in_use = self._shelf.read(self._first_map(saved))
+        settings.follow_map(in_use.kernel_map.filter_config)
+        # saving waits for the disk, loading a map for more: neither in a callback
+        self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
+        self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
         self.session = Session(
-            self._tracker_maker(),
-            self._beginning(),
+            self._make_tracker,
+            self._beginning(saved),
             tell,
             self._forget_outputs,
             Feed(
@@ -55,29 +62,64 @@ class Localization:
                 round(config.max_extrapolation * SECOND),
             ),
         )
-        self.outputs = Outputs(node, config, self.kernel_map)
+        self.outputs = Outputs(node, config, in_use.kernel_map)
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
         self._saved = time.monotonic()
-        # saving waits for the disk, loading a map for more: neither in a callback
-        self.background = ThreadPoolExecutor(1, thread_name_prefix='background')
+        self._switching = False
 
-    def read_map(self) -> KernelMap:
-        """Read the map that `map_file` names and take its filter parameters."""
-        path = self._settings.config.map_file
-        if not path:
-            raise ConfigurationError(
-                "parameter 'map_file' is empty: give a map made by `kbr map build`"
-            )
-        started = time.monotonic()
-        kernel_map = KernelMap.load(path)
-        self._tell(
-            'info',
-            f'map {path}: {len(kernel_map)} images of {kernel_map.image_shape[1]}x'
-            f'{kernel_map.image_shape[0]} pixels, read in {time.monotonic() - started:.1f} s',
-        )
-        return kernel_map
+    @property
+    def at_work(self) -> bool:
+        """Whether the worker runs."""
+        return self._worker is not None
+
+    def in_background(self, action: Callable[[], None]) -> None:
+        """Have the thread for slow things do something."""
+        self._background.submit(action)
+
+    def read_map(self, name: str = '') -> MapInUse:
+        """
+        Read the map of a name out of `map_files`, by default the one that `map_file` says.
+
+        For the background. Raises KbrError when it cannot be read, or not be used.
+        """
+        in_use = self._shelf.read(name or self._settings.config.map_file)
+        kernel_map = in_use.kernel_map
+        # what the method cannot use must not take the place of what it can
+        self._tracker_on(kernel_map, self._settings.filter_on(kernel_map.filter_config))
+        return in_use
+
+    def switch_map(self, in_use: MapInUse) -> None:
+        """Go on with another map and no belief, but for a pose that is given from now on."""
+        self._switching = True
+        try:
+            self._settings.follow_map(in_use.kernel_map.filter_config)
+        finally:
+            self._switching = False
+        self.session.switch_map(lambda: self._use(in_use))
+
+    def _use(self, in_use: MapInUse) -> None:
+        self.keeper.use(in_use)
+        self.outputs.forget()
+        self.outputs.show_map(in_use.kernel_map)
+
+    def add_current(self) -> str:
+        """
+        Add the last image to the map; say what was added. For the worker.
+
+        Raises KbrError when there is no image, or its pose is not sure.
+        """
+        answer = self.session.last
+        kernel_map = self.keeper.add(answer)
+        self._use_grown(kernel_map)
+        x, y, heading = kernel_map.poses[-1]
+        return f'image {len(kernel_map)} at x {x:.2f} m, y {y:.2f} m, heading {heading:.2f} rad'
+
+    def _use_grown(self, kernel_map: KernelMap) -> None:
+        configured = dataclasses.replace(kernel_map, filter_config=self._settings.filter)
+        self.session.follow_map(configured)
+        self.outputs.follow_map(kernel_map)
 
     def start(self) -> None:
         """Begin to work."""
@@ -90,6 +132,7 @@ class Localization:
             self.session,
             self.inputs,
             self.outputs,
+            self.keeper,
             self._tell,
         )
         self._worker = Worker(self.session, self._publish, self._tell)
@@ -103,12 +146,20 @@ class Localization:
             return
         self._worker.stop()
         self._worker = None
+        self.session.do_wishes()
         if self._reporter is not None:
             self._reporter.destroy()
             self._reporter = None
         if self.session.last is not None:
-            self._save(self.session.last)
+            self._save(self.session.last, self.keeper.in_use)
+        self._save_map()
         self._sum_up()
+
+    def _save_map(self) -> None:
+        try:
+            self.keeper.save()
+        except MapError:
+            return  # told there
 
     def _sum_up(self) -> None:
         used, dropped = self.session.used, self.session.dropped
@@ -118,7 +169,7 @@ class Localization:
     def destroy(self) -> None:
         """Take everything down."""
         self.stop()
-        self.background.shutdown()
+        self._background.shutdown()
         self.inputs.destroy()
         self.outputs.destroy()
 
@@ -126,54 +177,62 @@ class Localization:
         """Forget everything but the map, as when time jumps."""
         self.session.reset(reason)
 
-    def switch_map(self, kernel_map: KernelMap) -> None:
-        """Go on with another map and no belief, but for a pose that is given from now on."""
-        self._settings.follow_map(kernel_map.filter_config)
-        self.kernel_map = kernel_map
-        self.session.beginning = dataclasses.replace(
-            self.session.beginning, given=None, saved=None
-        )
-        self.session.replace_tracker(self._tracker_maker(), keep_belief=False)
-        self.outputs.forget()
-        self.outputs.show_map(kernel_map)
-
     def follow_settings(self, before: FilterConfig) -> None:
         """Use changed parameters from now on."""
         self.outputs.config = self._settings.config
-        if self._settings.filter != before:
-            self.session.replace_tracker(self._tracker_maker(), keep_belief=True)
+        if self._settings.filter != before and not self._switching:
+            self.session.replace_tracker()
 
     def _forget_outputs(self) -> None:
         self.outputs.forget()
 
-    def _tracker_maker(self) -> Callable[[], Tracker]:
-        config = self._settings.config
-        kernel_map = dataclasses.replace(self.kernel_map, filter_config=self._settings.filter)
-        return lambda: Tracker(
-            kernel_map, make_localizer(config.method, kernel_map, config.random_seed)
-        )
+    def _make_tracker(self) -> Tracker:
+        return self._tracker_on(self.keeper.in_use.kernel_map, self._settings.filter)
 
-    def _beginning(self) -> Beginning:
+    def _tracker_on(self, kernel_map: KernelMap, filter_config: FilterConfig) -> Tracker:
         config = self._settings.config
-        given = _given(self._settings.initial_pose) if config.set_initial_pose else None
-        saved = None
+        configured = dataclasses.replace(kernel_map, filter_config=filter_config)
+        localizer = make_localizer(config.method, configured, config.random_seed)
+        return Tracker(configured, localizer)
+
+    def _saved_pose(self) -> persistence.SavedPose | None:
         try:
-            saved = persistence.load_pose(self.pose_file)
+            return persistence.load_pose(self.pose_file)
         except RosError as error:
             self._tell('warning', str(error))
-        if saved is not None and saved.map_id != map_id(self.kernel_map):
+            return None
+
+    def _first_map(self, saved: persistence.SavedPose | None) -> str:
+        """Return the map that a robot was on a moment ago, or the one of the parameters."""
+        config = self._settings.config
+        if saved is None or saved.map_name not in self._shelf.paths:
+            return config.map_file
+        # stamps may be of another clock, the file's age is not
+        age = time.time() - self.pose_file.stat().st_mtime
+        if age > config.saved_pose_max_age or saved.map_name == config.map_file:
+            return config.map_file
+        self._tell('info', f'going on with map {saved.map_name}, where the robot was last')
+        return saved.map_name
+
+    def _beginning(self, saved: persistence.SavedPose | None) -> Beginning:
+        config = self._settings.config
+        given = _given(self._settings.initial_pose) if config.set_initial_pose else None
+        if saved is not None and saved.map_id != self.keeper.in_use.map_id:
             saved = None
         return Beginning(given, saved, config.saved_pose_max_age, config.initialize_globally)
 
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.localizer
         self.outputs.publish(answer)
+        grown = self.keeper.look(answer)
+        if grown is not None:
+            self._use_grown(grown)
         rate = self._settings.config.save_pose_rate
         if rate > 0.0 and time.monotonic() - self._saved > 1.0 / rate:
             self._saved = time.monotonic()
-            self.background.submit(self._save, answer)
+            self._background.submit(self._save, answer, self.keeper.in_use)
 
-    def _save(self, answer: Answer) -> None:
+    def _save(self, answer: Answer, in_use: MapInUse) -> None:
         if self._settings.config.save_pose_rate == 0.0 or not is_known(answer):
             return
         if answer.estimate.status != 'localized':
@@ -183,17 +242,13 @@ class Localization:
             answer.estimate.pose,
             answer.estimate.covariance,
             answer.odometry,
-            map_id(self.kernel_map),
+            in_use.map_id,
+            in_use.name,
         )
         try:
             persistence.save_pose(self.pose_file, saved)
         except RosError as error:
             self._tell.once('warning', str(error))
-
-
-def map_id(kernel_map: KernelMap) -> str:
-    """Short name of a map's contents, by which a saved pose knows where it belongs."""
-    return hashlib.sha256(np.ascontiguousarray(kernel_map.poses).tobytes()).hexdigest()[:16]
 
 
 def _pose_file(config: NodeConfig, node: Node) -> Path:

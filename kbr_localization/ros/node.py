@@ -13,10 +13,10 @@ from typing import Any
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import KbrError, LocalizationError, RosError
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros import conversions
 from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
+from kbr_localization.ros.map_services import MapServices
 from kbr_localization.ros.running import run_node, spin
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import Teller
@@ -27,8 +27,7 @@ from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
-from rclpy.task import Future
-from std_srvs.srv import Empty, Trigger
+from std_srvs.srv import Empty
 
 SMALLEST_DEVIATION = 0.05
 """Metres and radians: a given pose is not taken to be more certain than that."""
@@ -54,7 +53,7 @@ class LocalizationNode(LifecycleNode):
         self.create_subscription(PoseWithCovarianceStamped, 'initialpose', self._take_pose, 10)
         self.create_service(Empty, 'reinitialize_global_localization', self._reinitialize)
         self.create_service(Empty, 'request_nomotion_update', self._request_update)
-        self.create_service(Trigger, '~/load_map', self._load_map)
+        self.maps = MapServices(self, self, self._map_loaded)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=CLOCK_JUMP_BACK, on_clock_change=False),
             post_callback=self._clock_jumped,
@@ -111,16 +110,13 @@ class LocalizationNode(LifecycleNode):
         self._filter = self.settings.filter
 
     def _activate(self) -> None:
-        localization = self._configured()
-        localization.start()
-        if self._kept_pose is not None:
-            localization.session.give_pose(self._kept_pose)
-            self._kept_pose = None
+        self.configured().start()
+        self._give_kept_pose()
         self.active = True
 
     def _deactivate(self) -> None:
         self.active = False
-        self._configured().stop()
+        self.configured().stop()
 
     def clean_up(self) -> None:
         """Let everything go that configuring and activating made."""
@@ -129,7 +125,8 @@ class LocalizationNode(LifecycleNode):
             self.localization.destroy()
             self.localization = None
 
-    def _configured(self) -> Localization:
+    def configured(self) -> Localization:
+        """Return what is at work; raises LocalizationError before there is anything."""
         if self.localization is None:
             raise LocalizationError('the node has no map: configure it first')
         return self.localization
@@ -142,11 +139,11 @@ class LocalizationNode(LifecycleNode):
             return
         x, y, yaw = given.pose
         text = f'initial pose x {x:.2f} m, y {y:.2f} m, heading {yaw:.2f} rad'
-        if self.active:
-            self._configured().session.give_pose(given)
+        if self.active and not self.maps.loading:
+            self.configured().session.give_pose(given)
         else:
             self._kept_pose = given
-            text += ', kept until the node is active'
+            text += f', kept until the {"new map is read" if self.active else "node is active"}'
         self.tell('info', text, 0.0)
 
     def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
@@ -165,33 +162,24 @@ class LocalizationNode(LifecycleNode):
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
             self.tell('info', 'global localization asked for', 0.0)
-            self._configured().session.initialize_globally()
+            self.configured().session.initialize_globally()
         else:
             self.tell('warning', 'global localization asked for, but the node is not active')
         return response
 
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
-            self._configured().session.request_update()
+            self.configured().session.request_update()
         return response
 
-    async def _load_map(
-        self, request: Trigger.Request, response: Trigger.Response
-    ) -> Trigger.Response:
-        try:
-            localization = self._configured()
-            loaded: Future[KernelMap] = Future()
-            localization.background.submit(_settle, loaded, localization.read_map)
-            kernel_map = await loaded
-            assert kernel_map is not None
-            localization.switch_map(kernel_map)
-            self._filter = self.settings.filter
-            response.success = True
-            response.message = f'{len(localization.kernel_map)} images'
-        except KbrError as error:
-            response.success, response.message = False, f'the map stays as it was: {error}'
-        self.tell('info' if response.success else 'error', f'load_map: {response.message}', 0.0)
-        return response
+    def _map_loaded(self) -> None:
+        if self.active and not self.maps.loading:
+            self._give_kept_pose()
+
+    def _give_kept_pose(self) -> None:
+        kept, self._kept_pose = self._kept_pose, None
+        if kept is not None:
+            self.configured().session.give_pose(kept)
 
     def _follow_parameters(self, changes: list[Parameter[Any]]) -> None:
         if self.localization is not None:
@@ -201,13 +189,6 @@ class LocalizationNode(LifecycleNode):
     def _clock_jumped(self, jump: Any) -> None:
         if self.localization is not None:
             self.localization.reset('the clock jumped back')
-
-
-def _settle(future: Future[KernelMap], action: Any) -> None:
-    try:
-        future.set_result(action())
-    except Exception as error:
-        future.set_exception(error)
 
 
 def main(args: list[str] | None = None) -> int:

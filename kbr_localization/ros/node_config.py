@@ -6,13 +6,22 @@ from dataclasses import dataclass
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.localization.pipeline import METHODS
+from kbr_localization.ros.maps import parse_map_files
 
 
 @dataclass(frozen=True)
 class NodeConfig:
     """Parameters of the node; those of the filter are in `FilterConfig`."""
 
-    map_file: str = parameter('', 'map made by `kbr map build`; after a change call ~/load_map')
+    map_file: str = parameter(
+        '',
+        'map made by `kbr map build`, or a name out of map_files; after a change call ~/load_map',
+    )
+    map_files: tuple[str, ...] = parameter(
+        (),
+        'maps as name=path, such as one per floor: each has a service ~/load_map/<name>; with '
+        'map_file empty the first is loaded at the start',
+    )
     method: str = parameter(
         'kbr', 'localization method, see `kbr methods`', choices=tuple(METHODS)
     )
@@ -64,9 +73,37 @@ class NodeConfig:
         5.0, 'seconds without a message after which a hint is given', 0.5
     )
     particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
+    grow_map: bool = parameter(
+        False, 'add images to the map where the pose is sure but no map image looks like the view'
+    )
+    grow_below: float = parameter(
+        0.6,
+        'similarity of the best match below which an image is added; best_similarity in '
+        '/diagnostics shows what is usual',
+        0.0,
+        1.0,
+    )
+    grow_max_sd: float = parameter(
+        0.25, 'an added image has a pose with at most that standard deviation, metres', 0.0
+    )
+    grow_spacing_d: float = parameter(
+        0.5, 'metres between added images that look the same way', 0.0, 100.0
+    )
+    grow_spacing_a: float = parameter(
+        0.5, 'radians between added images of the same place', 0.0, 7.0
+    )
+    grow_max_images: int = parameter(
+        1000, 'images that may be added to a map in all', 0, 1_000_000
+    )
+    grow_into: str = parameter(
+        '',
+        'folder for the maps with the added images, from which they are read at the next start; '
+        'empty: the map file itself is replaced',
+    )
 
     def __post_init__(self) -> None:
         validate(self)
+        parse_map_files(self.map_files)
 
 
 @dataclass(frozen=True)
@@ -93,6 +130,12 @@ CHANGEABLE = (
     'saved_pose_max_age',
     'no_data_timeout',
     'particles',
+    'grow_map',
+    'grow_below',
+    'grow_max_sd',
+    'grow_spacing_d',
+    'grow_spacing_a',
+    'grow_max_images',
 )
 """Node parameters that may change while it runs; all filter parameters may as well."""
 

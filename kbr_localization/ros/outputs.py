@@ -74,8 +74,12 @@ class Outputs:
         for publisher in publishers:
             self._node.destroy_publisher(publisher)
 
+    def follow_map(self, kernel_map: KernelMap) -> None:
+        """Show a map that has grown from now on; whoever looks sees it within a second."""
+        self._map = kernel_map
+
     def show_map(self, kernel_map: KernelMap) -> None:
-        """Publish the poses of a (new) map."""
+        """Publish the poses of a new map."""
         self._map = kernel_map
         now_ns = self._node.get_clock().now().nanoseconds
         self._map_poses.publish(

@@ -23,7 +23,8 @@ class SavedPose:
     """
     A pose (3,) with its covariance (3, 3), stamp, map, and the odometry pose (3,) at the stamp.
 
-    `map_id` tells maps apart: a pose on another map means nothing.
+    `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
+    maps the robot was on.
     """
 
     stamp_ns: int
@@ -31,6 +32,7 @@ class SavedPose:
     covariance: se2.FloatArray
     odometry: se2.FloatArray
     map_id: str
+    map_name: str = ''
 
     def resumed(
         self, stamp_ns: int, odometry: se2.FloatArray, max_age: float
@@ -65,6 +67,7 @@ def save_pose(path: Path, saved: SavedPose) -> None:
         'covariance': saved.covariance.tolist(),
         'odometry': saved.odometry.tolist(),
         'map_id': saved.map_id,
+        'map_name': saved.map_name,
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,6 +102,7 @@ def load_pose(path: Path) -> SavedPose | None:
             covariance=_array(values['covariance'], (3, 3)),
             odometry=_array(values['odometry'], (3,)),
             map_id=str(values['map_id']),
+            map_name=str(values.get('map_name', '')),
         )
     except FileNotFoundError:
         return None

@@ -9,6 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros import diagnostics
 from kbr_localization.ros.hints import mixed_clocks
 from kbr_localization.ros.inputs import Inputs
+from kbr_localization.ros.map_keeper import MapKeeper
 from kbr_localization.ros.node_config import NodeConfig
 from kbr_localization.ros.outputs import is_known, Outputs
 from kbr_localization.ros.session import Session
@@ -32,10 +33,12 @@ class Reporter:
         session: Session,
         inputs: Inputs,
         outputs: Outputs,
+        keeper: MapKeeper,
         tell: Teller,
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._inputs, self._outputs, self._tell = inputs, outputs, tell
+        self._keeper = keeper
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # steady time: a missing /clock must not silence the one who could tell
         self._timer = node.create_timer(
@@ -127,5 +130,6 @@ class Reporter:
                 {'processing': self._outputs.processing, 'latency': self._outputs.latency},
                 session.waiting,
             ),
+            diagnostics.map_status(f'{name}: map', self._keeper.facts(), self._keeper.failure),
         ]
         self._publisher.publish(message)

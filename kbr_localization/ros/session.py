@@ -15,12 +15,14 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import KbrError, LocalizationError
+from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.answer import Answer, Beginning, GivenPose
+from kbr_localization.ros.beginnings import Beginnings
 from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.odometry_buffer import Added, Coverage
+from kbr_localization.ros.odometry_buffer import Added
 import numpy as np
 
 MIN_WAIT = 1e-3
@@ -45,7 +47,7 @@ class Session:
         feed: Feed | None = None,
     ) -> None:
         self._make_tracker, self._tell, self._on_reset = make_tracker, tell, on_reset
-        self.beginning = beginning
+        self._beginnings = Beginnings(beginning, tell)
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._feed = feed or Feed()
@@ -54,12 +56,16 @@ class Session:
         self._update_requested = False
         self._prepared: QueuedImage | None = None
         self._wishes: list[Callable[[], None]] = []
-        self._given: GivenPose | None = None
         self.has_belief = False
         self.odometry_counts: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
         self.used = 0
         self.last: Answer | None = None
+
+    @property
+    def beginning(self) -> Beginning:
+        """Where a belief comes from when nobody gives a pose."""
+        return self._beginnings.beginning
 
     @property
     def dropped(self) -> Counter[str]:
@@ -94,7 +100,7 @@ class Session:
     def give_pose(self, given: GivenPose) -> None:
         """Start anew from a pose, carried by odometry from its stamp to the next image."""
         with self._lock:
-            self._given = given
+            self._beginnings.given = given
 
     def initialize_globally(self) -> None:
         """Start anew with no knowledge of the pose, at the next image."""
@@ -106,20 +112,41 @@ class Session:
             self._wishes.append(action)
             self._news.notify()
 
-    def replace_tracker(self, make_tracker: Callable[[], Tracker], keep_belief: bool) -> None:
-        """Go on with another tracker, from the present belief or from the beginning."""
+    def replace_tracker(self) -> None:
+        """Go on with a new tracker on the same map, from the present belief."""
+        self.wish(self._replace)
 
-        def replace() -> None:
-            tracker = make_tracker()
+    def switch_map(self, change: Callable[[], None]) -> None:
+        """
+        Go on with a new tracker on another map, from a pose that is given from now on, or anew.
+
+        `change` is called by the worker; from then on `make_tracker` must use the other map.
+        """
+        with self._lock:
+            self._beginnings.forget_map()
+
+        def switch() -> None:
             with self._lock:
-                last, had_belief = self.last, self.has_belief
-                self._make_tracker, self._tracker = make_tracker, tracker
-                self._tracker_is_stale, self.has_belief = False, False
-                if keep_belief and had_belief and last is not None and last.estimate.localized:
-                    estimate = last.estimate
-                    self._given = GivenPose(estimate.pose, estimate.covariance, last.stamp_ns)
+                self.last, self._beginnings.kept = None, None
+            change()
+            self._replace()
 
-        self.wish(replace)
+        self.wish(switch)
+
+    def follow_map(self, kernel_map: KernelMap) -> None:
+        """Go on with more images on the map; for the worker's thread."""
+        if not self._tracker.follow_map(kernel_map):
+            self._replace()
+
+    def _replace(self) -> None:
+        tracker = self._make_tracker()
+        with self._lock:
+            last, had_belief = self.last, self.has_belief
+            self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
+            if had_belief and last is not None and last.estimate.localized:
+                estimate = last.estimate
+                kept = GivenPose(estimate.pose, estimate.covariance, last.stamp_ns)
+                self._beginnings.kept = kept
 
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
@@ -161,14 +188,19 @@ class Session:
                 self._news.wait(min(timeout, max(self._feed.patience(), MIN_WAIT)))
                 image = self._feed.take()
             early = self._unprepared()
-            wishes, self._wishes = self._wishes, []
-        for wish in wishes:
-            wish()
+        self.do_wishes()
         if image is not None:
             return self._process(image)
         if early is not None:
             self._prepare(early)
         return None
+
+    def do_wishes(self) -> None:
+        """Do what was wished for; in the worker's thread, or when it has ended."""
+        with self._lock:
+            wishes, self._wishes = self._wishes, []
+        for wish in wishes:
+            wish()
 
     def _unprepared(self) -> QueuedImage | None:
         """Return the image that waits longest, if nothing has been done about it yet."""
@@ -236,51 +268,23 @@ class Session:
 
     def _begin(self, stamp_ns: int, odometry: se2.FloatArray) -> None:
         """Give the tracker a belief if somebody gave a pose, or if it has none."""
-        given, self._given = self._given, None
-        if given is None and not self.has_belief:
-            given = self._first_pose(stamp_ns, odometry)
+        given = self._beginnings.take(self.has_belief, stamp_ns, odometry, self._feed.buffer)
         if given is not None:
-            self._tracker.initialize(self._carried(given, odometry), given.covariance)
+            self._tracker.initialize(given.pose, given.covariance)
             self.has_belief = True
         elif not self.has_belief and self.beginning.globally:
             self._begin_globally()
-
-    def _first_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
-        beginning = self.beginning
-        if beginning.given is not None or beginning.saved is None:
-            return beginning.given
-        pose = beginning.saved.resumed(stamp_ns, odometry, beginning.saved_max_age)
-        if pose is None:
-            return None
-        self._tell('info', f'going on from the saved pose, now {_words(pose)}')
-        return GivenPose(pose, beginning.saved.covariance)
 
     def _begin_globally(self) -> None:
         with self._lock:
             self._tracker.initialize_globally()
             self.has_belief = True
 
-    def _carried(self, given: GivenPose, odometry: se2.FloatArray) -> se2.FloatArray:
-        """Pose (3,) moved by the odometry between its stamp and now."""
-        if given.stamp_ns is None:
-            return given.pose
-        buffer = self._feed.buffer
-        state = buffer.coverage(given.stamp_ns)
-        if state is Coverage.READY:
-            then = buffer.continued(buffer.at(given.stamp_ns))
-            return se2.compose(given.pose, se2.between(then, odometry))
-        if state is not Coverage.EARLY:
-            self._tell('warning', f'initial pose is {state.value}: taken as if it were new')
-        return given.pose
-
     def _forget(self, reason: str) -> None:
         self._feed.clear('before a time jump')
         # the worker makes the new tracker: with a large map that takes its time
         self._tracker_is_stale, self.has_belief = True, False
-        self._given, self.last = None, None
+        self._beginnings.forget()
+        self.last = None
         self._on_reset()
         self._tell('warning', f'{reason}: odometry, images and belief are forgotten')
-
-
-def _words(pose: se2.FloatArray) -> str:
-    return f'x {pose[0]:.2f} m, y {pose[1]:.2f} m, heading {pose[2]:.2f} rad'

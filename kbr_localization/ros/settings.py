@@ -44,14 +44,18 @@ class Settings:
         node.add_on_set_parameters_callback(self._check)
         node.add_post_set_parameters_callback(self._take)
 
-    def follow_map(self, from_map: FilterConfig) -> None:
-        """Take the map's filter parameters where none were given."""
+    def filter_on(self, from_map: FilterConfig) -> FilterConfig:
+        """Return the map's filter parameters, with those that were given in their place."""
         values: dict[str, Any] = {
             name: getattr(self.filter if name in self._given else from_map, name)
             for name in parameters.fields(FilterConfig)
         }
-        self.filter = FilterConfig(**values)
-        given = set(self._given)
+        return FilterConfig(**values)
+
+    def follow_map(self, from_map: FilterConfig) -> None:
+        """Take the map's filter parameters where none were given."""
+        self.filter = self.filter_on(from_map)
+        given, values = set(self._given), dataclasses.asdict(self.filter)
         self._node.set_parameters([Parameter(name, value=v) for name, v in values.items()])
         self._given = given
 

@@ -1,0 +1,79 @@
+"""Images that join a finished map: added while a robot localizes on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kbr_localization.errors import MapError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+GROWN_RUN = 'added while localizing'
+"""Name of the run that the added images belong to."""
+
+
+@dataclass(frozen=True)
+class NewImage:
+    """An image for the map: stamp, pose (3,) in the map frame, descriptor (d,), JPEG file."""
+
+    stamp_ns: int
+    pose: FloatArray
+    descriptor: np.ndarray
+    thumbnail: bytes = b''
+
+
+def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
+    """
+    Return the map with more images at its end, as a run called `GROWN_RUN`.
+
+    Poses, descriptors and parameters of the images that were there stay as they are. The added
+    ones are no steps of a drive: their controls are NaN. Raises MapError for a descriptor that
+    is not one of the map's, or a pose that is not finite.
+    """
+    names = kernel_map.run_names
+    names = names if GROWN_RUN in names else (*names, GROWN_RUN)
+    for image in images:
+        _check(kernel_map, image)
+    nowhere = np.full((len(images), 3), np.nan)
+    shown = tuple(image.thumbnail for image in images) if kernel_map.thumbnails else ()
+    return replace(
+        kernel_map,
+        poses=_joined(kernel_map.poses, [image.pose for image in images]),
+        descriptors=_joined(kernel_map.descriptors, [image.descriptor for image in images]),
+        stamps_ns=_joined(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
+        run_index=_joined(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
+        run_names=names,
+        controls=np.concatenate([kernel_map.controls, nowhere]),
+        next_poses=np.concatenate([kernel_map.next_poses, nowhere]),
+        thumbnails=kernel_map.thumbnails + shown,
+    )
+
+
+def grown(kernel_map: KernelMap) -> np.ndarray:
+    """Which images (n,) of a map were added while localizing."""
+    if GROWN_RUN not in kernel_map.run_names:
+        return np.zeros(len(kernel_map), dtype=bool)
+    return np.asarray(kernel_map.run_index == kernel_map.run_names.index(GROWN_RUN))
+
+
+def is_grown_from(kernel_map: KernelMap, base: KernelMap) -> bool:
+    """Whether a map is another one with more images at its end."""
+    n = len(base)
+    return len(kernel_map) >= n and bool(np.array_equal(kernel_map.poses[:n], base.poses))
+
+
+def _joined(rows: np.ndarray, new: Sequence[object]) -> np.ndarray:
+    added = np.asarray(new, dtype=rows.dtype).reshape(len(new), *rows.shape[1:])
+    return np.concatenate([rows, added])
+
+
+def _check(kernel_map: KernelMap, image: NewImage) -> None:
+    if image.descriptor.shape != kernel_map.descriptors.shape[1:]:
+        raise MapError(
+            f'descriptor of shape {image.descriptor.shape}: expected '
+            f"{kernel_map.descriptors.shape[1:]}; describe the image with the map's describer"
+        )
+    if not np.isfinite(image.pose).all():
+        raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')

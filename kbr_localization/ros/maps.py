@@ -1,0 +1,134 @@
+"""Which maps a node can use, by name, and what it reads and writes of them. No rclpy here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+import hashlib
+from pathlib import Path
+import re
+import time
+
+from kbr_localization.errors import ConfigurationError, MapError
+from kbr_localization.localization.growth import grown, is_grown_from
+from kbr_localization.localization.kernel_map import KernelMap
+import numpy as np
+
+# what may stand in the name of a ROS service
+NAME = re.compile(r'[A-Za-z](_?[A-Za-z0-9])*')
+
+
+@dataclass(frozen=True)
+class MapInUse:
+    """
+    A map with the name that people call it by and the file that it grows into.
+
+    `map_id`: short name of its contents, growth aside, by which a saved pose knows its map.
+    """
+
+    name: str
+    save_path: Path
+    kernel_map: KernelMap
+    map_id: str
+
+    def with_map(self, kernel_map: KernelMap) -> MapInUse:
+        """Give the same map after growth or with other parameters."""
+        return replace(self, kernel_map=kernel_map)
+
+
+class MapShelf:
+    """
+    The maps of the parameters `map_file` and `map_files`.
+
+    `map_file` is a path or one of the names; empty, it means the first name. With `grow_into`
+    the images that were added to a map are in a file of the same name in that folder, which is
+    read in its place.
+    """
+
+    def __init__(
+        self, map_files: Sequence[str], grow_into: str, tell: Callable[[str, str], None]
+    ) -> None:
+        self.paths = parse_map_files(map_files)
+        self._grow_into, self._tell = grow_into, tell
+
+    def read(self, wanted: str) -> MapInUse:
+        """
+        Read a map by its name or path.
+
+        Raises ConfigurationError when none is named and MapError when it cannot be read.
+        """
+        name = wanted or next(iter(self.paths), '')
+        if not name:
+            raise ConfigurationError(
+                "parameter 'map_file' is empty: give a map made by `kbr map build`"
+            )
+        path = Path(self.paths.get(name, name)).expanduser()
+        started = time.monotonic()
+        kernel_map = self._load(path, name)
+        height, width = kernel_map.image_shape
+        called = f' ({name})' if name in self.paths else ''
+        self._tell(
+            'info',
+            f'map {path}{called}: {len(kernel_map)} images of {width}x{height} pixels, read in '
+            f'{time.monotonic() - started:.1f} s',
+        )
+        return MapInUse(name, self._save_path(name, path), kernel_map, map_id(kernel_map))
+
+    def _load(self, path: Path, name: str) -> KernelMap:
+        try:
+            base = KernelMap.load(path)
+        except MapError as error:
+            if name in self.paths or not self.paths:
+                raise
+            known = ', '.join(self.paths)
+            raise MapError(f'{error}; names out of map_files: {known}') from error
+        return self._grown_form(base, path, self._save_path(name, path))
+
+    def _grown_form(self, base: KernelMap, path: Path, grown_path: Path) -> KernelMap:
+        """Return the map with what was added to it in another file, where there is one."""
+        if grown_path == path or not grown_path.is_file():
+            return base
+        try:
+            kernel_map = KernelMap.load(grown_path)
+        except MapError as error:
+            self._tell('warning', f'{path} is used without what was added to it: {error}')
+            return base
+        if is_grown_from(kernel_map, base):
+            return kernel_map
+        self._tell(
+            'warning',
+            f'{grown_path} is not grown from {path}, which was built anew: it is not used, and '
+            'overwritten with the next image that is added',
+        )
+        return base
+
+    def _save_path(self, name: str, path: Path) -> Path:
+        if not self._grow_into:
+            return path
+        # floors may have files of one name in different folders
+        file_name = f'{name}.h5' if name in self.paths else path.name
+        return Path(self._grow_into).expanduser() / file_name
+
+
+def parse_map_files(entries: Sequence[str]) -> dict[str, str]:
+    """Paths by name of entries `name=path`; raises ConfigurationError for a bad one."""
+    paths: dict[str, str] = {}
+    for entry in entries:
+        name, separator, path = (part.strip() for part in entry.partition('='))
+        if not separator or not path or not NAME.fullmatch(name):
+            raise ConfigurationError(
+                f"parameter 'map_files': expected name=path with a name of letters, digits and "
+                f'single underscores, got {entry!r}'
+            )
+        if name in paths:
+            raise ConfigurationError(
+                f"parameter 'map_files': two maps are called {name!r}: expected different names"
+            )
+        paths[name] = path
+    return paths
+
+
+def map_id(kernel_map: KernelMap) -> str:
+    """Short name of a map's contents but for what was added to it while localizing."""
+    poses = np.ascontiguousarray(kernel_map.poses[~grown(kernel_map)])
+    return hashlib.sha256(poses.tobytes()).hexdigest()[:16]

@@ -1,0 +1,85 @@
+"""Images that join a finished map."""
+
+from dataclasses import replace
+
+from kbr_localization.errors import MapError
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.growth import (
+    grown,
+    GROWN_RUN,
+    is_grown_from,
+    NewImage,
+    with_images,
+)
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from map_helpers import tiny_map, TinyRun
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def kernel_map():
+    return tiny_map(30).subset(np.arange(20))
+
+
+def new_image(kernel_map, index):
+    frame = TinyRun(30)[index]
+    descriptor = kernel_map.describer.describe(frame.load_image())
+    return NewImage(frame.stamp_ns, frame.reference, descriptor, b'jpeg')
+
+
+def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
+    images = [new_image(kernel_map, 25), new_image(kernel_map, 29)]
+    larger = with_images(with_images(kernel_map, images[:1]), images[1:])
+    assert len(larger) == 22 and is_grown_from(larger, kernel_map)
+    assert np.array_equal(np.flatnonzero(grown(larger)), [20, 21])
+    assert larger.run_names == ('tiny', GROWN_RUN)
+    assert np.array_equal(larger.descriptors[:20], kernel_map.descriptors)
+    assert larger.descriptors.dtype == kernel_map.descriptors.dtype
+    assert larger.thumbnails[-1] == b'jpeg' and len(larger.thumbnails) == 22
+    assert larger.similarities(images[1].descriptor).argmax() == 21
+
+
+def test_it_survives_the_file(kernel_map, tmp_path):
+    larger = with_images(kernel_map, [new_image(kernel_map, 25)])
+    larger.save(tmp_path / 'map.h5')
+    back = KernelMap.load(tmp_path / 'map.h5')
+    assert is_grown_from(back, kernel_map) and grown(back).sum() == 1
+    assert np.array_equal(back.descriptors, larger.descriptors)
+    assert back.thumbnails == larger.thumbnails
+
+
+def test_added_images_are_no_steps_for_a_filter_that_learns_motion(kernel_map):
+    larger = with_images(kernel_map, [new_image(kernel_map, 25)])
+    known = FullyNonparametricFilter(larger)._known
+    assert np.array_equal(known, FullyNonparametricFilter(kernel_map)._known)
+
+
+def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):
+    far = new_image(kernel_map, 29)
+    localizer = KernelBayesFilter(kernel_map)
+    localizer.initialize(far.pose, np.diag([0.01, 0.01, 0.01]))
+    before = localizer.belief.points.copy()
+    localizer.follow_map(with_images(kernel_map, [far]))
+    assert np.array_equal(localizer.belief.points, before)
+    localizer.update(far.descriptor)
+    assert localizer.why['best_similarity'] == pytest.approx(1.0)
+    assert np.hypot(*(localizer.estimate().pose - far.pose)[:2]) < 0.2
+
+
+@pytest.mark.parametrize(
+    'change, says',
+    [
+        ({'descriptor': np.zeros(3, np.uint8)}, 'descriptor of shape'),
+        ({'pose': np.array([0.0, np.nan, 0.0])}, 'expected finite numbers'),
+    ],
+)
+def test_what_does_not_fit_the_map_is_refused(kernel_map, change, says):
+    with pytest.raises(MapError, match=says):
+        with_images(kernel_map, [replace(new_image(kernel_map, 25), **change)])
+
+
+def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
+    assert not is_grown_from(kernel_map.subset(np.arange(1, 20)), kernel_map)
+    assert not is_grown_from(kernel_map.subset(np.arange(10)), kernel_map)

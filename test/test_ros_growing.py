@@ -1,0 +1,216 @@
+"""Which images join a map, how it is written, and which maps there are; no messages involved."""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+import time
+
+from helpers import START_NS, straight_reference, wall_image
+from kbr_localization.errors import ConfigurationError, KbrError, MapError
+from kbr_localization.localization.growth import grown
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.ros.answer import Answer
+from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.map_keeper import MapKeeper
+from kbr_localization.ros.maps import map_id, MapShelf, parse_map_files
+from kbr_localization.ros.node_config import NodeConfig
+import numpy as np
+import pytest
+
+GROWING = NodeConfig(grow_map=True, grow_spacing_d=1.0, grow_max_images=5)
+
+
+def answer(x, similarity=0.3, status='localized', confidence=1.0, sd=0.1, age=0.0):
+    pose = straight_reference(2.0 * x)
+    estimate = PoseEstimate(
+        pose,
+        np.diag([sd**2, sd**2, 0.01]),
+        confidence,
+        status,
+        {'best_similarity': similarity},
+        updated=True,
+    )
+    stamp_ns = START_NS + round(2e9 * x)
+    image = QueuedImage(stamp_ns, lambda: wall_image(x), time.monotonic() - age)
+    return Answer(stamp_ns, estimate, pose, image, 0.01)
+
+
+class Told(list):
+    """What was told, without the level."""
+
+    def __call__(self, level, text):
+        self.append(text)
+
+
+class Keeping:
+    """A keeper of a tiny map whose background is a real thread."""
+
+    def __init__(self, world, config=GROWING, **options):
+        self.told, self.config = Told(), config
+        shelf = MapShelf(options.get('map_files', ()), options.get('into', ''), self.told)
+        in_use = shelf.read(str(options.get('wanted', world.map_file)))
+        self.background = ThreadPoolExecutor(1)
+        self.keeper = MapKeeper(in_use, lambda: self.config, self.background, self.told)
+
+    def drive(self, start, end, **seen):
+        """Count the images that are added on the way, which is sure from the first metres on."""
+        grown_maps = [self.keeper.look(answer(x, **seen)) for x in np.arange(start, end, 0.25)]
+        return sum(kernel_map is not None for kernel_map in grown_maps)
+
+
+@pytest.fixture
+def keeping(tiny_world_copy):
+    return Keeping(tiny_world_copy)
+
+
+def test_images_are_added_by_themselves_at_the_spacing_and_up_to_the_limit(keeping):
+    assert keeping.drive(0.0, 2.0) == 0  # not sure for long enough
+    assert keeping.drive(2.0, 4.9) == 3
+    assert keeping.drive(2.0, 4.9) == 0  # all near ones that were added
+    assert keeping.drive(5.0, 9.0) == 2
+    facts = keeping.keeper.facts()
+    assert facts['images'] == 45 and facts['images added in all'] == 5
+    assert facts['images added by itself'] == 5
+    assert facts['images not added: near one that was added'] > 0
+    assert facts['images not added: grow_max_images reached'] > 0
+
+
+@pytest.mark.parametrize(
+    'seen',
+    [{'similarity': 0.7}, {'status': 'uncertain'}, {'confidence': 0.9}, {'sd': 0.3}],
+    ids=str,
+)
+def test_nothing_is_added_where_the_match_is_good_or_the_pose_unsure(keeping, seen):
+    assert keeping.drive(0.0, 8.0, **seen) == 0
+
+
+def test_growth_is_off_by_default_and_ends_when_the_parameter_says_so(tiny_world_copy):
+    keeping = Keeping(tiny_world_copy, NodeConfig())
+    assert keeping.drive(0.0, 8.0) == 0
+    keeping.config = GROWING
+    assert keeping.drive(0.0, 8.0) == 5
+
+
+@pytest.mark.parametrize(
+    'seen, says',
+    [
+        (None, 'no image has been used'),
+        ({'age': 3.0}, r'the last is 3\.\d s old'),
+        ({'status': 'uncertain'}, 'not sure .uncertain'),
+        ({'sd': 0.5}, r'standard deviation 0\.50 m'),
+    ],
+    ids=str,
+)
+def test_an_image_on_request_needs_a_sure_pose_and_an_image(keeping, seen, says):
+    with pytest.raises(KbrError, match=says):
+        keeping.keeper.add(seen and answer(1.0, **seen))
+
+
+def test_an_image_on_request_needs_neither_spacing_nor_a_bad_match(tiny_world_copy):
+    keeping = Keeping(tiny_world_copy, NodeConfig(grow_max_images=2))
+    for _ in range(2):
+        keeping.keeper.add(answer(1.0, similarity=1.0, age=0.1))
+    with pytest.raises(KbrError, match='raise grow_max_images'):
+        keeping.keeper.add(answer(1.0))
+
+
+def test_the_map_file_is_replaced_as_a_whole_and_read_at_the_next_start(tiny_world_copy):
+    keeping = Keeping(tiny_world_copy)
+    name = keeping.keeper.in_use.map_id
+    keeping.drive(0.0, 6.0)
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 40
+    keeping.keeper.save()
+    assert keeping.keeper.facts()['images added and not yet written'] == 0
+    again = Keeping(tiny_world_copy)
+    assert grown(again.keeper.in_use.kernel_map).sum() == 4
+    assert again.keeper.in_use.map_id == name, 'a saved pose would be lost'
+    assert again.drive(0.0, 6.0) == 0, 'what was added in an earlier run is near as well'
+
+
+def test_with_a_folder_to_grow_into_the_map_file_stays_as_it_is(tiny_world_copy, tmp_path):
+    before = tiny_world_copy.map_file.read_bytes()
+    into = tmp_path / 'grown'
+    keeping = Keeping(tiny_world_copy, into=str(into))
+    keeping.drive(0.0, 6.0)
+    assert keeping.keeper.save() == str(into / 'map.h5')
+    assert tiny_world_copy.map_file.read_bytes() == before
+    again = Keeping(tiny_world_copy, into=str(into))
+    assert len(again.keeper.in_use.kernel_map) == 44
+    KernelMap.load(tiny_world_copy.map_file).subset(np.arange(1, 30)).save(
+        tiny_world_copy.map_file
+    )
+    rebuilt = Keeping(tiny_world_copy, into=str(into))
+    assert len(rebuilt.keeper.in_use.kernel_map) == 29
+    assert any('which was built anew' in text for text in rebuilt.told)
+    (into / 'map.h5').write_bytes(b'damaged')
+    damaged = Keeping(tiny_world_copy, into=str(into))
+    assert len(damaged.keeper.in_use.kernel_map) == 29
+    assert any('without what was added' in text for text in damaged.told)
+
+
+def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy, tmp_path):
+    (tmp_path / 'taken').write_text('a file, no folder')
+    keeping = Keeping(tiny_world_copy, into=str(tmp_path / 'taken'))
+    keeping.drive(0.0, 6.0)
+    with pytest.raises(MapError):
+        keeping.keeper.save()
+    assert keeping.keeper.failure and keeping.keeper.facts()['images added and not yet written']
+    (tmp_path / 'taken').unlink()
+    keeping.keeper.save()
+    assert not keeping.keeper.failure
+    assert len(KernelMap.load(tmp_path / 'taken' / 'map.h5')) == 44
+
+
+def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
+    tiny_world_copy, tmp_path
+):
+    keeping = Keeping(tiny_world_copy)
+    keeping.drive(0.0, 6.0)
+    other = KernelMap.load(tiny_world_copy.map_file).subset(np.arange(30))
+    other.save(tmp_path / 'other.h5')
+    keeping.keeper.use(MapShelf((), '', keeping.told).read(str(tmp_path / 'other.h5')))
+    keeping.background.shutdown()
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 44
+    assert keeping.keeper.facts()['images'] == 30
+    assert keeping.keeper.facts()['images added in all'] == 0
+
+
+def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_path):
+    kernel_map = KernelMap.load(tiny_world.map_file)
+    kernel_map.subset(np.arange(30)).save(tmp_path / 'map.h5')
+    shelf = MapShelf((f'ground={tiny_world.map_file}', f'first={tmp_path}/map.h5'), '', Told())
+    assert (shelf.read('').name, len(shelf.read('').kernel_map)) == ('ground', 40)
+    assert len(shelf.read('first').kernel_map) == 30
+    assert len(shelf.read(str(tmp_path / 'map.h5')).kernel_map) == 30
+    with pytest.raises(MapError, match='names out of map_files: ground, first'):
+        shelf.read('second')
+    into = MapShelf(shelf_entries(shelf), str(tmp_path / 'into'), Told())
+    paths = {into.read(name).save_path for name in ('ground', 'first')}
+    assert len(paths) == 2, 'two maps of one file name would overwrite each other'
+
+
+def shelf_entries(shelf):
+    return tuple(f'{name}={path}' for name, path in shelf.paths.items())
+
+
+def test_map_ids_tell_maps_apart(tiny_world):
+    kernel_map = KernelMap.load(tiny_world.map_file)
+    other = replace(kernel_map, poses=kernel_map.poses + 1.0)
+    assert map_id(kernel_map) != map_id(other)
+
+
+@pytest.mark.parametrize(
+    'entries, says',
+    [
+        (('ground',), 'expected name=path'),
+        (('ground=',), 'expected name=path'),
+        (('1st floor=/a.h5',), 'expected name=path with a name of letters'),
+        (('a__b=/a.h5',), 'expected name=path with a name of letters'),
+        (('a=/a.h5', 'a=/b.h5'), 'two maps are called'),
+    ],
+)
+def test_bad_entries_of_map_files_are_refused(entries, says):
+    with pytest.raises(ConfigurationError, match=says):
+        parse_map_files(entries)
+    with pytest.raises(ConfigurationError, match=says):
+        NodeConfig(map_files=entries)

@@ -1,0 +1,170 @@
+"""Maps while the node runs: they grow, and others take their place."""
+
+from dataclasses import replace
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.ros import conversions
+import numpy as np
+import pytest
+from ros_helpers import call
+from ros_node_helpers import by_stamp, diagnostics, get_parameter, set_parameter, start_node
+from ros_robot import Robot
+from std_srvs.srv import Trigger
+
+pytestmark = pytest.mark.ros
+
+EAGER = {'update_min_d': 0.15, 'grow_below': 1.0, 'grow_spacing_d': 1.0}
+"""So that on the tiny run, where every view is known, images are added all the same."""
+
+
+def trigger(ros, name):
+    return call(ros, Trigger, f'/localization/{name}', Trigger.Request())
+
+
+def localized_robot(ros, reports, end=4.0, **where):
+    robot = Robot(ros, **where)
+    robot.wait_for_listeners()
+    robot.drive(0.0, end)
+    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    return robot
+
+
+def facts(reports):
+    return diagnostics(reports, ': map')[1]
+
+
+def off_by(message, expected):
+    pose = conversions.pose_from_message(message.pose)
+    return float(np.hypot(*(pose - expected)[:2]))
+
+
+def test_the_current_image_joins_the_map_on_request_and_is_there_after_a_restart(
+    ros, tiny_world_copy
+):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world_copy)
+    nothing = trigger(ros, 'add_current')
+    assert not nothing.success and 'no image has been used' in nothing.message
+    robot = localized_robot(ros, reports)
+    added = trigger(ros, 'add_current')
+    assert added.success and f'written to {tiny_world_copy.map_file}' in added.message
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 41
+    robot.drive(4.05, 6.0)
+    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(poses))
+    assert off_by(by_stamp(poses)[robot.stamp_ns(6.0)], robot.pose(6.0)) < 0.3
+    ros.spin_until(lambda: facts(reports).get('images added on request') == '1')
+    assert facts(reports)['images'] == '41'
+    assert node.stop() == 0
+    again = start_node(ros, tiny_world_copy)
+    assert '41 images' in again.output
+    robot.wait_for_listeners()
+    robot.drive(6.05, 8.0)
+    assert 'going on from the saved pose' in again.output, 'growth must not make it worthless'
+    assert 'Traceback' not in node.output + again.output
+
+
+def test_a_map_grows_by_itself_into_a_folder_and_is_read_from_there(ros, tiny_world_copy):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    before = tiny_world_copy.map_file.read_bytes()
+    into = ros.folder / 'grown'
+    node = start_node(ros, tiny_world_copy, grow_map=True, grow_into=into, **EAGER)
+    robot = localized_robot(ros, reports, 12.0)
+    assert node.stop() == 0
+    added = len(KernelMap.load(into / 'map.h5')) - 40
+    assert 2 <= added <= 5, 'one image a metre, from when the pose was sure'
+    assert tiny_world_copy.map_file.read_bytes() == before
+    again = start_node(ros, tiny_world_copy, grow_into=into)
+    assert f'{40 + added} images' in again.output
+    robot.wait_for_listeners()
+    assert 'Traceback' not in node.output + again.output
+
+
+def test_an_inactive_node_adds_nothing(ros, tiny_world):
+    start_node(ros, tiny_world, autostart=False)
+    assert 'configure it first' in trigger(ros, 'add_current').message
+
+
+@pytest.fixture
+def two_floors(ros, tiny_world):
+    """Give the entries of two maps, the second of the first half of the wall, and a broken one."""
+    kernel_map = KernelMap.load(tiny_world.map_file)
+    kernel_map.subset(np.arange(25)).save(ros.folder / 'upper.h5')
+    (ros.folder / 'broken.h5').write_bytes(b'no map')
+    names = {'ground': tiny_world.map_file, 'upper': ros.folder / 'upper.h5'}
+    names['broken'] = ros.folder / 'broken.h5'
+    return [f'{name}={path}' for name, path in names.items()]
+
+
+def test_each_of_several_maps_has_a_service(ros, tiny_world, two_floors):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, tiny_world, map_file='""', map_files=two_floors)
+    robot = localized_robot(ros, reports)
+    assert facts(reports)['map'] == 'ground'
+    broken = trigger(ros, 'load_map/broken')
+    assert not broken.success and 'the map stays as it was' in broken.message
+    assert 'broken.h5' in broken.message
+    upper = trigger(ros, 'load_map/upper')
+    assert upper.success and upper.message == 'upper: 25 images'
+    poses.clear()
+    robot.drive(4.05, 8.0)
+    ros.spin_until(lambda: robot.stamp_ns(8.0) in by_stamp(poses))
+    assert off_by(by_stamp(poses)[robot.stamp_ns(8.0)], robot.pose(8.0)) < 0.3
+    ros.spin_until(lambda: facts(reports)['map'] == 'upper')
+    assert set_parameter(ros, 'map_file', string_value='ground').successful
+    assert trigger(ros, 'load_map').message == 'ground: 40 images'
+    assert set_parameter(ros, 'map_file', string_value='attic').successful
+    unknown = trigger(ros, 'load_map')
+    assert not unknown.success and 'names out of map_files: ground, upper' in unknown.message
+    assert 'Traceback' not in node.output
+
+
+def test_on_another_map_a_pose_is_awaited_where_global_starts_are_not_wanted(
+    ros, tiny_world, two_floors
+):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(
+        ros, tiny_world, map_file='ground', map_files=two_floors, initialize_globally=False
+    )
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.send_initial_pose(None, robot.pose(0.0))
+    robot.drive(0.0, 2.0)
+    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    assert trigger(ros, 'load_map/upper').success
+    poses.clear()
+    robot.drive(2.05, 3.0)
+    ros.spin_until(lambda: 'no initial pose' in diagnostics(reports, ': localization')[0])
+    assert not poses
+    robot.send_initial_pose(3.0, robot.pose(3.0))
+    robot.drive(3.05, 5.0)
+    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    assert off_by(by_stamp(poses)[robot.stamp_ns(4.8)], robot.pose(4.8)) < 0.3
+    assert 'Traceback' not in node.output
+
+
+def test_a_node_restarted_on_another_floor_goes_on_there(ros, tiny_world, two_floors):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    node = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
+    robot = localized_robot(ros, reports, 2.0)
+    assert trigger(ros, 'load_map/upper').success
+    robot.drive(2.05, 5.0)
+    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    assert node.stop() == 0
+    again = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
+    robot.wait_for_listeners()
+    robot.drive(5.05, 6.0)
+    ros.spin_until(lambda: 'going on from the saved pose' in again.output)
+    assert 'going on with map upper' in again.output
+
+
+def test_the_node_takes_the_filter_parameters_of_its_map(ros, tiny_world_copy):
+    kernel_map = KernelMap.load(tiny_world_copy.map_file)
+    tuned = replace(kernel_map.filter_config, update_min_d=0.77)
+    replace(kernel_map, filter_config=tuned).save(tiny_world_copy.map_file)
+    start_node(ros, tiny_world_copy)
+    assert get_parameter(ros, 'update_min_d').double_value == 0.77
