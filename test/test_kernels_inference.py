@@ -193,7 +193,7 @@ def test_states_may_be_rotations():
         ),
         (
             lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3).posterior(np.ones(8), [0.1]),
-            r'prior_at_sample: expected shape \(9,\)',
+            r'prior: expected shape \(9,\)',
         ),
     ],
 )

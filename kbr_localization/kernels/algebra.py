@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_points, as_positive, FloatArray
+from kbr_localization.kernels.checks import as_points, as_positive, FloatArray, require
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -39,8 +40,10 @@ class Kernel(ABC):
     def __add__(self, other: Kernel) -> SumKernel:
         return SumKernel((self, other))
 
-    def __mul__(self, other: Kernel) -> ProductKernel:
-        return ProductKernel((self, other))
+    def __mul__(self, other: Kernel | float) -> Kernel:
+        if isinstance(other, Kernel):
+            return ProductKernel((self, other))
+        return ScaledKernel(self, other)
 
     def __rmul__(self, factor: float) -> ScaledKernel:
         return ScaledKernel(self, factor)
@@ -86,6 +89,7 @@ class ScaledKernel(Kernel):
     """Kernel c k for a constant c > 0."""
 
     def __init__(self, kernel: Kernel, factor: float) -> None:
+        require_kernel('kernel', kernel)
         self.kernel = kernel
         self.factor = as_positive('factor', factor)
 
@@ -106,12 +110,12 @@ class ColumnsKernel(Kernel):
 
     def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
         self.kernel = kernel
-        self.columns = tuple(int(column) for column in columns)
-        if not self.columns or min(self.columns) < 0:
+        if not columns or not all(isinstance(c, int | np.integer) and c >= 0 for c in columns):
             raise KernelError(
-                f'columns: expected at least one index >= 0, got {self.columns}: '
+                f'columns: expected at least one index, all integers >= 0, got {columns}: '
                 'name the coordinates that the kernel sees'
             )
+        self.columns = tuple(int(column) for column in columns)
 
     def select(self, name: str, x: ArrayLike) -> FloatArray:
         """Return the columns of the points that the kernel sees. (n, d) -> (n, len(columns))."""
@@ -136,10 +140,17 @@ class ColumnsKernel(Kernel):
         return f'{self.kernel!r}.on({", ".join(map(str, self.columns))})'
 
 
+def require_kernel(name: str, value: Any) -> None:
+    """Refuse what is no kernel."""
+    require(name, value, Kernel, 'a kernel such as GaussianKernel(0.5)')
+
+
 def _flatten(
     kind: type[SumKernel] | type[ProductKernel], kernels: Sequence[Kernel]
 ) -> tuple[Kernel, ...]:
-    if not kernels:
-        raise KernelError('kernels: expected at least one kernel, got none')
+    if not isinstance(kernels, Sequence) or not kernels:
+        raise KernelError(f'kernels: expected at least one kernel in a list, got {kernels!r}')
+    for part in kernels:
+        require_kernel('kernels', part)
     nested = [part.kernels if isinstance(part, kind) else (part,) for part in kernels]
     return tuple(kernel for group in nested for kernel in group)

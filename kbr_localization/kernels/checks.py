@@ -6,6 +6,10 @@ Private to the room; the checks cost O(size of the argument).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 from kbr_localization.errors import KernelError
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,7 +54,7 @@ def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> Floa
 
 def as_square(name: str, value: ArrayLike) -> FloatArray:
     """Return a non-empty square matrix (n, n); its entries are checked where they are used."""
-    matrix = np.asarray(value, dtype=np.float64)
+    matrix = _as_numbers(name, value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise KernelError(
             f'{name}: expected a square matrix (n, n) with n > 0, got shape {matrix.shape}: '
@@ -82,12 +86,30 @@ def as_columns(name: str, value: ArrayLike, size: int) -> FloatArray:
 
 def as_floats(name: str, value: ArrayLike) -> FloatArray:
     """Return a float array without NaN or infinity."""
-    try:
-        array = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise KernelError(f'{name}: expected an array of numbers, got {error}') from error
+    array = _as_numbers(name, value)
     require_finite(name, array)
     return array
+
+
+def _as_numbers(name: str, value: ArrayLike) -> FloatArray:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise KernelError(
+            f'{name}: expected an array of numbers, got {error}: give floats in one shape'
+        ) from error
+
+
+def as_points_like(name: str, value: ArrayLike, like: FloatArray) -> FloatArray:
+    """Points (q, ...) with q > 0 of the same shape each as the points of another sample."""
+    points = as_floats(name, value)
+    if points.ndim < 2 or len(points) == 0 or points.shape[1:] != like.shape[1:]:
+        inner = ', '.join(map(str, like.shape[1:]))
+        raise KernelError(
+            f'{name}: expected points of shape (q, {inner}) with q > 0, got {points.shape}: give '
+            'an array with one point per row, shaped like those of the sample'
+        )
+    return points
 
 
 def require_finite(name: str, array: FloatArray) -> None:
@@ -115,3 +137,40 @@ def as_positive(name: str, value: float, *, allow_zero: bool = False) -> float:
         wanted = 'a finite number >= 0' if allow_zero else 'a finite number > 0'
         raise KernelError(f'{name}: expected {wanted}, got {number:g}: choose a larger value')
     return number
+
+
+def as_count(name: str, value: Any, least: int = 1) -> int:
+    """Return an integer that is not below `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise KernelError(
+            f'{name}: expected an integer > {least - 1}, got {value!r}: give a count'
+        )
+    return int(value)
+
+
+def require(name: str, value: Any, kinds: Any, wanted: str) -> None:
+    """Refuse what is not an instance of `kinds`; `wanted` says what to give in its place."""
+    if not isinstance(value, kinds):
+        raise KernelError(f'{name}: expected {wanted}, got {_shown(value)}')
+
+
+def require_callable(name: str, value: Any, wanted: str) -> None:
+    """Refuse what cannot be called; `wanted` says what the function maps to what."""
+    if not callable(value):
+        raise KernelError(f'{name}: expected a function {wanted}, got {_shown(value)}')
+
+
+@contextmanager
+def renamed(**names: str) -> Iterator[None]:
+    """Give the arguments of an inner call the names that the caller knows them by."""
+    try:
+        yield
+    except KernelError as error:
+        name, colon, rest = str(error).partition(':')
+        raise type(error)(f'{names.get(name, name)}{colon}{rest}') from None
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    shape = f' of shape {value.shape}' if isinstance(value, np.ndarray) else ''
+    return f'{type(value).__name__}{shape} {text if len(text) < 40 and not shape else ""}'.rstrip()

@@ -13,7 +13,7 @@ import importlib
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_floats, FloatArray
+from kbr_localization.kernels.checks import as_count, as_floats, FloatArray, require
 from numpy.typing import ArrayLike
 
 Function = Callable[[FloatArray], Any]
@@ -39,6 +39,21 @@ class GaussianStateSpaceModel:
     mean: FloatArray
     covariance: FloatArray
 
+    def __post_init__(self) -> None:
+        size = _sized('mean', self.mean, (None,))[0]
+        outputs = _sized('observation_covariance', self.observation_covariance, (None, None))[0]
+        expected = {
+            'covariance': (size, size),
+            'transition_covariance': (size, size),
+            'observation_covariance': (outputs, outputs),
+            'transition': (size, size),
+            'observation': (outputs, size),
+        }
+        for name, shape in expected.items():
+            value = getattr(self, name)
+            if not callable(value):
+                _sized(name, value, shape)
+
 
 def classical_filter(
     method: str,
@@ -55,12 +70,14 @@ def classical_filter(
     """
     if method not in METHODS:
         raise KernelError(f'method: expected one of {", ".join(METHODS)}, got {method!r}')
+    require('model', model, GaussianStateSpaceModel, 'a GaussianStateSpaceModel')
     is_linear = not callable(model.transition) and not callable(model.observation)
     if method == 'kalman' and not is_linear:
         raise KernelError(
             'method: kalman expects matrices for transition and observation, got a function: '
             'use extended or unscented'
         )
+    as_count('particles', particles)
     sequence = as_floats('observations', observations)
     if sequence.ndim != 2 or len(sequence) == 0:
         raise KernelError(
@@ -76,3 +93,16 @@ def classical_filter(
         ) from error
     means, covariances = adapter.run(method, model, sequence, particles, seed)
     return means, covariances
+
+
+def _sized(name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> tuple[int, ...]:
+    """Return the shape of a finite array, which must be as expected; None is any size > 0."""
+    found = as_floats(name, value).shape
+    fits = len(found) == len(shape) and 0 not in found
+    if not fits or any(want not in (None, got) for want, got in zip(shape, found, strict=True)):
+        wanted = ', '.join('n' if size is None else str(size) for size in shape)
+        raise KernelError(
+            f'{name}: expected shape ({wanted}), got {found}: covariances and matrices have the '
+            'dimensions of the mean and of an observation'
+        )
+    return found

@@ -35,6 +35,11 @@ class Covariance:
 
     def colour(self, x: FloatArray) -> FloatArray:
         """Map x to L x: standard normal draws become draws of N(0, S). (n, d) -> (n, d)."""
+        if self.dimension not in (None, x.shape[1]):
+            raise KernelError(
+                f'dimension: expected {self.dimension}, that of {self!r}, got {x.shape[1]}: draw '
+                'noise of the dimension of the images'
+            )
         coloured = x * self._factor if self.value.ndim < 2 else x @ self._factor.T
         return np.asarray(coloured, dtype=np.float64)
 

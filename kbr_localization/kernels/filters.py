@@ -18,8 +18,14 @@ import logging
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_floats, FloatArray, NoMassError
+from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.checks import (
+    as_points_like,
+    FloatArray,
+    NoMassError,
+    require,
+    require_callable,
+)
 from kbr_localization.kernels.inference import (
     as_pairs,
     gram_matrix,
@@ -61,6 +67,8 @@ class ModelTransition(Transition):
     def __init__(
         self, model: AdditiveNoiseModel, kernel: Kernel, tolerance: float | None = None
     ) -> None:
+        require('model', model, AdditiveNoiseModel, 'an AdditiveNoiseModel(f, noise)')
+        require_kernel('kernel', kernel)
         self.model, self.kernel, self.tolerance = model, kernel, tolerance
         self._recent = RecentArrays()
 
@@ -105,10 +113,17 @@ class LearntTransition(Transition):
         tolerance: float | None = None,
     ) -> None:
         if (controls is None) != (kernel_u is None):
-            raise KernelError('controls, kernel_u: expected both or neither, got one of them')
+            raise KernelError(
+                'controls, kernel_u: expected both or neither, got one of them: give the controls '
+                'of the training transitions with a kernel on them'
+            )
+        require_kernel('kernel', kernel)
         self.kernel, self.kernel_u = kernel, kernel_u
-        self.x, self.x_next = as_pairs(x, x_next)
-        self.controls = None if controls is None else as_pairs(controls, x)[0]
+        self.x, self.x_next = as_pairs(x, x_next, ('x', 'x_next'))
+        self.controls = None
+        if controls is not None:
+            self.controls = as_pairs(controls, x, ('controls', 'x'))[0]
+            require_kernel('kernel_u', kernel_u)
         on_states = gram_matrix(kernel, self.x, tolerance)
         self._products = CrossGramProducts(kernel, self.x, on_states)
         self._regularised_gram = regularise(self._with_controls(on_states), epsilon)
@@ -150,10 +165,17 @@ class KernelBayesFilter:
     bayes_rule: KernelBayesRule
     supervise: Supervisor | None = None
 
+    def __post_init__(self) -> None:
+        require('transition', self.transition, Transition, 'a ModelTransition or LearntTransition')
+        require('bayes_rule', self.bayes_rule, KernelBayesRule, 'a KernelBayesRule')
+        if self.supervise is not None:
+            require_callable('supervise', self.supervise, 'of step, belief and observation')
+
     def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
         """Posterior of the first state; without a prior by the conditional mean."""
         if prior is None:
             return self.bayes_rule.condition(observation).normalised()
+        require('prior', prior, Embedding, 'a kernel mean of the first state')
         return self._update(prior(self.bayes_rule.x), observation, None)
 
     def step(
@@ -168,6 +190,7 @@ class KernelBayesFilter:
 
         Without an observation (None) the prediction, projected onto the training states.
         """
+        require('belief', belief, KernelMean, 'the KernelMean that the last step returned')
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         if observation is None:
             return self._projected(predicted)
@@ -184,15 +207,12 @@ class KernelBayesFilter:
 
         Returns the posterior kernel mean of every step.
         """
-        sequence = as_floats('observations', observations)
-        if sequence.ndim < 2 or len(sequence) == 0:
-            raise KernelError(
-                f'observations: expected shape (T, ...) with T > 0, got {sequence.shape}'
-            )
-        if controls is not None and len(controls) < len(sequence) - 1:
+        sequence = as_points_like('observations', observations, self.bayes_rule.y)
+        count = -1 if controls is None else len(controls) if hasattr(controls, '__len__') else 0
+        if 0 <= count < len(sequence) - 1:
             raise KernelError(
                 f'controls: expected {len(sequence) - 1}, one between two observations, got '
-                f'{len(controls)}'
+                f'{count}: controls[t] leads from step t to t + 1'
             )
         beliefs = [self.start(sequence[0], prior)]
         for t, observation in enumerate(sequence[1:]):

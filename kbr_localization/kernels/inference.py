@@ -13,8 +13,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray, IndexArray
+from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_points_like,
+    as_positive,
+    as_weights,
+    FloatArray,
+    IndexArray,
+    renamed,
+    require,
+)
 from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
 from kbr_localization.kernels.rules import (
@@ -48,18 +57,24 @@ class NonparametricModel:
         tolerance: float | None = None,
     ) -> None:
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
+        require_kernel('kernel_x', kernel_x)
+        require_kernel('kernel_y', kernel_y)
         self.x, self.y = as_pairs(x, y)
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
 
     def at(self, x: ArrayLike) -> KernelMean:
         """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
-        k_x = kernel_vector(self.kernel_x, self.x, x)
+        with renamed(observation='x'):
+            k_x = kernel_vector(self.kernel_x, self.x, x)
         return KernelMean(self.kernel_y, self.y, conditional_mean(self.regularised_gram_x, k_x))
 
     def sum_rule_weights(self, prior: Embedding | ArrayLike) -> FloatArray:
         """Weights mu on the pairs, from a kernel mean of x or its values at X_i (n,)."""
-        values = prior(self.x) if isinstance(prior, Embedding) else prior
-        return nonparametric_sum_rule(self.regularised_gram_x, values)
+        if isinstance(prior, Embedding):
+            return nonparametric_sum_rule(self.regularised_gram_x, prior(self.x))
+        return nonparametric_sum_rule(
+            self.regularised_gram_x, as_weights('prior', prior, len(self.x))
+        )
 
     def push(self, prior: Embedding) -> KernelMean:
         """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""
@@ -71,6 +86,7 @@ class NonparametricModel:
 
         Source: [KBR] Prop. 3.
         """
+        require('prior', prior, Embedding, 'a kernel mean of x')
         split = self.x.shape[1]
         columns = range(split, split + self.y.shape[1])
         kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*columns)
@@ -89,6 +105,13 @@ class Supervision:
     observations: FloatArray
     states: FloatArray
     weight: float
+
+    def __post_init__(self) -> None:
+        names = ('observations', 'states')
+        observations, states = as_pairs(self.observations, self.states, names)
+        object.__setattr__(self, 'observations', observations)
+        object.__setattr__(self, 'states', states)
+        as_positive('weight', self.weight)
 
 
 class KernelBayesRule:
@@ -118,7 +141,8 @@ class KernelBayesRule:
         self.x, self.y = self.likelihood.x, self.likelihood.y
         self.epsilon, self.method = as_positive('epsilon', epsilon), method
         self.delta = as_positive('delta', delta)
-        self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
+        with renamed(x='y', points='y'):
+            self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
 
     def posterior(
         self,
@@ -135,6 +159,7 @@ class KernelBayesRule:
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:
+            require('supervision', supervision, Supervision, 'a Supervision or None')
             return self._supervised(mu, observation, supervision)
         k_y = kernel_vector(self.kernel_y, self.y, observation)
         weights = BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
@@ -149,7 +174,9 @@ class KernelBayesRule:
         Shapes: observations (q, ...) -> (n, q), one column per observation.
         """
         mu = self.likelihood.sum_rule_weights(prior)
-        k_y = self.kernel_y.cross_gram(self.y, observations)
+        k_y = self.kernel_y.cross_gram(
+            self.y, as_points_like('observations', observations, self.y)
+        )
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
     def condition(self, observation: ArrayLike) -> KernelMean:
@@ -164,7 +191,8 @@ class KernelBayesRule:
     def _supervised(
         self, mu: FloatArray, observation: ArrayLike, supervision: Supervision
     ) -> KernelMean:
-        states, observations = as_pairs(supervision.states, supervision.observations)
+        states = as_points_like('states', supervision.states, self.x)
+        observations = as_points_like('observations', supervision.observations, self.y)
         # only points with positive prior weight enter the thresholded rule
         active = np.flatnonzero(mu > 0)
         kept = np.concatenate([self.y[active], observations])
@@ -204,13 +232,15 @@ def kernel_vector(kernel: Kernel, points: FloatArray, query: ArrayLike) -> Float
     return kernel.cross_gram(points, single[np.newaxis])[:, 0]
 
 
-def as_pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def as_pairs(
+    x: ArrayLike, y: ArrayLike, names: tuple[str, str] = ('x', 'y')
+) -> tuple[FloatArray, FloatArray]:
     """Training pairs of one length n > 0."""
-    left, right = as_floats('x', x), as_floats('y', y)
+    left, right = as_floats(names[0], x), as_floats(names[1], y)
     if left.ndim < 2 or right.ndim < 2 or len(left) != len(right) or len(left) == 0:
         raise KernelError(
-            f'x, y: expected pairs of shapes (n, ...) and (n, ...) with n > 0, got {left.shape} '
-            f'and {right.shape}: give one observation per state; reshape scalars with '
-            'x.reshape(-1, 1)'
+            f'{", ".join(names)}: expected pairs of shapes (n, ...) and (n, ...) with n > 0, got '
+            f'{left.shape} and {right.shape}: give as many of one as of the other; reshape '
+            f'scalars with {names[0]}.reshape(-1, 1)'
         )
     return left, right

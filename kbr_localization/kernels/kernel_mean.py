@@ -13,8 +13,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_floats, as_weights, FloatArray
+from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.checks import (
+    as_count,
+    as_floats,
+    as_points,
+    as_points_like,
+    as_weights,
+    FloatArray,
+    require,
+    require_callable,
+)
+from kbr_localization.kernels.conjugacy import require_noise
 from kbr_localization.kernels.modes import find_modes
 from kbr_localization.kernels.noise import MixtureNoise, Noise
 from kbr_localization.kernels.rules import normalise
@@ -33,19 +43,21 @@ class Embedding(ABC):
 
     def __call__(self, z: ArrayLike) -> FloatArray:
         """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
+        terms = self.terms()
+        queries = as_points_like('z', z, terms[0][0])
         values = (
-            _smoothed(self.kernel, noise).cross_gram(z, points) @ weights
-            for points, weights, noise in self.terms()
+            _smoothed(self.kernel, noise).cross_gram(queries, points) @ weights
+            for points, weights, noise in terms
         )
         return np.asarray(sum(values), dtype=np.float64)
 
     def __add__(self, other: Embedding) -> EmbeddingSum:
-        _require_same_kernel(self.kernel, other.kernel)
+        _require_same_kernel(self, other)
         return EmbeddingSum(self.kernel, (self, other))
 
     def inner(self, other: Embedding) -> float:
         """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
-        _require_same_kernel(self.kernel, other.kernel)
+        _require_same_kernel(self, other)
         return sum(_inner(self.kernel, a, b) for a in self.terms() for b in other.terms())
 
     def norm(self) -> float:
@@ -54,7 +66,8 @@ class Embedding(ABC):
 
     def mmd(self, other: Embedding) -> float:
         """Maximum mean discrepancy |m - m'| in the RKHS."""
-        squared = self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
+        cross = self.inner(other)
+        squared = self.inner(self) - 2.0 * cross + other.inner(other)
         return float(np.sqrt(max(squared, 0.0)))
 
 
@@ -71,6 +84,7 @@ class KernelMean(Embedding):
     weights: FloatArray
 
     def __post_init__(self) -> None:
+        require_kernel('kernel', self.kernel)
         points = as_floats('points', self.points)
         if points.ndim < 2 or points.shape[0] == 0:
             raise KernelError(
@@ -104,6 +118,7 @@ class KernelMean(Embedding):
 
         Shapes: h: (n, d) -> (n, ...); returns (...). Source: [MbKSR] eq. 5, [KBR] eq. 14.
         """
+        require_callable('function', function, 'of points (n, d) -> (n, ...)')
         values = as_floats('function(points)', function(self.points))
         if values.shape[:1] != self.weights.shape:
             raise KernelError(
@@ -146,7 +161,7 @@ class KernelMean(Embedding):
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
         """Return distinct local maxima (q, d) and their heights m(x) (q,), highest first."""
         points, weights, _ = self.terms()[0]
-        return find_modes(self.kernel, points, weights, starts)
+        return find_modes(self.kernel, points, weights, as_count('starts', starts))
 
     def herd(self, count: int, candidates: ArrayLike | None = None) -> FloatArray:
         """
@@ -155,13 +170,13 @@ class KernelMean(Embedding):
         `candidates` (c, d) to choose from, with repetition; the own points when None. Shapes: ->
         (count, d). Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
         """
-        if not isinstance(count, int | np.integer) or count < 1:
-            raise KernelError(f'count: expected an integer > 0, got {count!r}')
-        pool = self.points if candidates is None else as_floats('candidates', candidates)
+        chosen = np.empty(as_count('count', count), dtype=np.int64)
+        pool = self.points
+        if candidates is not None:
+            pool = as_points_like('candidates', candidates, self.points)
         target = self.normalised()(pool)
         repulsion = np.zeros(len(pool))
-        chosen = np.empty(count, dtype=np.int64)
-        for t in range(count):
+        for t in range(chosen.size):
             chosen[t] = np.argmax(target - repulsion / (t + 1))
             repulsion += self.kernel.cross_gram(pool, pool[[chosen[t]]])[:, 0]
         return np.asarray(pool[chosen], dtype=np.float64)
@@ -183,7 +198,9 @@ class ModelKernelMean(Embedding):
     noise: Noise
 
     def __post_init__(self) -> None:
-        images = as_floats('images', self.images)
+        require_kernel('kernel', self.kernel)
+        require_noise('noise', self.noise)
+        images = as_points('images', self.images)
         object.__setattr__(self, 'images', images)
         object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(images)))
         self.noise.conditional_kernel_mean(self.kernel)  # refuses a pair that is not conjugate
@@ -231,9 +248,10 @@ def _inner(
     return float(left[1] @ mean.cross_gram(left[0], right[0]) @ right[1])
 
 
-def _require_same_kernel(left: Kernel, right: Kernel) -> None:
-    if left is not right and repr(left) != repr(right):
+def _require_same_kernel(left: Embedding, right: Embedding) -> None:
+    require('other', right, Embedding, 'a kernel mean to compare with')
+    if left.kernel is not right.kernel and repr(left.kernel) != repr(right.kernel):
         raise KernelError(
-            f'other: expected a kernel mean of {left!r}, got one of {right!r}: embeddings are '
-            'comparable in one RKHS only'
+            f'other: expected a kernel mean of {left.kernel!r}, got one of {right.kernel!r}: '
+            'embeddings are comparable in one RKHS only'
         )

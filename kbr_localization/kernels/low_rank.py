@@ -12,13 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.algebra import Kernel, require_kernel
 from kbr_localization.kernels.checks import (
     as_columns,
+    as_count,
     as_floats,
     as_positive,
     FloatArray,
     IndexArray,
+    require_callable,
 )
 from kbr_localization.kernels.linalg import RegularisedCholesky
 import numpy as np
@@ -99,6 +101,7 @@ def incomplete_cholesky(
     Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
     `max_rank`. Shapes: (n, d). Source: [KBR] section 5.2, where the tolerance is 0.001.
     """
+    require_kernel('kernel', kernel)
     array = as_floats('points', points)
     if array.ndim < 2 or array.shape[0] == 0:
         raise KernelError(
@@ -123,9 +126,15 @@ def pivoted_cholesky(
 
     `column(i)` returns column i (n,); it is called r times. The pivot is the largest residual.
     """
+    require_callable('column', column, 'of an index that returns that column (n,)')
     residual = np.array(as_floats('diagonal', diagonal))
+    if residual.ndim != 1 or residual.size == 0:
+        raise KernelError(
+            f'diagonal: expected shape (n,) with n > 0, got {residual.shape}: give k(x_i, x_i)'
+        )
     target = as_positive('tolerance', tolerance, allow_zero=True) * float(residual.sum())
-    limit = residual.size if max_rank is None else min(max_rank, residual.size)
+    most = residual.size if max_rank is None else as_count('max_rank', max_rank)
+    limit = min(most, residual.size)
     # below rounding the residual is noise, and more columns would only add to it
     floor = 4.0 * np.finfo(np.float64).eps * float(residual.max(initial=0.0))
     factor = np.empty((residual.size, min(_FIRST_CAPACITY, limit)), order='F')
@@ -135,8 +144,8 @@ def pivoted_cholesky(
         _eliminate(factor, pivots, residual, column)
     if not pivots:
         raise KernelError(
-            f'diagonal: expected a matrix with positive trace and max_rank >= 1, got shape '
-            f'{residual.shape} with trace {residual.sum():.3g} and max_rank {max_rank}'
+            f'diagonal: expected a positive trace, got {residual.sum():.3g} in shape '
+            f'{residual.shape}: give a kernel that is positive at these points'
         )
     chosen = np.array(pivots, dtype=np.int64)
     gamma = factor[:, : chosen.size]

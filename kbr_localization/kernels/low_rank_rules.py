@@ -97,7 +97,8 @@ def model_based_sum_rule(
     `error_bound` is of the largest entry, from |E_ij| <= sqrt(e_i e_j).
     Shapes: (m, d), (n, d), (n,) -> (m,).
     """
-    points, images = as_points('z', z), as_points('f_x', f_x)
+    images = as_points('f_x', f_x)
+    points = as_points('z', z, images.shape[1])
     gamma = as_weights('weights', weights, images.shape[0])
     gram = incomplete_cholesky(kernel, np.concatenate([points, images]), tolerance)
     count = points.shape[0]

@@ -8,7 +8,13 @@ from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_floats, as_points, FloatArray
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_points,
+    FloatArray,
+    require,
+    require_callable,
+)
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.noise import Noise
 import numpy as np
@@ -27,6 +33,11 @@ class AdditiveNoiseModel:
 
     function: Callable[..., Any]
     noise: Noise | Callable[..., Noise]
+
+    def __post_init__(self) -> None:
+        require_callable('function', self.function, 'f of points (n, d) and controls')
+        if not isinstance(self.noise, Noise):
+            require_callable('noise', self.noise, 'of the control, or a noise')
 
     def images(self, x: ArrayLike, *control: Any) -> FloatArray:
         """Noise-free images f(x, *control). Shapes: (n, d) -> (n, d')."""
@@ -52,7 +63,8 @@ class AdditiveNoiseModel:
         Shapes: (m, d'), (n, d) -> (m, n). Source: [MbKSR] eq. 15.
         """
         mean = self.noise_at(*control).conditional_kernel_mean(kernel)
-        return mean.cross_gram(z, self.images(x, *control))
+        images = self.images(x, *control)
+        return mean.cross_gram(as_points('z', z, images.shape[1]), images)
 
     def push(
         self, prior: KernelMean, *control: Any, kernel: Kernel | None = None
@@ -62,6 +74,7 @@ class AdditiveNoiseModel:
 
         `kernel`: of the images' space, the prior's when None. Source: [MbKSR] eq. 21.
         """
+        require('prior', prior, KernelMean, 'a KernelMean, points with weights')
         images = self.images(prior.points, *control)
         noise = self.noise_at(*control)
         return ModelKernelMean(kernel or prior.kernel, images, prior.weights, noise)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from functools import singledispatch
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel
 from kbr_localization.kernels.checks import FloatArray
 from kbr_localization.kernels.kernels import RadialKernel
@@ -160,8 +159,6 @@ def _spread_starts(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Greedy choice of high points that are unlike the ones chosen before."""
-    if starts < 1:
-        raise KernelError(f'starts: expected an integer > 0, got {starts}')
     pool = np.argsort(-weights)[:_POOL]
     height = _heights(kernel, points, weights, points[pool])
     gram = kernel.gram(points[pool])

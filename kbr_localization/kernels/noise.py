@@ -9,32 +9,23 @@ products of kernels on separate coordinates with `IndependentNoise`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 import math
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import (
-    ColumnsKernel,
-    Kernel,
-    ProductKernel,
-    ScaledKernel,
-    SumKernel,
-)
+from kbr_localization.kernels.algebra import ColumnsKernel, Kernel, ProductKernel
 from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.conditional_means import (
     ConditionalKernelMean,
-    PlainMean,
     ProductMean,
-    Smoothable,
     WeightedMeans,
 )
+from kbr_localization.kernels.conjugacy import Noise, require_noises
 from kbr_localization.kernels.covariance import as_covariance, Covariance
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
     MaternKernel,
-    RadialKernel,
     RationalQuadraticKernel,
 )
 from kbr_localization.kernels.manifold import CircularKernel, WrappedNormalKernel
@@ -42,47 +33,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 import scipy.special
 
-
-class Noise(ABC):
-    """The law of an additive noise e."""
-
-    def conditional_kernel_mean(self, kernel: Kernel | Smoothable) -> ConditionalKernelMean:
-        """
-        Return K with K(z, f(x)) = E[k(z, f(x) + e)].
-
-        Raises KernelError with the reason when noise and kernel are not conjugate.
-        """
-        if isinstance(kernel, Smoothable):
-            return kernel.smoothed(self.conditional_kernel_mean)
-        if isinstance(kernel, ScaledKernel):
-            mean = self.conditional_kernel_mean(kernel.kernel)
-            return WeightedMeans([mean], [kernel.factor])
-        if isinstance(kernel, SumKernel):
-            means = [self.conditional_kernel_mean(part) for part in kernel.kernels]
-            return WeightedMeans(means, [1.0] * len(means))
-        if isinstance(kernel, RadialKernel) and not kernel.normalised:
-            density = kernel.with_normalised(True)
-            return PlainMean(self._conjugate(density), density.peak)
-        if isinstance(kernel, WrappedNormalKernel) and not kernel.normalised:
-            density_mean = self._conjugate(WrappedNormalKernel(kernel.variance))
-            return WeightedMeans([density_mean], [1.0 / kernel.density_peak()])
-        return self._conjugate(kernel)
-
-    @abstractmethod
-    def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
-        """Return the conditional kernel mean of a normalised kernel."""
-
-    @abstractmethod
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
-
-    def refuse(self, kernel: Kernel, wanted: str) -> KernelError:
-        """Return the error for a kernel that is not conjugate to this noise."""
-        return KernelError(
-            f'kernel: expected {wanted} for {type(self).__name__}, got {kernel!r}: only conjugate '
-            'pairs have a conditional kernel mean in closed form; change the kernel, or learn the '
-            'transition with the nonparametric sum rule'
-        )
+__all__ = [
+    'CauchyNoise',
+    'GaussianNoise',
+    'IndependentNoise',
+    'MixtureNoise',
+    'Noise',
+    'VarianceGammaNoise',
+    'VonMisesNoise',
+    'WrappedNormalNoise',
+]
 
 
 class GaussianNoise(Noise):
@@ -101,8 +61,7 @@ class GaussianNoise(Noise):
             raise self.refuse(kernel, 'a GaussianKernel')
         return GaussianKernel(kernel.covariance + self.covariance)
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         return self.covariance.colour(rng.standard_normal((size, dimension)))
 
 
@@ -125,8 +84,7 @@ class CauchyNoise(Noise):
             raise self.refuse(kernel, f'a scale proportional to the noise scale {self.scale}')
         return RationalQuadraticKernel(kernel.scale.scaled((1.0 + math.sqrt(ratio)) ** 2))
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         chi = np.abs(rng.standard_normal((size, 1)))
         return self.scale.colour(rng.standard_normal((size, dimension)) / chi)
 
@@ -159,8 +117,7 @@ class VarianceGammaNoise(Noise):
             )
         return MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.alpha)
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         # a normal law whose variance is gamma distributed with mean 2 shape / alpha^2
         variance = rng.gamma(self.shape, 2.0 / self.alpha**2, size=(size, 1))
         normal = rng.standard_normal((size, dimension))
@@ -178,8 +135,7 @@ class WrappedNormalNoise(Noise):
             raise self.refuse(kernel, 'a WrappedNormalKernel')
         return WrappedNormalKernel(kernel.variance + self.variance)
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise in rad, not wrapped. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         return math.sqrt(self.variance) * rng.standard_normal((size, dimension))
 
 
@@ -201,8 +157,7 @@ class VonMisesNoise(Noise):
         bessel = scipy.special.ive(order, self.concentration)
         return CircularKernel(bessel / bessel[0] * kernel.fourier(count))
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise in [-pi, pi). Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         return rng.vonmises(0.0, self.concentration, size=(size, dimension))
 
 
@@ -220,6 +175,7 @@ class MixtureNoise(Noise):
         components: Sequence[Noise],
         locations: ArrayLike | None = None,
     ) -> None:
+        require_noises('components', components)
         array = as_floats('weights', weights)
         if array.shape != (len(components),) or array.size == 0 or np.any(array <= 0):
             raise KernelError(
@@ -240,8 +196,7 @@ class MixtureNoise(Noise):
         means = [component.conditional_kernel_mean(kernel) for component in self.components]
         return WeightedMeans(means, self.weights.tolist(), self.locations)
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         chosen = rng.choice(len(self.components), size=size, p=self.weights)
         draws = np.stack([part.sample(size, dimension, rng) for part in self.components])
         noise = draws[chosen, np.arange(size)]
@@ -256,7 +211,14 @@ class IndependentNoise(Noise):
     """
 
     def __init__(self, parts: Sequence[tuple[Noise, Sequence[int]]]) -> None:
-        self.parts = {tuple(columns): noise for noise, columns in parts}
+        try:
+            self.parts = {tuple(columns): noise for noise, columns in parts}
+        except (TypeError, ValueError) as error:
+            raise KernelError(
+                f'parts: expected pairs (noise, columns), got {parts!r} ({error}): give e.g. '
+                '[(GaussianNoise(0.1), (0, 1))]'
+            ) from None
+        require_noises('parts', list(self.parts.values()))
 
     def conditional_kernel_mean(self, kernel: Any) -> ConditionalKernelMean:
         """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; see Noise."""
@@ -281,8 +243,7 @@ class IndependentNoise(Noise):
         )
         return smoothed
 
-    def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
-        """Draw noise. Shapes: -> (size, dimension)."""
+    def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         draws = np.zeros((size, dimension))
         for columns, noise in self.parts.items():
             draws[:, list(columns)] = noise.sample(size, len(columns), rng)

@@ -26,12 +26,14 @@ from kbr_localization.kernels import low_rank_rules
 from kbr_localization.kernels.checks import (
     as_columns,
     as_floats,
+    as_points,
     as_positive,
     as_square,
     as_weights,
     FloatArray,
     IndexArray,
     NoMassError,
+    require,
     require_finite,
     require_mass,
 )
@@ -66,6 +68,7 @@ def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> Flo
 
     Shapes: `k_x` (n,) or one column per query (n, q) -> the same. Source: [MbKSR] eq. 7.
     """
+    _require_regularised(regularised_gram_x)
     return regularised_gram_x.solve(as_columns('k_x', k_x, regularised_gram_x.size))
 
 
@@ -78,6 +81,7 @@ def nonparametric_sum_rule(
     The same weights on the pairs (X_i, Y_i) represent the joint law (the kernel chain rule).
     Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
     """
+    _require_regularised(regularised_gram_x)
     prior = as_columns('prior_at_sample', prior_at_sample, regularised_gram_x.size)
     return regularised_gram_x.solve(prior)
 
@@ -95,8 +99,14 @@ def model_based_sum_rule(
     noise-free images f(x_j) of the prior's points; `weights` gamma.
     Shapes: (m, d), (n, d), (n,) -> (m,). Source: [MbKSR] eq. 21.
     """
-    transition = conditional_kernel_mean.cross_gram(z, f_x)
-    gamma = as_weights('weights', weights, transition.shape[1])
+    if not hasattr(conditional_kernel_mean, 'cross_gram'):
+        raise KernelError(
+            'conditional_kernel_mean: expected what Noise.conditional_kernel_mean(kernel) '
+            f'returns, got {type(conditional_kernel_mean).__name__}'
+        )
+    images = as_points('f_x', f_x)
+    gamma = as_weights('weights', weights, len(images))
+    transition = conditional_kernel_mean.cross_gram(as_points('z', z, images.shape[1]), images)
     return np.asarray(transition @ gamma, dtype=np.float64)
 
 
@@ -201,7 +211,7 @@ def normalise(weights: ArrayLike) -> FloatArray:
 
     Shapes: (n,) -> (n,). Raises NoMassError when the sum is not positive.
     """
-    array = np.asarray(weights, dtype=np.float64)
+    array = as_floats('weights', weights)
     array = as_weights('weights', array, array.size)
     total = float(array.sum())
     if not total > 0:
@@ -211,6 +221,11 @@ def normalise(weights: ArrayLike) -> FloatArray:
             'start again from the conditional mean'
         )
     return np.asarray(array / total, dtype=np.float64)
+
+
+def _require_regularised(gram: RegularisedGram) -> None:
+    kinds = (RegularisedCholesky, RegularisedLowRank)
+    require('regularised_gram_x', gram, kinds, 'the result of regularise(gram, epsilon)')
 
 
 def _size(gram: GramMatrix) -> int:

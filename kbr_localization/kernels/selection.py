@@ -15,7 +15,14 @@ import itertools
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_points, FloatArray, IndexArray
+from kbr_localization.kernels.checks import (
+    as_count,
+    as_points,
+    FloatArray,
+    IndexArray,
+    require,
+    require_callable,
+)
 from kbr_localization.kernels.covariance import Covariance
 from kbr_localization.kernels.distances import squared_distances
 from kbr_localization.kernels.filters import KernelBayesFilter, means
@@ -58,8 +65,10 @@ def k_fold(size: int, folds: int, rng: np.random.Generator | None = None) -> lis
 
     Contiguous parts, which suits time series, or random ones when `rng` is given.
     """
-    if not 2 <= folds <= size:
-        raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}')
+    if not 2 <= as_count('folds', folds, 0) <= as_count('size', size):
+        raise KernelError(
+            f'folds: expected 2..{size} for {size} points, got {folds}: use fewer folds'
+        )
     order = np.arange(size) if rng is None else rng.permutation(size)
     parts = np.array_split(order, folds)
     return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
@@ -72,7 +81,7 @@ def leave_one_group_out(groups: ArrayLike) -> list[Fold]:
     if labels.ndim != 1 or unique.size < 2:
         raise KernelError(
             f'groups: expected labels (n,) of at least two groups, got shape {labels.shape} with '
-            f'{unique.size}'
+            f'{unique.size}: name the run that every point belongs to'
         )
     return [(np.flatnonzero(labels != g), np.flatnonzero(labels == g)) for g in unique]
 
@@ -114,13 +123,17 @@ def grid_search(
     `n_jobs` > 1 (or -1) needs joblib and a score that can be pickled. The result does not depend
     on `n_jobs`.
     """
+    require_callable('score', score, 'of training and validation indices and a setting')
+    require('grid', grid, Mapping, 'a mapping from names to the values to try')
+    require('folds', folds, list | tuple, 'pairs of training and validation indices, see k_fold')
+    require('n_jobs', n_jobs, int, 'a number of processes, or -1 for all')
     settings = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
     ]
     if not settings or not folds:
         raise KernelError(
             f'grid, folds: expected at least one setting and one fold, got {len(settings)} and '
-            f'{len(folds)}'
+            f'{len(folds)}: an empty list of values leaves nothing to try'
         )
     tasks = [(score, fold, setting) for setting in settings for fold in folds]
     outcomes: list[float | KernelError] = []
