@@ -14,6 +14,7 @@ from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.similarity import FullSimilarity, Similarity
 from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -83,19 +84,11 @@ class KernelBayesFilter:
 
     def update(self, descriptor: np.ndarray) -> None:
         """Weigh the points by an image (d,): the kernel Bayes rule."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
+        self._take_in(self.kernel_map.compare(descriptor, thorough=self._global_start))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Update by the kernel vector (n,) of an image."""
-        self.gate.restart()
-        self._updated = True
-        self.why['updates'] += 1
-        self.why['best_similarity'] = float(similarities.max())
-        if self._global_start:
-            self._start(similarities)
-        elif self.belief is not None:
-            self._disperse()
-            self._weigh(similarities)
+        self._take_in(FullSimilarity(similarities))
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief about its highest mode."""
@@ -112,6 +105,20 @@ class KernelBayesFilter:
         # its own generator: who looks at the belief must not change its course
         return self.belief.resampled(size, np.random.default_rng(0)).points
 
+    def _take_in(self, similarity: Similarity) -> None:
+        self.gate.restart()
+        self._updated = True
+        self.why['updates'] += 1
+        if self._global_start:
+            self._start(similarity)
+        elif self.belief is not None:
+            self._disperse()
+            for belief in self._beliefs():
+                # all that may matter is computed first, because values count relative to the best
+                similarity.at(self.observation.in_reach(belief.points))
+            self._weigh(similarity)
+        self.why['best_similarity'] = similarity.best
+
     def _reset(self) -> None:
         self.belief, self._seekers = None, None
         self._seekers_mass, self._evidence = 0.0, 0.0
@@ -127,59 +134,63 @@ class KernelBayesFilter:
             belief.disperse(self._pending, self.rng)
         self._pending = np.zeros(3)
 
-    def _start(self, similarities: FloatArray) -> None:
+    def _start(self, similarity: Similarity) -> None:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
-        born = self._born(similarities, size)
-        factors = self._factors(born.points, similarities, self.config.initial_outlier_rate)
+        born = self._born(similarity, size)
+        factors = self._factors(born.points, similarity, self.config.initial_outlier_rate)
         born.reweigh(factors)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start = False
         self._evidence = 1.0
 
-    def _born(self, similarities: FloatArray, size: int) -> Belief:
+    def _born(self, similarity: Similarity, size: int) -> Belief:
         """
-        Points about map poses, weighted as a sample of the uniform law on the map.
+        Points about candidates' poses, weighted as a sample of the uniform law on these.
 
         Half of them are drawn from the conditional mean of the pose given the image, which is
         where they are needed; importance weights make up for that.
         """
-        n = len(similarities)
-        likely = self.observation.sharpened(similarities)
+        candidates = self.observation.plausible(similarity)
+        n = len(candidates)
+        likely = self.observation.sharpened(similarity.at(candidates), similarity.best)
         proposal = 0.5 / n + 0.5 * likely / likely.sum()
         chosen = self.rng.choice(n, size=size, p=proposal)
         h, a = self.config.position_bandwidth, self.config.heading_bandwidth
         spread = _START_SPREAD * np.array([h, h, a])
-        points = self.kernel_map.poses[chosen] + self.rng.standard_normal((size, 3)) * spread
+        centres = self.kernel_map.poses[candidates[chosen]]
+        points = centres + self.rng.standard_normal((size, 3)) * spread
         points[:, 2] = se2.wrap_angle(points[:, 2])
         weights = 1.0 / (n * proposal[chosen])
         return Belief(points, weights / weights.sum())
 
     def _factors(
-        self, points: FloatArray, similarities: FloatArray, outlier_rate: float
+        self, points: FloatArray, similarity: Similarity, outlier_rate: float
     ) -> FloatArray:
-        evidence = self.observation.evidence(points, similarities)
+        evidence = self.observation.evidence(points, similarity)
         return np.minimum(evidence, 1.0) + outlier_rate
 
-    def _weigh(self, similarities: FloatArray) -> None:
+    def _weigh(self, similarity: Similarity) -> None:
         assert self.belief is not None
-        factors = self._factors(self.belief.points, similarities, self.config.outlier_rate)
+        factors = self._factors(self.belief.points, similarity, self.config.outlier_rate)
         evidence = self.belief.reweigh(factors)
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         if self.config.recovery_points and self.config.recovery_rate > 0.0:
-            self._seek(similarities, evidence)
+            self._seek(similarity, evidence)
         if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
 
-    def _seek(self, similarities: FloatArray, evidence: float) -> None:
+    def _seek(self, similarity: Similarity, evidence: float) -> None:
         """
         Follow the hypothesis that the robot was carried elsewhere.
 
         Its prior weight is `recovery_rate` per update; it takes over when it explains the images
         better than the belief by more than that.
         """
-        rate, size = self.config.recovery_rate, self.config.recovery_points
-        born = self._born(similarities, size)
+        # the rate is that of the whole map: places that the image does not point at drop out
+        share = len(self.observation.plausible(similarity)) / similarity.size
+        rate, size = share * self.config.recovery_rate, self.config.recovery_points
+        born = self._born(similarity, size)
         if self._seekers is None:
             self._seekers, self._seekers_mass = born, rate
         else:
@@ -188,7 +199,7 @@ class KernelBayesFilter:
             points = np.concatenate([self._seekers.points, born.points])
             self._seekers = Belief(points, np.concatenate(weights) / total)
             self._seekers_mass = total
-        factors = self._factors(self._seekers.points, similarities, self.config.outlier_rate)
+        factors = self._factors(self._seekers.points, similarity, self.config.outlier_rate)
         odds = self._seekers_mass * self._seekers.reweigh(factors)
         self._seekers_mass = odds / (odds + (1.0 - min(self._seekers_mass, 0.5)) * evidence)
         self._seekers = self._seekers.resampled(size, self.rng)

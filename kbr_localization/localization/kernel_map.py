@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+import functools
 from pathlib import Path
 from typing import Any
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.similarity import (
+    FullSimilarity,
+    LocalSimilarity,
+    Similarity,
+)
+from kbr_localization.localization.sketch_index import SketchIndex
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 import numpy as np
+
+EXACT_IMAGES = 2048
+"""Up to so many images the whole kernel vector is as cheap as a search."""
+CANDIDATES = 64
+"""Images that a search proposes at each update, for a robot that was carried elsewhere."""
+START_CANDIDATES = 2048
+"""The same for a start without a belief."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +39,7 @@ class KernelMap:
     (n, 3) odometry increment from each image to the next one of its run, `next_poses`: (n, 3) the
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
+    `index`: of the descriptors, for search in a large map; made when it is needed first.
     """
 
     poses: FloatArray
@@ -40,6 +55,7 @@ class KernelMap:
     motion_noise: MotionNoise = field(default_factory=MotionNoise.default)
     thumbnails: tuple[bytes, ...] = ()
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    index: SketchIndex | None = None
 
     def __post_init__(self) -> None:
         n = len(self.poses)
@@ -69,12 +85,43 @@ class KernelMap:
             controls=self.controls[indices],
             next_poses=self.next_poses[indices],
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
+            index=None,
         )
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
         """Kernel vector (n,) of the map's images and a descriptor (d,): k_Y before sharpening."""
         row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
         return np.asarray(row[0], dtype=np.float64)
+
+    def compare(self, descriptor: np.ndarray, thorough: bool = False) -> Similarity:
+        """
+        Compare a descriptor (d,) with the map's images, at a cost that does not grow with them.
+
+        Up to `EXACT_IMAGES` all of the kernel vector is computed. `thorough`: search all of the
+        map for candidates, for a start without a belief.
+        """
+        if not self.is_large:
+            return FullSimilarity(self.similarities(descriptor))
+        count = START_CANDIDATES if thorough else CANDIDATES
+        candidates = self.search_index.candidates(descriptor, count, thorough)
+
+        def compute(indices: np.ndarray) -> FloatArray:
+            rows = self.descriptors[indices]
+            return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
+
+        return LocalSimilarity(compute, candidates, len(self))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether images are found through the index."""
+        return len(self) > EXACT_IMAGES and self.descriptors.shape[1] > 1
+
+    @functools.cached_property
+    def search_index(self) -> SketchIndex:
+        """The index: the map file's own, or a new one."""
+        if self.index is not None and self.index.fits(self.descriptors):
+            return self.index
+        return SketchIndex.fit(self.descriptors, np.random.default_rng(0))
 
     def save(self, path: Path | str) -> None:
         """Write the map to one HDF5 file, atomically; raises MapError when that fails."""

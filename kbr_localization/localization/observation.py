@@ -11,68 +11,193 @@ importance-weighted form gives the posterior weights on the same points, off the
 
 On the map poses (U = X, epsilon -> 0) it is the thresholded rule of [kReg] eq. 8. For large delta
 it weighs each point by m_{Y|U_j}(y), the conditional kernel mean evaluated at the image.
+
+The system is solved on the map poses that the points can reach. Let a be these, o the others, A =
+G_X + n epsilon I, v the image's kernel values and s = A^-1 v the full solution. Then the evidence
+at a point x is off by
+
+    k_o^T s_o - k_a^T A_aa^-1 G_ao s_o = (k_o - G_oa b)^T s_o,   b = A_aa^-1 k_a(x),
+
+at most |k_o - G_oa b| |v| / (n epsilon), because no eigenvalue of A is below n epsilon. Where k_X
+is cut at r bandwidths the first factor is small: at most sqrt(|o|) exp(-r^2 / 2) for k_o. Places
+that reach only images with values below c count as without evidence, an error of at most c |b|_1.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from itertools import pairwise
 
 from kbr_localization import se2
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.localization.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 import scipy.linalg
-from scipy.spatial import cKDTree
 
+Indices = NDArray[np.intp]
 _REACH = 3.5  # bandwidths after which a kernel value counts as zero
+_SECTORS = 72  # of the circle, in which headings are told apart
+_NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
 _CACHED_FACTORS = 8
+_USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
+LARGEST_SYSTEM = 1024
+"""Map poses in one linear system; more are split by place, and thinned where they crowd."""
 
 
 class ObservationModel:
-    """Conditional kernel mean of the images given the pose, solved on the poses in reach."""
+    """
+    Conditional kernel mean of the images given the pose.
 
-    def __init__(self, kernel_map: KernelMap, config: FilterConfig) -> None:
+    A map of up to `largest_system` images is solved as a whole and factored once, a larger one on
+    the poses in reach.
+    """
+
+    def __init__(
+        self, kernel_map: KernelMap, config: FilterConfig, largest_system: int = LARGEST_SYSTEM
+    ) -> None:
         self.config = config
         self.poses = kernel_map.poses
-        self._embedded = se2.to_plane_and_circle(kernel_map.poses)
         h, a = config.position_bandwidth, config.heading_bandwidth
         self.kernel = GaussianKernel([h * h, h * h, a * a, a * a], normalised=False)
-        self._tree = cKDTree(self.poses[:, :2])
+        self.grid = PoseGrid(self.poses, _REACH * h)
+        self.largest_system = largest_system
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
+        self._last: tuple[Similarity, FloatArray] | None = None
 
-    def sharpened(self, similarities: FloatArray) -> FloatArray:
-        """Image kernel (n,) relative to the best match: exp((k - max k) / tau)."""
+    def sharpened(self, values: FloatArray, best: float) -> FloatArray:
+        """Image kernel (m,) relative to the best match: exp((k - best) / tau), at most 1."""
         tau = self.config.sharpening
         if tau == 0.0:
-            return np.maximum(similarities, 0.0) / max(float(similarities.max()), 1e-12)
-        return np.asarray(np.exp((similarities - similarities.max()) / tau))
+            return np.asarray(np.clip(values / max(best, 1e-12), 0.0, 1.0))
+        return np.asarray(np.exp(np.minimum(values - best, 0.0) / tau))
 
-    def in_reach(self, points: FloatArray) -> np.ndarray:
-        """Find the map poses (their indices) near any of the points (m, 3)."""
-        size = self.config.position_bandwidth
-        cells = np.unique(np.round(points[:, :2] / size), axis=0) * size
-        groups = self._tree.query_ball_point(cells, (_REACH + 0.75) * size)
-        return np.unique(np.concatenate([np.asarray(g, dtype=np.intp) for g in groups]))
+    def in_reach(self, points: FloatArray) -> Indices:
+        """Find the map poses (their increasing indices) near any of the points (m, 3)."""
+        near = self.grid.near(points)
+        facing = np.zeros(_SECTORS, dtype=bool)
+        facing[_sector(points[:, 2])] = True
+        seen = _widened(facing, _REACH * self.config.heading_bandwidth)
+        return near[seen[_sector(self.poses[near, 2])]]
 
-    def evidence(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
-        """Values m_{Y|U_j}(y) (m,) of an image at points (m, 3), relative to its best match."""
+    def evidence(self, points: FloatArray, similarity: Similarity) -> FloatArray:
+        """
+        Values m_{Y|U_j}(y) (m,) of an image at points (m, 3), relative to its best match.
+
+        Zero at points that reach only poses whose images are nothing like it.
+        """
+        if len(self.poses) <= self.largest_system:
+            active, solved = self.in_reach(points), self._whole_solution(similarity)
+            active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
+            return self._smoothed(points, active, solved[active])
+        result = np.zeros(len(points))
         active = self.in_reach(points)
+        best, values = similarity.best, similarity.at(active)
+        like = active[self.sharpened(values, best) > _NEGLIGIBLE]
+        if like.size == 0:
+            return result
+        worth = np.flatnonzero(self.grid.within_cells_of(points, self.poses[like]))
+        if len(worth) < len(points):
+            active = self.in_reach(points[worth])
+        for group, reach in self._systems(points[worth], active):
+            members = worth[group]
+            solved = self._solve(reach, self.sharpened(similarity.at(reach), best))
+            result[members] = self._smoothed(points[members], reach, solved)
+        return result
+
+    def plausible(self, similarity: Similarity) -> Indices:
+        """
+        Images of the map (their increasing indices) that the robot may see.
+
+        On a map that is compared as a whole these are all; on a large one the candidates, but for
+        those that are nothing like the image.
+        """
+        candidates = similarity.candidates
+        if len(candidates) == similarity.size:
+            return candidates
+        values = self.sharpened(similarity.at(candidates), similarity.best)
+        kept = candidates[values > _NEGLIGIBLE]
+        return kept if kept.size else candidates
+
+    def error_bound(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
+        """
+        Bound (m,) of the error at each point (m, 3) of having solved on the poses in reach only.
+
+        See the module's text. It takes the full kernel vector (n,) and reads all of the map: for
+        tests and measurements.
+        """
+        active = self.in_reach(points)
+        others = np.setdiff1d(np.arange(len(self.poses)), active)
+        embedded = se2.to_plane_and_circle(points)
+        a, o = (se2.to_plane_and_circle(self.poses[part]) for part in (active, others))
+        weights = self._solve(active, self.kernel.cross_gram(a, embedded))
+        missed = self.kernel.cross_gram(o, embedded) - self.kernel.cross_gram(o, a) @ weights
+        size = np.linalg.norm(self.sharpened(similarities, float(similarities.max())))
+        bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
+        return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
+
+    def _systems(self, points: FloatArray, active: Indices) -> list[tuple[Indices, Indices]]:
+        """Split points by place, and the poses in their reach, into systems of moderate size."""
+        parts = -(-len(active) // _USUAL_SYSTEM)
+        blocks = self.grid.blocks(points) if parts > 1 else []
+        if len(blocks) <= 1:
+            return [(np.arange(len(points)), _thinned(active, self.largest_system))]
+        ends = np.linspace(0, len(blocks), min(parts, len(blocks)) + 1).astype(int)
+        groups = [np.concatenate(blocks[first:end]) for first, end in pairwise(ends)]
+        size = self.largest_system
+        return [(group, _thinned(self.in_reach(points[group]), size)) for group in groups]
+
+    def _whole_solution(self, similarity: Similarity) -> FloatArray:
+        """Solve on all of a small map, once for each image."""
+        if self._last is None or self._last[0] is not similarity:
+            everything = np.arange(len(self.poses))
+            values = self.sharpened(similarity.at(everything), similarity.best)
+            self._last = (similarity, self._solve(everything, values))
+        return self._last[1]
+
+    def _smoothed(self, points: FloatArray, active: Indices, solved: FloatArray) -> FloatArray:
+        embedded = se2.to_plane_and_circle(self.poses[active])
         if active.size == 0:
             return np.zeros(len(points))
-        cross = self.kernel.cross_gram(se2.to_plane_and_circle(points), self._embedded[active])
-        values = self.sharpened(similarities)[active]
-        solved = scipy.linalg.cho_solve((self._factor(active), True), values, check_finite=False)
+        cross = self.kernel.cross_gram(se2.to_plane_and_circle(points), embedded)
         return np.asarray(np.maximum(cross @ solved, 0.0))
 
-    def _factor(self, active: np.ndarray) -> FloatArray:
+    def _solve(self, active: Indices, right_side: FloatArray) -> FloatArray:
+        return np.asarray(
+            scipy.linalg.cho_solve((self._factor(active), True), right_side, check_finite=False)
+        )
+
+    def _factor(self, active: Indices) -> FloatArray:
         key = active.tobytes()
         if key not in self._factors:
-            gram = self.kernel.gram(self._embedded[active])
+            gram = self.kernel.gram(se2.to_plane_and_circle(self.poses[active]))
             gram.flat[:: active.size + 1] += self.config.state_ridge
             self._factors[key] = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
         self._factors.move_to_end(key)
         while len(self._factors) > _CACHED_FACTORS:
             self._factors.popitem(last=False)
         return self._factors[key]
+
+
+def _sector(headings: FloatArray) -> Indices:
+    return np.floor(headings * (_SECTORS / (2.0 * np.pi))).astype(np.intp) % _SECTORS
+
+
+def _widened(facing: NDArray[np.bool_], chord: float) -> NDArray[np.bool_]:
+    """Sectors within a chord of the unit circle from those that are occupied."""
+    if chord >= 2.0:
+        return np.ones(_SECTORS, dtype=bool)
+    width = int(np.ceil(2.0 * np.arcsin(0.5 * chord) * _SECTORS / (2.0 * np.pi)))
+    wide = np.convolve(np.tile(facing, 3), np.ones(2 * width + 1), mode='same') > 0
+    return np.asarray(wide[_SECTORS : 2 * _SECTORS])
+
+
+def _thinned(active: Indices, size: int) -> Indices:
+    """At most `size` of the poses, evenly in the order of the map."""
+    if len(active) <= size:
+        return active
+    return active[np.linspace(0, len(active) - 1, size).astype(np.intp)]

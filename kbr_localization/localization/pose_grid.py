@@ -1,0 +1,91 @@
+"""Which map poses lie near given points: a uniform grid, whose questions cost what they find."""
+
+from __future__ import annotations
+
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+_CELLS_PER_REACH = 5 / 3
+_MARGIN = 2  # cells that a reach spans to each side
+_LARGEST_SPAN = 2.0**30  # cells along a side, so that two indices fit into one number
+
+
+class PoseGrid:
+    """
+    Positions sorted into square cells, for neighbours within a fixed distance `reach`.
+
+    Poses: (n, 2) or (n, 3), of which x and y count. Memory is four bytes a pose beside the
+    occupied cells. A k-d tree answers the same question point by point; here it is answered for a
+    thousand points that share a few dozen cells at once.
+    """
+
+    def __init__(self, poses: FloatArray, reach: float) -> None:
+        self.reach = reach
+        span = float(np.ptp(poses[:, :2], axis=0).max())
+        self.side = max(reach / _CELLS_PER_REACH, span / _LARGEST_SPAN)
+        self._low = poses[:, :2].min(axis=0)
+        cells = self._cells(poses)
+        self._shape = cells.max(axis=0) + 1
+        keys = self._keys(cells)
+        self._order = np.argsort(keys, kind='stable').astype(np.int32)
+        keys, starts = np.unique(keys[self._order], return_index=True)
+        self._occupied = keys
+        self._starts = np.append(starts, len(poses))
+        around = np.arange(-_MARGIN, _MARGIN + 1)
+        self._around = (around[:, np.newaxis] * self._stride + around).ravel()
+
+    def near(self, points: FloatArray) -> Indices:
+        """
+        Find all poses within `reach` of any of the points, and some a little farther.
+
+        Shapes: (m, 2) or (m, 3) -> (k,) increasing indices.
+        """
+        first, last = self._ranges(points)
+        sizes = last - first
+        offsets = np.repeat(first - np.cumsum(sizes) + sizes, sizes)
+        found = self._order[offsets + np.arange(len(offsets))].astype(np.intp)
+        found.sort()
+        return found
+
+    def within_cells_of(self, points: FloatArray, others: FloatArray) -> NDArray[np.bool_]:
+        """Which points (m, 3) have a reach that may include any of the others (k, 3)."""
+        cells = self._cells(others)
+        around = np.unique(self._inside(cells)[:, np.newaxis] + self._around)
+        known = np.isin(self._keys(self._cells(points)), around)
+        return np.asarray(known & self._on_grid(self._cells(points)))
+
+    def blocks(self, points: FloatArray, width: int = 4) -> list[Indices]:
+        """Group points (m, 3) by square blocks of `width` cells: lists of their indices."""
+        blocks = self._cells(points) // width
+        _, member = np.unique(blocks, axis=0, return_inverse=True)
+        order = np.argsort(member.ravel(), kind='stable')
+        return np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1)
+
+    @property
+    def _stride(self) -> int:
+        return int(self._shape[1]) + 2 * _MARGIN
+
+    def _cells(self, points: FloatArray) -> NDArray[np.int64]:
+        cells = np.floor((points[:, :2] - self._low) / self.side)
+        return np.asarray(np.clip(cells, -_LARGEST_SPAN, 2 * _LARGEST_SPAN), dtype=np.int64)
+
+    def _keys(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.asarray((cells[:, 0] + _MARGIN) * self._stride + cells[:, 1] + _MARGIN)
+
+    def _on_grid(self, cells: NDArray[np.int64]) -> NDArray[np.bool_]:
+        inside = (cells >= -_MARGIN) & (cells < self._shape + _MARGIN)
+        return np.asarray(inside.all(axis=1))
+
+    def _inside(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.unique(self._keys(cells[self._on_grid(cells)]))
+
+    def _ranges(self, points: FloatArray) -> tuple[Indices, Indices]:
+        """Begin and end, in the order of the cells, of the poses in the cells about points."""
+        keys = self._inside(self._cells(points))
+        around = np.unique(keys[:, np.newaxis] + self._around)
+        position = np.searchsorted(self._occupied, around)
+        position[position == len(self._occupied)] = 0
+        found = position[self._occupied[position] == around]
+        return self._starts[found], self._starts[found + 1]

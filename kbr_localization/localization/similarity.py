@@ -1,0 +1,91 @@
+"""
+An image compared with the map: its kernel values, as far as anybody asks for them.
+
+On a small map all of the kernel vector is computed. On a large one an approximate search proposes
+candidates (see `sketch_index`), and exact values are computed for them and for the poses that a
+belief can reach: the cost of an update does not depend on the size of the map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+
+
+class Similarity(Protocol):
+    """
+    Kernel values of an image and the images of a map.
+
+    `candidates`: (k,) indices of the map images that may be the most similar ones. `size`: n.
+    """
+
+    candidates: Indices
+    size: int
+
+    def at(self, indices: Indices) -> FloatArray:
+        """Kernel values (m,) of map images, exact; indices (m,) increasing."""
+        ...
+
+    @property
+    def best(self) -> float:
+        """The largest value known."""
+        ...
+
+
+class FullSimilarity:
+    """All of the kernel vector (n,); every image is a candidate."""
+
+    def __init__(self, similarities: FloatArray) -> None:
+        self.similarities = similarities
+        self.size = len(similarities)
+        self.candidates = np.arange(self.size)
+        self.best = float(similarities.max())
+
+    def at(self, indices: Indices) -> FloatArray:
+        """Look values up."""
+        return np.asarray(self.similarities[indices])
+
+
+class LocalSimilarity:
+    """
+    Values computed where they are asked for, each of them once.
+
+    `compute` gives the values (m,) of indices (m,); `size` is that of the map.
+    """
+
+    def __init__(
+        self, compute: Callable[[Indices], FloatArray], candidates: Indices, size: int
+    ) -> None:
+        self.size = size
+        self.candidates = np.unique(candidates)
+        self._compute = compute
+        self._known = self.candidates
+        self._values = compute(self.candidates)
+
+    @property
+    def best(self) -> float:
+        """The largest value known."""
+        return float(self._values.max())
+
+    @property
+    def computed(self) -> int:
+        """Count the values that were computed."""
+        return len(self._known)
+
+    def at(self, indices: Indices) -> FloatArray:
+        """Look values up; compute those that are not known yet."""
+        place = np.minimum(np.searchsorted(self._known, indices), len(self._known) - 1)
+        missing = indices[self._known[place] != indices]
+        if missing.size:
+            known = np.concatenate([self._known, missing])
+            values = np.concatenate([self._values, self._compute(missing)])
+            order = np.argsort(known)
+            self._known, self._values = known[order], values[order]
+            place = np.searchsorted(self._known, indices)
+        return np.asarray(self._values[place])

@@ -1,0 +1,179 @@
+"""
+Approximate search for the most similar map images: small sketches in an inverted file.
+
+The sketch of a descriptor is the projection of its square-rooted, normalised counts (the Hellinger
+map: the Euclidean distance of square roots of histograms is their Hellinger distance, which bounds
+the histogram intersection from both sides) on the leading principal axes of the map, rounded to a
+byte per axis. Sketches are kept sorted by the nearest of about sqrt(n) k-means centres; a search
+reads the lists of the nearest centres. It only proposes: the kernel of what it proposes is then
+computed exactly from the descriptors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kbr_localization.errors import MapError
+from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+Indices = NDArray[np.intp]
+AXES = 64
+_SAMPLE = 4096  # descriptors that the axes are learnt from
+_LISTS_SAMPLE = 32768
+_MOST_LISTS = 1024
+_BLOCK = 8192
+_PROBED = 8192  # sketches that a quick search reads
+_ITERATIONS = 8
+_NAMES = ('centre', 'axes', 'scale', 'codes', 'order', 'starts', 'lists')
+
+
+class SketchIndex:
+    """
+    Sketches of the descriptors of a map, for proposals of similar images.
+
+    `centre`: (d,), `axes`: (d, k), `scale`: () float32 of a unit of the codes. `codes`: (n, k)
+    int8, list after list; `order`: (n,) the index of the image that each belongs to. `starts`:
+    (l + 1,) where the lists begin, `lists`: (l, k) float32 their centres in units of the codes.
+    """
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = {name: arrays[name] for name in _NAMES}
+        self.centre, self.axes = arrays['centre'], arrays['axes']
+        self.scale = float(arrays['scale'])
+        self.codes, self.order = arrays['codes'], arrays['order']
+        self.starts, self.lists = np.asarray(arrays['starts']), arrays['lists']
+        if not len(self.codes) == len(self.order) == self.starts[-1]:
+            raise MapError(
+                f'the index has {len(self.codes)} sketches of {len(self.order)} images in lists '
+                f'of {self.starts[-1]}: build the map again'
+            )
+
+    @classmethod
+    def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
+        """
+        Learn axes and lists from descriptors (n, d) and sketch all of them.
+
+        They are read block by block, so they may lie in a file.
+        """
+        n = len(descriptors)
+        centre, axes, scale = _principal_axes(_features(descriptors[_sample(n, _SAMPLE, rng)]))
+        codes = np.empty((n, axes.shape[1]), dtype=np.int8)
+        for start in range(0, n, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            codes[block] = _codes((_features(descriptors[block]) - centre) @ axes, scale)
+        lists = _list_centres(codes, rng)
+        member = np.concatenate(
+            [
+                nearest_words(codes[slice(start, start + _BLOCK)].astype(np.float32), lists)
+                for start in range(0, n, _BLOCK)
+            ]
+        )
+        order = np.argsort(member, kind='stable').astype(np.int32)
+        starts = np.searchsorted(member[order], np.arange(len(lists) + 1))
+        return cls(
+            {
+                'centre': centre,
+                'axes': axes,
+                'scale': np.array(scale, dtype=np.float32),
+                'codes': codes[order],
+                'order': order,
+                'starts': starts.astype(np.int64),
+                'lists': lists,
+            }
+        )
+
+    def __len__(self) -> int:
+        """Count the images."""
+        return len(self.codes)
+
+    def fits(self, descriptors: np.ndarray) -> bool:
+        """Whether the index can be one of descriptors (n, d)."""
+        return descriptors.shape == (len(self.codes), len(self.centre))
+
+    def candidates(self, descriptor: np.ndarray, count: int, thorough: bool = False) -> Indices:
+        """
+        Propose the `count` images most similar to a descriptor (d,), in no order.
+
+        A quick search reads a fixed number of sketches, whatever the size of the map; a thorough
+        one reads all.
+        """
+        feature = _features(descriptor[np.newaxis])[0]
+        query = ((feature - self.centre) @ self.axes / self.scale).astype(np.float32)
+        lists = np.arange(len(self.lists)) if thorough else self._nearest_lists(query)
+        return self._best_of(lists, query, count)
+
+    def _nearest_lists(self, query: Float32Array) -> Indices:
+        distance = np.einsum('ij,ij->i', self.lists - query, self.lists - query)
+        order = np.argsort(distance)
+        read = np.cumsum(np.diff(self.starts)[order])
+        return np.sort(order[: int(np.searchsorted(read, min(_PROBED, len(self)))) + 1])
+
+    def _best_of(self, lists: Indices, query: Float32Array, count: int) -> Indices:
+        scores, places = [], []
+        for first, last in self._runs(lists):
+            codes = self.codes[first:last].astype(np.float32)
+            score = 2.0 * (codes @ query) - np.einsum('ij,ij->i', codes, codes)
+            best = _largest(score, count)
+            scores.append(score[best])
+            places.append(best + first)
+        merged = np.concatenate(places)[_largest(np.concatenate(scores), count)]
+        return np.asarray(self.order[merged], dtype=np.intp)
+
+    def _runs(self, lists: Indices) -> list[tuple[int, int]]:
+        """Ranges of sketches that cover lists, neighbours joined up to a block."""
+        runs: list[tuple[int, int]] = []
+        for index in lists:
+            first, last = int(self.starts[index]), int(self.starts[index + 1])
+            if runs and runs[-1][1] == first and last - runs[-1][0] <= _BLOCK:
+                runs[-1] = (runs[-1][0], last)
+            else:
+                runs.append((first, last))
+        return runs
+
+
+def _largest(values: np.ndarray, count: int) -> Indices:
+    if len(values) <= count:
+        return np.arange(len(values))
+    return np.argpartition(-values, count)[:count]
+
+
+def _sample(n: int, size: int, rng: np.random.Generator) -> Indices:
+    return np.sort(rng.choice(n, size=min(n, size), replace=False))
+
+
+def _features(descriptors: np.ndarray) -> Float32Array:
+    """Square roots of the shares of counts (m, d); vectors of other kinds are left alone."""
+    if descriptors.dtype.kind != 'u':
+        return np.asarray(descriptors, dtype=np.float32)
+    totals = np.maximum(descriptors.sum(axis=1, dtype=np.float32), 1.0)
+    roots = np.sqrt(np.arange(int(descriptors.max(initial=0)) + 1, dtype=np.float32))
+    return np.asarray(roots[descriptors] / np.sqrt(totals)[:, np.newaxis], dtype=np.float32)
+
+
+def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array, float]:
+    """Centre (d,), leading axes (d, k) and the unit of their codes, from a sample (m, d)."""
+    centre = features.mean(axis=0)
+    centred = features - centre
+    count = min(AXES, *centred.shape)
+    # randomised range finder with power iterations (Halko et al. 2011)
+    basis = np.random.default_rng(0).standard_normal((len(centred), count + 16), dtype=np.float32)
+    for _ in range(3):
+        basis = np.linalg.qr(centred.T @ basis)[0]
+        basis = np.linalg.qr(centred @ basis)[0]
+    axes = np.linalg.svd(basis.T @ centred, full_matrices=False)[2][:count].T
+    axes = np.ascontiguousarray(axes, dtype=np.float32)
+    scale = float(np.abs(centred @ axes).max()) / 127.0
+    return centre, axes, max(scale, 1e-12)
+
+
+def _codes(projected: NDArray[np.floating], scale: float) -> NDArray[np.int8]:
+    return np.asarray(np.clip(np.rint(projected / scale), -127, 127), dtype=np.int8)
+
+
+def _list_centres(codes: NDArray[np.int8], rng: np.random.Generator) -> Float32Array:
+    sample = np.unique(codes[_sample(len(codes), _LISTS_SAMPLE, rng)], axis=0).astype(np.float32)
+    count = max(1, min(_MOST_LISTS, round(np.sqrt(len(codes))), len(sample) // 8))
+    return learn_vocabulary(sample, count, rng, _ITERATIONS)

@@ -1,0 +1,209 @@
+"""What makes the cost of an update independent of the size of the map, and what that costs."""
+
+from dataclasses import replace
+import importlib
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kbr_localization import se2
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.observation import LARGEST_SYSTEM, ObservationModel
+from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
+from kbr_localization.localization.sketch_index import SketchIndex
+from map_helpers import tiny_map
+import numpy as np
+import pytest
+
+if not (Path(__file__).parents[1] / 'benchmarks').is_dir():
+    pytest.skip('the folder benchmarks/ is not installed', allow_module_level=True)
+
+synthetic = importlib.import_module('benchmarks.synthetic_map')
+START = np.diag([0.1, 0.1, 0.05]) ** 2
+
+
+@pytest.fixture(scope='module')
+def large(tmp_path_factory):
+    """Map of 3000 images, more than are compared exactly, and the building."""
+    return synthetic.synthetic_map(3000, tmp_path_factory.mktemp('large'))
+
+
+@pytest.fixture(scope='module')
+def similarities(large):
+    """Images at places in the building with their full kernel vectors."""
+    kernel_map, building = large
+    rng = np.random.default_rng(3)
+    images = [
+        building.descriptors(np.array([way]), False, rng)[0] for way in rng.uniform(5, 280, 20)
+    ]
+    return [(image, kernel_map.similarities(image)) for image in images]
+
+
+seeds = st.integers(0, 10**6)
+
+
+def random_poses(rng, count, size):
+    return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])
+
+
+@given(seeds, st.floats(0.1, 100.0), st.floats(0.05, 10.0))
+@settings(max_examples=60, deadline=None)
+def test_the_grid_finds_every_pose_in_reach_and_few_others(seed, size, reach):
+    rng = np.random.default_rng(seed)
+    poses, points = random_poses(rng, 150, size), random_poses(rng, 20, 1.5 * size)
+    grid = PoseGrid(poses, reach)
+    found = grid.near(points)
+    distance = np.linalg.norm(poses[:, np.newaxis, :2] - points[:, :2], axis=-1).min(axis=1)
+    assert set(np.flatnonzero(distance <= reach)) <= set(found)
+    assert np.all(distance[found] <= 3 * 0.6 * reach * np.sqrt(2) + 1e-9)
+    np.testing.assert_array_equal(found, np.unique(found))
+    near = np.linalg.norm(points[:, np.newaxis, :2] - poses[:5, :2], axis=-1).min(axis=1) <= reach
+    assert np.all(grid.within_cells_of(points, poses[:5])[near])
+
+
+def test_the_blocks_of_a_grid_share_the_points_out():
+    points = random_poses(np.random.default_rng(0), 500, 20.0)
+    blocks = PoseGrid(points, 1.0).blocks(points)
+    np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(500))
+    assert len(blocks) > 50
+    assert max(np.ptp(points[block, :2], axis=0).max() for block in blocks) <= 4 * 0.6
+
+
+def test_values_are_computed_once_and_only_where_asked():
+    vector, asked = np.random.default_rng(0).random(100), []
+
+    def compute(indices):
+        asked.append(indices)
+        return vector[indices]
+
+    similarity = LocalSimilarity(compute, np.array([50, 7]), 100)
+    assert similarity.best == max(vector[50], vector[7])
+    wanted = np.array([3, 7, 8, 99])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    assert sorted(np.concatenate(asked)) == [3, 7, 8, 50, 99]
+    assert similarity.best == vector[[3, 7, 8, 50, 99]].max()
+
+
+@pytest.mark.parametrize('thorough', [False, True])
+def test_the_index_proposes_what_an_exact_search_finds(large, similarities, thorough):
+    kernel_map, _ = large
+    shares = []
+    for image, exact in similarities:
+        found = kernel_map.search_index.candidates(image, 64, thorough)
+        assert len(np.unique(found)) == 64
+        worth = np.exp((exact - exact.max()) / 0.02)
+        shares.append(np.sort(worth[found])[-10:].sum() / np.sort(worth)[-10:].sum())
+    assert np.mean(shares) > 0.99
+
+
+def test_vectors_of_numbers_are_found_too():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((500, 20)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = SketchIndex.fit(vectors, rng)
+    hits = [row in index.candidates(vectors[row], 5, thorough=True) for row in range(0, 500, 25)]
+    assert all(hits)
+
+
+def test_images_that_are_all_alike_make_an_index():
+    index = SketchIndex.fit(np.full((50, 40), 3, dtype=np.uint8), np.random.default_rng(0))
+    assert len(index.candidates(np.full(40, 3, dtype=np.uint8), 8)) == 8
+
+
+@given(seeds, st.floats(0.05, 2.0), st.floats(0.2, 1.0))
+@settings(max_examples=15, deadline=None)
+def test_local_systems_err_less_than_their_bound(seed, ridge, bandwidth):
+    rng = np.random.default_rng(seed)
+    tiny = tiny_map()
+    poses = random_poses(rng, 250, 5.0)
+    rows = rng.integers(len(tiny), size=250)
+    kernel_map = replace(tiny.subset(rows), poses=poses)
+    config = FilterConfig(state_ridge=ridge, position_bandwidth=bandwidth, sharpening=0.05)
+    points = poses[rng.integers(250)] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
+    vector = rng.random(250)
+    local = ObservationModel(kernel_map, config, largest_system=249)
+    whole = ObservationModel(kernel_map, config, largest_system=250)
+    assert len(local.in_reach(points)) < 250
+    error = local.evidence(points, FullSimilarity(vector)) - exact_evidence(whole, points, vector)
+    assert np.all(np.abs(error) <= local.error_bound(points, vector) + 1e-9)
+
+
+def exact_evidence(model, points, vector):
+    """Plain formula on all of the map: no kernel value is left out."""
+    x, u = se2.to_plane_and_circle(model.poses), se2.to_plane_and_circle(points)
+    gram = model.kernel.gram(x) + model.config.state_ridge * np.eye(len(x))
+    values = model.sharpened(vector, float(vector.max()))
+    return np.maximum(model.kernel.cross_gram(u, x) @ np.linalg.solve(gram, values), 0.0)
+
+
+def test_where_no_image_is_like_it_there_is_no_evidence(large):
+    kernel_map, _ = large
+    vector = np.where(np.arange(len(kernel_map)) < 10, 0.8, 0.3)
+    model = ObservationModel(kernel_map, FilterConfig())
+    assert len(kernel_map) > LARGEST_SYSTEM
+    assert not model.evidence(kernel_map.poses[500:600], FullSimilarity(vector)).any()
+    assert model.evidence(kernel_map.poses[4:5], FullSimilarity(vector))[0] > 0.3
+
+
+def follow(localizer, frames, whole=False):
+    """Positions (m, 2) that a localizer reports, and how far they are from the truth."""
+    poses, errors = [], []
+    for pose, increment, image in frames:
+        localizer.predict(increment)
+        if whole:
+            localizer.update_similarities(localizer.kernel_map.similarities(image))
+        else:
+            localizer.update(image)
+        poses.append(localizer.estimate().pose[:2])
+        errors.append(np.hypot(*(poses[-1] - pose[:2])))
+    return np.array(poses), np.array(errors)
+
+
+def make(kernel_map, seed=1):
+    return KernelBayesFilter(kernel_map, rng=np.random.default_rng(seed))
+
+
+def test_tracking_with_local_values_is_tracking_with_all_of_them(large):
+    kernel_map, building = large
+    frames = list(synthetic.drive(building, 100.0, 12.0, np.random.default_rng(4)))
+    local, exact = make(kernel_map), make(kernel_map)
+    exact.observation = ObservationModel(kernel_map, exact.config, len(kernel_map))
+    for localizer in (local, exact):
+        localizer.initialize(frames[0][0], START)
+    positions, errors = follow(local, frames)
+    reference, _ = follow(exact, frames, whole=True)
+    assert errors.max() < 0.3
+    assert np.abs(positions - reference).max() < 0.01
+
+
+def test_an_update_of_a_large_map_computes_few_kernel_values(large):
+    kernel_map, building = large
+    frames = list(synthetic.drive(building, 100.0, 4.0, np.random.default_rng(4)))
+    localizer = make(kernel_map)
+    localizer.initialize(frames[0][0], START)
+    computed = []
+
+    def compare(image, thorough=False):
+        computed.append(type(kernel_map).compare(kernel_map, image, thorough))
+        return computed[-1]
+
+    localizer.kernel_map = replace(kernel_map)
+    object.__setattr__(localizer.kernel_map, 'compare', compare)
+    follow(localizer, frames)
+    assert max(similarity.computed for similarity in computed[3:]) < 500
+
+
+def test_a_large_map_localizes_from_nothing_and_finds_a_carried_robot(large):
+    kernel_map, building = large
+    localizer = make(kernel_map)
+    localizer.initialize_globally()
+    rng = np.random.default_rng(6)
+    _, errors = follow(localizer, synthetic.drive(building, 60.0, 6.0, rng))
+    assert errors[3:].max() < 0.3
+    _, errors = follow(localizer, synthetic.drive(building, 200.0, 10.0, rng))
+    assert errors[0] > 5.0
+    assert errors[-5:].max() < 0.3
+    assert localizer.why['recoveries'] == 1
