@@ -83,17 +83,19 @@ class Corridors:
         share = (position - scene).astype(np.float32)[:, np.newaxis]
         counts = (1.0 - share) * scenes[scene - first] + share * scenes[scene - first + 1]
         for row, start in enumerate(rng.integers(_TABLE, size=len(way))):
-            counts[row] += self._noise[start : start + self.size]
+            counts[row] += self._drawn(self._noise, start)
         counts[counts < _SMALLEST] = 0.0
         return np.minimum(counts, 255.0).astype(np.uint8)
 
     def _scene(self, index: int, direction: int) -> np.ndarray:
-        def drawn(offset: int) -> np.ndarray:
-            return np.asarray(self._table[offset : offset + self.size])
-
         own, motif = int(self._own[direction, index]), int(self._motif[direction, index])
-        mixed = (1.0 - _MOTIF_SHARE) * drawn(own) + _MOTIF_SHARE * drawn(motif)
-        return np.asarray(self._common * mixed)
+        own_part = (1.0 - _MOTIF_SHARE) * self._drawn(self._table, own)
+        motif_part = _MOTIF_SHARE * self._drawn(self._table, motif)
+        return np.asarray(self._common * (own_part + motif_part))
+
+    def _drawn(self, table: np.ndarray, start: int) -> np.ndarray:
+        end = start + self.size
+        return np.asarray(table[start:end])
 
 
 def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, Corridors]:
@@ -110,9 +112,10 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
     for run, places in enumerate((way, way[::-1])):
         poses.append(building.poses(places, bool(run), rng))
         for start in range(0, per_run, _BLOCK):
-            block = places[start : start + _BLOCK]
-            row = run * per_run + start
-            descriptors[row : row + len(block)] = building.descriptors(block, bool(run), rng)
+            part = slice(start, start + _BLOCK)
+            images = building.descriptors(places[part], bool(run), rng)
+            rows = descriptors[slice(run * per_run, (run + 1) * per_run)]
+            rows[part] = images
     descriptors.flush()
     return _kernel_map(np.concatenate(poses), descriptors, per_run), building
 

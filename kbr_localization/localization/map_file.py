@@ -123,7 +123,7 @@ def _refusal(file: h5py.File, path: Path) -> str:
 
 
 def _read(file: h5py.File) -> KernelMap:
-    arrays = {name: np.asarray(file[name][...]) for name in _ARRAYS}
+    arrays: dict[str, Any] = {name: np.asarray(file[name][...]) for name in _ARRAYS}
     height, width = (int(side) for side in file.attrs['image_shape'])
     run_names = tuple(name.decode() for name in file['run_names'][...])
     describer = describer_from_state(_read_mapping(file['describer']))
