@@ -7,7 +7,10 @@ and a result must not depend on how many there are.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+import concurrent.futures
+import concurrent.futures.process
 from contextlib import closing, contextmanager
 import functools
 import importlib
@@ -43,40 +46,44 @@ class ThisProcess:
 
 
 class Processes:
-    """Does tasks in `jobs` processes of this machine, through joblib."""
+    """Does tasks in this process and `jobs - 1` others of this machine, through joblib."""
 
     def __init__(self, jobs: int, modules: Sequence[str] = ()) -> None:
-        """Start the processes and let them import modules while this one does something else."""
+        """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
-        self._joblib = _needed('joblib', 'tools')
-        self._starting = self._parallel(_import, [(tuple(modules),)] * (jobs if modules else 0))
+        make = _needed('joblib.executor', 'tools').get_memmapping_executor
+        self._pool = make(jobs - 1, env=dict.fromkeys(_THREAD_VARIABLES, '1'))
+        for _ in range(jobs - 1):
+            self._pool.submit(_import, tuple(modules))
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number of a task and `work(task)`, in the order in which they finish."""
-        killed = importlib.import_module('joblib.externals.loky.process_executor')
         try:
-            self.close()
-            yield from self._parallel(_numbered, [(work, *pair) for pair in enumerate(tasks)])
-        except killed.TerminatedWorkerError as error:
+            with one_thread():
+                yield from self._share(work, deque(enumerate(tasks)))
+        except concurrent.futures.process.BrokenProcessPool as error:
             raise WorkersError(
                 f'one of {self.jobs} processes was killed, mostly because the memory did not '
                 'suffice: start again with fewer jobs'
             ) from error
 
-    def close(self) -> None:
-        """Wait until the processes have started; they end with this one, or when idle."""
-        for _ in self._starting:
-            pass
+    def _share(self, work: Work, waiting: deque[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+        """Give the others more tasks than they do, so that none waits while one is done here."""
+        away: set[Any] = set()
+        while waiting or away:
+            while waiting and len(away) < 2 * self.jobs:
+                away.add(self._pool.submit(_numbered, work, *waiting.popleft()))
+            done, away = concurrent.futures.wait(
+                away, 0 if waiting else None, concurrent.futures.FIRST_COMPLETED
+            )
+            yield from (future.result() for future in done)
+            if waiting:
+                number, task = waiting.popleft()
+                yield number, work(task)
 
-    def _parallel(self, function: Callable[..., Any], arguments: Sequence[Any]) -> Iterator[Any]:
-        """Begin at once; yields results in the order in which they are ready."""
-        job = self._joblib.delayed(function)
-        with self._joblib.parallel_config(
-            backend='loky', n_jobs=self.jobs, inner_max_num_threads=1
-        ):
-            parallel = self._joblib.Parallel(return_as='generator_unordered', batch_size=1)
-            results: Iterator[Any] = parallel(job(*each) for each in arguments)
-        return results
+    def close(self) -> None:
+        """End the other processes."""
+        self._pool.terminate()
 
 
 class Cluster:

@@ -68,7 +68,7 @@ def describe_images(
 
     `report` is called with the images done and their number.
     """
-    size = max(1, min(_BATCH, len(images) // (4 * workers.jobs)))
+    size = max(1, min(_BATCH, len(images) // (8 * workers.jobs)))
     tasks = batches(images, size)
     work = functools.partial(_describe_all, SentDescriber(describer), thumbnails)
     found: list[list[DescribedImage]] = [[] for _ in tasks]

@@ -119,13 +119,22 @@ def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatAr
 
 def _fit_variance(ways: FloatArray, squared: FloatArray) -> FloatArray:
     """Gaussian maximum likelihood of variance = ways @ rates, by reweighted least squares."""
-    from scipy.optimize import nnls  # noqa: PLC0415 a third of a second that a node need not pay
-
     rates = np.array([squared.sum() / ways[:, 0].sum(), 0.0])
     for _ in range(_ROUNDS):
         variance = np.maximum(ways @ rates, 1e-9)
-        rates = nnls(ways / variance[:, np.newaxis], squared / variance)[0]
-    return np.asarray(rates, dtype=np.float64)
+        rates = _non_negative_pair(ways / variance[:, np.newaxis], squared / variance)
+    return rates
+
+
+def _non_negative_pair(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Least squares of left (m, 2) @ x = right (m,) with x >= 0."""
+    free = np.linalg.lstsq(left, right, rcond=None)[0]
+    if free.min() >= 0.0:
+        return np.asarray(free)
+    # otherwise one of the two is zero
+    squares = np.maximum(np.sum(left**2, axis=0), 1e-300)
+    single = np.diag(np.maximum(left.T @ right / squares, 0.0))
+    return np.asarray(single[np.argmin([np.sum((left @ x - right) ** 2) for x in single])])
 
 
 def _step_variances(tracks: list[tuple[FloatArray, FloatArray]]) -> FloatArray:

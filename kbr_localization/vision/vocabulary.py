@@ -18,6 +18,7 @@ import scipy.sparse
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 16384  # descriptors per product, so that its result stays small
+_SETTLED = 0.02  # share of the descriptors that still change their word: the rest gains 0.5%
 _PART = 4096  # descriptors that a thread clusters at a time
 
 
@@ -48,21 +49,21 @@ def learn_vocabulary(
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
-    Seeded by k-means++ on `rng`, then Lloyd's iterations until nothing moves, at most
+    Seeded by k-means++ on `rng`, then Lloyd's iterations until hardly anything moves, at most
     `iterations`; the same generator and data give the same vocabulary, whatever the number of
     threads. Raises VisionError when there are fewer distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors, words, rng)
     parts = batches(descriptors, _PART)
-    assigned: list[NDArray[np.intp]] = [np.full(len(part), -1) for part in parts]
+    assigned = np.full(len(descriptors), -1)
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(iterations):
             found = list(pool.map(_cluster_sums, parts, [centres] * len(parts)))
-            if all(np.array_equal(old, new[0]) for old, new in zip(assigned, found, strict=True)):
-                break
-            assigned = [part[0] for part in found]
+            before, assigned = assigned, np.concatenate([part[0] for part in found])
             # the parts are summed in their order: rounding does not depend on the threads
             centres = _means(sum(part[1] for part in found), centres, sum(p[2] for p in found))
+            if np.mean(assigned != before) < _SETTLED:
+                break
     return centres
 
 
