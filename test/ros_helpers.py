@@ -1,7 +1,6 @@
 """A private piece of ROS for every test: own domain, own processes, all ended afterwards."""
 
 from contextlib import contextmanager
-import itertools
 import os
 from pathlib import Path
 import signal
@@ -9,6 +8,7 @@ import subprocess
 import sys
 import time
 
+from kbr_localization.demo.dds_domain import own_domain
 import rclpy
 from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
@@ -20,7 +20,6 @@ FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
-_counter = itertools.count()
 
 
 class Process:
@@ -55,9 +54,8 @@ class Process:
 class RosWorld:
     """A DDS domain with one node of the test and any number of processes."""
 
-    def __init__(self, folder):
-        self.folder = folder
-        self.domain = 1 + (os.getpid() * 7 + next(_counter)) % 100
+    def __init__(self, folder, domain):
+        self.folder, self.domain = folder, domain
         self.processes = []
         self.context = Context()
         rclpy.init(args=[], context=self.context, domain_id=self.domain)
@@ -133,11 +131,12 @@ class RosWorld:
 @contextmanager
 def ros_world(folder):
     """Give a RosWorld and end everything that was started in it."""
-    world = RosWorld(folder)
-    try:
-        yield world
-    finally:
-        world.close()
+    with own_domain() as domain:
+        world = RosWorld(folder, domain)
+        try:
+            yield world
+        finally:
+            world.close()
 
 
 def call(ros, service_type, name, request, timeout=20.0):

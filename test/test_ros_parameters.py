@@ -1,7 +1,9 @@
 """Parameters as ROS tools see them: names, types, ranges, and refusals that say why."""
 
+from contextlib import ExitStack
 import dataclasses
 
+from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import parameters
@@ -18,8 +20,8 @@ pytestmark = pytest.mark.ros
 
 @pytest.fixture
 def make_node():
-    context = Context()
-    rclpy.init(args=[], context=context, domain_id=99)
+    context, domain = Context(), ExitStack()
+    rclpy.init(args=[], context=context, domain_id=domain.enter_context(own_domain()))
     nodes = []
 
     def make(**values):
@@ -38,6 +40,7 @@ def make_node():
     for node in nodes:
         node.destroy_node()
     rclpy.try_shutdown(context=context)
+    domain.close()
 
 
 def test_every_parameter_has_a_description_a_type_and_the_default(make_node):

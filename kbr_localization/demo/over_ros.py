@@ -11,7 +11,6 @@ from contextlib import contextmanager, ExitStack
 import json
 import os
 from pathlib import Path
-import random
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from threading import Event, Thread
 import time
 from typing import Any
 
+from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import RosError
 from kbr_localization.progress import Progress
 from kbr_localization.resources import shared_file
@@ -38,11 +38,11 @@ def localize_over_ros(
 
     Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
     """
-    env = _environment()
     # a pose that an earlier run saved is none of this one's business
     saved = logs / 'last_pose'
     settings = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': saved}
     with ExitStack() as stack:
+        env = _environment(stack)
         node = stack.enter_context(_program('localization_node', 'node', settings, logs, env))
         logger = stack.enter_context(
             _program('pose_logger', 'pose_logger', {}, logs, env, capture=True)
@@ -142,11 +142,12 @@ def _stop(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _environment() -> dict[str, str]:
+def _environment(stack: ExitStack) -> dict[str, str]:
     """Keep to this machine and to a domain of our own, with room for raw images."""
     env = dict(os.environ)
     env.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-    env.setdefault('ROS_DOMAIN_ID', str(random.randint(1, 100)))
+    if 'ROS_DOMAIN_ID' not in env:
+        env['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
     profile = shared_file('config/fastdds.xml')
     if profile is not None:
         env.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))

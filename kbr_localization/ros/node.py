@@ -20,11 +20,11 @@ from kbr_localization.ros.map_services import MapServices
 from kbr_localization.ros.running import run_node, spin
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.timed_executor import TimedExecutor
 from kbr_localization.ros.transforms import have_tf
 import numpy as np
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
-from rclpy.executors import SingleThreadedExecutor
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from rclpy.parameter import Parameter
 from std_srvs.srv import Empty
@@ -198,7 +198,7 @@ def main(args: list[str] | None = None) -> int:
 
 def _run(stop: threading.Event) -> None:
     node = LocalizationNode()
-    executor = SingleThreadedExecutor()
+    executor = TimedExecutor()
     executor.add_node(node)
     try:
         if node.settings.config.autostart:

@@ -125,11 +125,12 @@ class Reporter:
                 session.dropped,
                 session.odometry_counts,
             ),
-            diagnostics.load_status(
-                f'{name}: load',
-                {'processing': self._outputs.processing, 'latency': self._outputs.latency},
-                session.waiting,
-            ),
+            diagnostics.load_status(f'{name}: load', self._durations(), session.waiting),
             diagnostics.map_status(f'{name}: map', self._keeper.facts(), self._keeper.failure),
         ]
         self._publisher.publish(message)
+
+    def _durations(self) -> dict[str, diagnostics.Latencies]:
+        found = {'processing': self._outputs.processing, 'latency': self._outputs.latency}
+        callbacks = getattr(self._node.executor, 'durations', None)
+        return found if callbacks is None else {**found, 'callbacks': callbacks}
