@@ -2,13 +2,18 @@
 
 from dataclasses import replace
 import importlib
+import os
 from pathlib import Path
 
+import h5py
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization import se2
+from kbr_localization.errors import MapError
+from kbr_localization.localization import growth, map_storage
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.observation import LARGEST_SYSTEM, ObservationModel
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
@@ -106,6 +111,27 @@ def test_vectors_of_numbers_are_found_too():
     index = SketchIndex.fit(vectors, rng)
     hits = [row in index.candidates(vectors[row], 5, thorough=True) for row in range(0, 500, 25)]
     assert all(hits)
+
+
+def test_an_index_grows_with_its_map():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
+    index = SketchIndex.fit(counts[:200], rng).extended(counts[200:])
+    assert index.fits(counts)
+    hits = [row in index.candidates(counts[row], 3, thorough=True) for row in range(0, 300, 10)]
+    assert all(hits)
+
+
+def test_a_large_map_grows_with_its_index_and_a_huge_one_is_refused(large, monkeypatch):
+    kernel_map, building = large
+    descriptor = building.descriptors(np.array([50.0]), False, np.random.default_rng(9))[0]
+    image = growth.NewImage(1, np.array([9.0, 9.0, 0.0]), descriptor)
+    grown = growth.with_images(kernel_map, [image])
+    assert grown.search_index.fits(grown.descriptors)
+    assert len(kernel_map) in grown.compare(descriptor).candidates
+    monkeypatch.setattr(growth, 'LARGEST_TO_GROW', 100)
+    with pytest.raises(MapError, match='3000 images cannot grow'):
+        growth.with_images(kernel_map, [image])
 
 
 def test_images_that_are_all_alike_make_an_index():
@@ -207,3 +233,82 @@ def test_a_large_map_localizes_from_nothing_and_finds_a_carried_robot(large):
     assert errors[0] > 5.0
     assert errors[-5:].max() < 0.3
     assert localizer.why['recoveries'] == 1
+
+
+@pytest.fixture(scope='module')
+def mapped(large, tmp_path_factory):
+    """File of a map whose arrays count as large ones."""
+    kernel_map, _ = large
+    path = tmp_path_factory.mktemp('mapped') / 'map.h5'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(map_storage, 'MAPPED_BYTES', 10_000)
+        pictures = tuple(bytes([i % 251]) * (i % 50) for i in range(len(kernel_map)))
+        replace(kernel_map, thumbnails=pictures, index=kernel_map.search_index).save(path)
+        yield path, pictures
+
+
+def test_the_arrays_of_a_large_map_stay_in_its_file(large, mapped):
+    kernel_map, _ = large
+    path, pictures = mapped
+    loaded = KernelMap.load(path)
+    assert not loaded.descriptors.flags.owndata
+    assert not loaded.descriptors.flags.writeable
+    for name in ('poses', 'descriptors', 'stamps_ns', 'controls'):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(kernel_map, name))
+    assert isinstance(loaded.thumbnails, map_storage.Thumbnails)
+    assert tuple(loaded.thumbnails) == pictures
+    assert loaded.thumbnails[-1] == pictures[-1]
+    assert loaded.thumbnails[3:9:2] == pictures[3:9:2]
+    for name, array in kernel_map.search_index.arrays.items():
+        np.testing.assert_array_equal(loaded.search_index.arrays[name], array)
+    assert loaded.search_index is loaded.index
+    assert loaded.subset(np.array([5, 7])).thumbnails == (pictures[5], pictures[7])
+
+
+def test_a_large_map_can_be_saved_over_itself_while_it_is_in_use(mapped, tmp_path):
+    path = tmp_path / 'copy.h5'
+    path.write_bytes(mapped[0].read_bytes())
+    loaded = KernelMap.load(path)
+    before = loaded.descriptors[100].copy()
+    replace(loaded, run_names=('one', 'two')).save(path)
+    np.testing.assert_array_equal(loaded.descriptors[100], before)
+    again = KernelMap.load(path)
+    np.testing.assert_array_equal(again.descriptors, loaded.descriptors)
+    assert again.run_names == ('one', 'two')
+
+
+@pytest.mark.parametrize('share', [0.3, 0.7, 0.999])
+def test_a_truncated_large_map_is_named(mapped, tmp_path, share):
+    path = tmp_path / 'cut.h5'
+    path.write_bytes(mapped[0].read_bytes())
+    os.truncate(path, int(share * path.stat().st_size))
+    with pytest.raises(MapError, match='truncated, damaged or not a map'):
+        KernelMap.load(path)
+
+
+@pytest.mark.parametrize('harm', ['order', 'starts', 'lists', 'missing'])
+def test_a_damaged_index_is_refused(mapped, tmp_path, harm):
+    path = tmp_path / 'harmed.h5'
+    path.write_bytes(mapped[0].read_bytes())
+    with h5py.File(path, 'r+') as file:
+        index = file['index']
+        if harm == 'missing':
+            del index['codes']
+        elif harm == 'lists':
+            index['starts'][...] = index['starts'][...][::-1]
+        else:
+            index[harm][1] = 10**6
+    with pytest.raises(MapError, match='index'):
+        KernelMap.load(path)
+
+
+def test_a_map_file_without_an_index_gets_one_when_it_is_needed(large, mapped, tmp_path):
+    kernel_map, building = large
+    path = tmp_path / 'old.h5'
+    path.write_bytes(mapped[0].read_bytes())
+    with h5py.File(path, 'r+') as file:
+        del file['index']
+    loaded = KernelMap.load(path)
+    image = building.descriptors(np.array([80.0]), False, np.random.default_rng(0))[0]
+    exact = kernel_map.similarities(image)
+    assert int(exact.argmax()) in loaded.compare(image).candidates

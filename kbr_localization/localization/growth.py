@@ -13,6 +13,9 @@ import numpy as np
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
 
+LARGEST_TO_GROW = 10_000
+"""Images; every added one copies the map, and a large one lies in its file, not in memory."""
+
 
 @dataclass(frozen=True)
 class NewImage:
@@ -30,24 +33,35 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
 
     Poses, descriptors and parameters of the images that were there stay as they are. The added
     ones are no steps of a drive: their controls are NaN. Raises MapError for a descriptor that
-    is not one of the map's, or a pose that is not finite.
+    is not one of the map's, a pose that is not finite, or a map beyond
+    `LARGEST_TO_GROW`.
     """
+    if len(kernel_map) > LARGEST_TO_GROW:
+        raise MapError(
+            f'a map of {len(kernel_map)} images cannot grow, only one of up to '
+            f'{LARGEST_TO_GROW}: record a run and build the map again'
+        )
     names = kernel_map.run_names
     names = names if GROWN_RUN in names else (*names, GROWN_RUN)
     for image in images:
         _check(kernel_map, image)
     nowhere = np.full((len(images), 3), np.nan)
     shown = tuple(image.thumbnail for image in images) if kernel_map.thumbnails else ()
+    descriptors = _joined(kernel_map.descriptors, [image.descriptor for image in images])
+    index = None
+    if kernel_map.is_large and images:
+        index = kernel_map.search_index.extended(np.split(descriptors, [len(kernel_map)])[1])
     return replace(
         kernel_map,
         poses=_joined(kernel_map.poses, [image.pose for image in images]),
-        descriptors=_joined(kernel_map.descriptors, [image.descriptor for image in images]),
+        descriptors=descriptors,
+        index=index,
         stamps_ns=_joined(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
         run_index=_joined(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
         run_names=names,
         controls=np.concatenate([kernel_map.controls, nowhere]),
         next_poses=np.concatenate([kernel_map.next_poses, nowhere]),
-        thumbnails=kernel_map.thumbnails + shown,
+        thumbnails=(*kernel_map.thumbnails, *shown),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 import functools
 from pathlib import Path
@@ -53,7 +53,7 @@ class KernelMap:
     next_poses: FloatArray
     filter_config: FilterConfig = field(default_factory=FilterConfig)
     motion_noise: MotionNoise = field(default_factory=MotionNoise.default)
-    thumbnails: tuple[bytes, ...] = ()
+    thumbnails: Sequence[bytes] = ()
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
 

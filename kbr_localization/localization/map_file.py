@@ -16,8 +16,15 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.map_checks import check_arrays, check_noise
+from kbr_localization.localization.map_storage import (
+    read_array,
+    read_thumbnails,
+    write_array,
+    write_thumbnails,
+)
 from kbr_localization.localization.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.sketch_index import SketchIndex
 from kbr_localization.vision import describer_from_state
 import numpy as np
 
@@ -73,37 +80,24 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     file.attrs['created'] = datetime.datetime.now(datetime.timezone.utc).isoformat()
     file.attrs['image_shape'] = kernel_map.image_shape
     for name in _ARRAYS:
-        _write_array(file, name, getattr(kernel_map, name))
+        write_array(file, name, getattr(kernel_map, name))
     file['run_names'] = list(kernel_map.run_names)
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     for method, values in kernel_map.baselines.items():
         _write_mapping(file.create_group(f'baselines/{method}'), values)
-    _write_thumbnails(file, kernel_map.thumbnails)
-
-
-def _write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
-    compression = 'gzip' if array.dtype.kind == 'u' and array.ndim == 2 else None
-    options = {'compression': compression, 'compression_opts': 1 if compression else None}
-    group.create_dataset(name, data=array, chunks=True, fletcher32=True, **options)
+    write_thumbnails(file, kernel_map.thumbnails)
+    if kernel_map.is_large:
+        _write_mapping(file.create_group('index'), kernel_map.search_index.arrays)
 
 
 def _write_mapping(group: h5py.Group, values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, np.ndarray) and value.ndim > 0:
-            _write_array(group, name, value)
+            write_array(group, name, value)
         else:
             group.attrs[name] = value
-
-
-def _write_thumbnails(file: h5py.File, thumbnails: tuple[bytes, ...]) -> None:
-    if not thumbnails:
-        return
-    sizes = np.array([len(item) for item in thumbnails], dtype=np.int64)
-    group = file.create_group('thumbnails')
-    _write_array(group, 'sizes', sizes)
-    _write_array(group, 'jpeg', np.frombuffer(b''.join(thumbnails), dtype=np.uint8))
 
 
 def _refusal(file: h5py.File, path: Path) -> str:
@@ -123,7 +117,7 @@ def _refusal(file: h5py.File, path: Path) -> str:
 
 
 def _read(file: h5py.File) -> KernelMap:
-    arrays: dict[str, Any] = {name: np.asarray(file[name][...]) for name in _ARRAYS}
+    arrays: dict[str, Any] = {name: read_array(file[name]) for name in _ARRAYS}
     height, width = (int(side) for side in file.attrs['image_shape'])
     run_names = tuple(name.decode() for name in file['run_names'][...])
     describer = describer_from_state(_read_mapping(file['describer']))
@@ -137,8 +131,9 @@ def _read(file: h5py.File) -> KernelMap:
         image_shape=(height, width),
         filter_config=_read_filter(file['filter']),
         motion_noise=noise,
-        thumbnails=_read_thumbnails(file, len(arrays['poses'])),
+        thumbnails=read_thumbnails(file, len(arrays['poses'])),
         baselines=_read_baselines(file),
+        index=_read_index(file),
     )
 
 
@@ -147,6 +142,12 @@ def _read_mapping(group: h5py.Group) -> dict[str, Any]:
     for name, value in group.attrs.items():
         values[name] = value.item() if isinstance(value, np.generic) else value
     return values
+
+
+def _read_index(file: h5py.File) -> SketchIndex | None:
+    if 'index' not in file:
+        return None
+    return SketchIndex({name: read_array(array) for name, array in file['index'].items()})
 
 
 def _read_filter(group: h5py.Group) -> FilterConfig:
@@ -159,17 +160,6 @@ def _read_filter(group: h5py.Group) -> FilterConfig:
 def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
     groups = file.get('baselines', {})
     return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
-
-
-def _read_thumbnails(file: h5py.File, count: int) -> tuple[bytes, ...]:
-    if 'thumbnails' not in file:
-        return ()
-    data = file['thumbnails/jpeg'][...].tobytes()
-    sizes = file['thumbnails/sizes'][...]
-    if sizes.shape != (count,) or np.any(sizes < 0) or sizes.sum() != len(data):
-        raise MapError(f'thumbnails are not those of {count} images')
-    ends = np.cumsum(sizes)
-    return tuple(data[slice(end - size, end)] for end, size in zip(ends, sizes, strict=True))
 
 
 def _sync(path: Path) -> None:

@@ -193,7 +193,7 @@ def _widened(facing: NDArray[np.bool_], chord: float) -> NDArray[np.bool_]:
         return np.ones(_SECTORS, dtype=bool)
     width = int(np.ceil(2.0 * np.arcsin(0.5 * chord) * _SECTORS / (2.0 * np.pi)))
     wide = np.convolve(np.tile(facing, 3), np.ones(2 * width + 1), mode='same') > 0
-    return np.asarray(wide[_SECTORS : 2 * _SECTORS])
+    return np.asarray(np.split(wide, 3)[1])
 
 
 def _thinned(active: Indices, size: int) -> Indices:

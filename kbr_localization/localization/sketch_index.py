@@ -34,22 +34,21 @@ class SketchIndex:
     """
     Sketches of the descriptors of a map, for proposals of similar images.
 
-    `centre`: (d,), `axes`: (d, k), `scale`: () float32 of a unit of the codes. `codes`: (n, k)
+    `centre`: (d,), `axes`: (d, k), `scale`: (1,) float32 of a unit of the codes. `codes`: (n, k)
     int8, list after list; `order`: (n,) the index of the image that each belongs to. `starts`:
     (l + 1,) where the lists begin, `lists`: (l, k) float32 their centres in units of the codes.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        missing = [name for name in _NAMES if name not in arrays]
+        if missing:
+            raise MapError(f'the index has no {missing[0]}')
         self.arrays = {name: arrays[name] for name in _NAMES}
         self.centre, self.axes = arrays['centre'], arrays['axes']
-        self.scale = float(arrays['scale'])
+        self.scale = float(arrays['scale'][0])
         self.codes, self.order = arrays['codes'], arrays['order']
         self.starts, self.lists = np.asarray(arrays['starts']), arrays['lists']
-        if not len(self.codes) == len(self.order) == self.starts[-1]:
-            raise MapError(
-                f'the index has {len(self.codes)} sketches of {len(self.order)} images in lists '
-                f'of {self.starts[-1]}: build the map again'
-            )
+        self._check()
 
     @classmethod
     def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
@@ -61,29 +60,31 @@ class SketchIndex:
         n = len(descriptors)
         centre, axes, scale = _principal_axes(_features(descriptors[_sample(n, _SAMPLE, rng)]))
         codes = np.empty((n, axes.shape[1]), dtype=np.int8)
-        for start in range(0, n, _BLOCK):
-            block = slice(start, start + _BLOCK)
+        for block in _blocks(n):
             codes[block] = _codes((_features(descriptors[block]) - centre) @ axes, scale)
-        lists = _list_centres(codes, rng)
-        member = np.concatenate(
-            [
-                nearest_words(codes[slice(start, start + _BLOCK)].astype(np.float32), lists)
-                for start in range(0, n, _BLOCK)
-            ]
-        )
-        order = np.argsort(member, kind='stable').astype(np.int32)
-        starts = np.searchsorted(member[order], np.arange(len(lists) + 1))
-        return cls(
-            {
-                'centre': centre,
-                'axes': axes,
-                'scale': np.array(scale, dtype=np.float32),
-                'codes': codes[order],
-                'order': order,
-                'starts': starts.astype(np.int64),
-                'lists': lists,
-            }
-        )
+        learnt = {'centre': centre, 'axes': axes, 'scale': np.array([scale], dtype=np.float32)}
+        return cls._sorted(learnt | {'lists': _list_centres(codes, rng)}, codes, np.arange(n))
+
+    @classmethod
+    def _sorted(
+        cls, learnt: Mapping[str, np.ndarray], codes: NDArray[np.int8], images: Indices
+    ) -> SketchIndex:
+        """Put sketches (n, k) of images (n,) into the lists."""
+        lists = learnt['lists']
+        nearest = [nearest_words(codes[b].astype(np.float32), lists) for b in _blocks(len(codes))]
+        member = np.concatenate(nearest)
+        order = np.argsort(member, kind='stable')
+        starts = np.searchsorted(member[order], np.arange(len(lists) + 1)).astype(np.int64)
+        placed: dict[str, np.ndarray] = {'codes': codes[order], 'starts': starts}
+        placed['order'] = images[order].astype(np.int32)
+        return cls({**learnt, **placed})
+
+    def extended(self, descriptors: np.ndarray) -> SketchIndex:
+        """Return the index with the images of descriptors (m, d) after those that it has."""
+        projected = (_features(descriptors) - self.centre) @ self.axes
+        codes = np.concatenate([self.codes, _codes(projected, self.scale)])
+        new = np.arange(len(self), len(codes))
+        return self._sorted(self.arrays, codes, np.concatenate([self.order, new]))
 
     def __len__(self) -> int:
         """Count the images."""
@@ -104,6 +105,20 @@ class SketchIndex:
         query = ((feature - self.centre) @ self.axes / self.scale).astype(np.float32)
         lists = np.arange(len(self.lists)) if thorough else self._nearest_lists(query)
         return self._best_of(lists, query, count)
+
+    def _check(self) -> None:
+        n, axes = self.codes.shape
+        shapes = {
+            'axes': (len(self.centre), axes),
+            'order': (n,),
+            'lists': (len(self.lists), axes),
+        }
+        wrong = [name for name, shape in shapes.items() if self.arrays[name].shape != shape]
+        ends = self.starts[[0, -1]].tolist() if self.starts.ndim == 1 and self.starts.size else []
+        if wrong or ends != [0, n] or len(self.starts) != len(self.lists) + 1:
+            raise MapError(f'the index of {n} images is at odds with itself: build the map again')
+        if np.any(np.diff(self.starts) < 0) or self.order.min() < 0 or self.order.max() >= n:
+            raise MapError(f'the index of {n} images points elsewhere: build the map again')
 
     def _nearest_lists(self, query: Float32Array) -> Indices:
         distance = np.einsum('ij,ij->i', self.lists - query, self.lists - query)
@@ -132,6 +147,10 @@ class SketchIndex:
             else:
                 runs.append((first, last))
         return runs
+
+
+def _blocks(n: int) -> list[slice]:
+    return [slice(start, start + _BLOCK) for start in range(0, n, _BLOCK)]
 
 
 def _largest(values: np.ndarray, count: int) -> Indices:

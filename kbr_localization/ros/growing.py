@@ -10,7 +10,7 @@ from typing import Protocol
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.describing import make_thumbnail
-from kbr_localization.localization.growth import grown, NewImage, with_images
+from kbr_localization.localization.growth import grown, LARGEST_TO_GROW, NewImage, with_images
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros.answer import Answer
 import numpy as np
@@ -92,6 +92,9 @@ class MapGrowth:
             return None
         if self._is_near_added(answer.estimate.pose):
             self.counts['not added: near one that was added'] += 1
+            return None
+        if len(self._map) > LARGEST_TO_GROW:
+            self.counts['not added: the map is too large'] += 1
             return None
         if self.added >= config.grow_max_images:
             self.counts['not added: grow_max_images reached'] += 1
