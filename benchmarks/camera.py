@@ -35,7 +35,8 @@ class Upsampled:
         used = [frame for frame in dataset if frame.stamp_ns <= last_ns]
         self._frames = [replace(frame, image=_grey(frame.load_image())) for frame in used]
         self._stamps = np.arange(first_ns, last_ns, round(SECOND / rate))
-        centres = (stamps[1 : len(used)] + stamps[: len(used) - 1]) // 2
+        stamps = stamps[stamps <= last_ns]
+        centres = (stamps[1:] + stamps[:-1]) // 2
         self._nearest = np.searchsorted(centres, self._stamps)
         samples = np.arange(first_ns, last_ns, round(SECOND / ODOMETRY_RATE))
         poses = np.array([dataset.odometry.at(int(stamp)) for stamp in samples])
