@@ -12,6 +12,7 @@ from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
     ComparisonPlan,
+    complete,
     Outcome,
     random_map,
     Task,
@@ -156,28 +157,31 @@ def test_trials_differ_and_methods_of_a_trial_share_their_map(runs):
     assert all(len(set(s)) == 6 for s in stamps)
 
 
-def outcome(trial, **metrics):
-    complete: Metrics = {
-        'position_rmse_m': 1.0,
-        'rmse_after_localized_m': None,
-        'position_median_m': None,
-        'lost_fraction': 1.0,
-        'coverage_2sigma': None,
-        'localized_after_m': None,
+NEVER_LOCALIZED: Metrics = {
+    'position_rmse_m': 1.0,
+    'rmse_after_localized_m': None,
+    'position_median_m': None,
+    'lost_fraction': 0.9,
+    'lost_fraction_after_localized': None,
+    'coverage_2sigma': None,
+    'localized_after_m': None,
+}
+
+
+def test_a_run_that_never_localizes_is_lost_after_the_whole_of_its_length():
+    good = NEVER_LOCALIZED | {
+        'position_rmse_m': 0.2,
+        'rmse_after_localized_m': 0.1,
+        'position_median_m': 0.1,
+        'lost_fraction': 0.3,
+        'lost_fraction_after_localized': 0.0,
+        'localized_after_m': 2.0,
     }
-    return Outcome(Task('kbr', 6, trial), complete | metrics, 5.0, 40.0)
-
-
-def test_a_trial_that_never_localizes_counts_with_the_length_of_its_run():
-    good = outcome(
-        0,
-        position_rmse_m=0.2,
-        rmse_after_localized_m=0.1,
-        position_median_m=0.1,
-        lost_fraction=0.0,
-        localized_after_m=2.0,
-    )
-    (row,) = comparison_rows(PLAN, [good, outcome(1)])
+    outcomes = [
+        Outcome(Task('kbr', 6, trial), complete(metrics, 40.0), 5.0)
+        for trial, metrics in enumerate((good, NEVER_LOCALIZED))
+    ]
+    (row,) = comparison_rows(PLAN, outcomes)
     assert row['localized_after_m'] == pytest.approx(21.0)
     assert row['position_rmse_m_mean'] == pytest.approx(0.6)
     assert row['position_rmse_m_sd'] == pytest.approx(0.8 / np.sqrt(2))

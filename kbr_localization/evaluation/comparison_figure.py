@@ -35,7 +35,7 @@ COLUMNS = {
     'position_rmse_m_sd': '± sd',
     'rmse_after_localized_m_mean': 'after localizing m',
     'position_median_m': 'median m',
-    'lost_fraction': 'lost',
+    'lost_fraction': 'lost after',
     'coverage_2sigma': '2σ',
     'localized_after_m': 'localized after m',
     'ms_per_frame': 'ms/frame',
@@ -125,7 +125,7 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
         axes.errorbar(
             [row['size'] for row in mine],
             [row['position_rmse_m_mean'] for row in mine],
-            [row['position_rmse_m_sd'] for row in mine],
+            _bars(mine),
             color=colours[name],
             marker='o',
             ms=4,
@@ -141,6 +141,13 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
     axes.minorticks_off()
     plain_axes(axes, 'images in the map', 'position RMSE [m], mean ± sd of the trials')
     axes.legend(**LEGEND)
+
+
+def _bars(rows: Sequence[Row]) -> FloatArray:
+    """Lengths (2, m) below and above the means; a logarithmic axis has no room for 0."""
+    deviation = np.array([row['position_rmse_m_sd'] for row in rows])
+    mean = np.array([row['position_rmse_m_mean'] for row in rows])
+    return np.stack([np.minimum(deviation, 0.6 * mean), deviation])
 
 
 def _digits(key: str, value: float) -> str:

@@ -67,17 +67,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Outcome:
-    """
-    What came of a task: the means of the test runs' metrics.
-
-    `travel_m`: length of the test runs, which stands for `localized_after_m` of a run that never
-    localized. `updates`: share of the frames whose image was used.
-    """
+    """What came of a task: the means of the test runs' metrics, as `complete` has them."""
 
     task: Task
     metrics: Metrics
     ms_per_frame: float
-    travel_m: float
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for a file."""
@@ -114,17 +108,27 @@ def run_task(
 ) -> tuple[Outcome, list[Trajectory]]:
     """Localize the test runs with one method on one random map."""
     small = random_map(kernel_map, task, seed)
-    trajectories, summaries, times, travels = [], [], [], []
+    trajectories, summaries, times = [], [], []
     for number, run in enumerate(runs):
         known = on_described_run(small, run)
         trajectory = localize(known, run, task.method, seed=task_seed(task, seed, number))
         errors = run_errors(reference_trajectory(run), trajectory)
         trajectories.append(trajectory)
-        summaries.append(summarize(errors))
+        summaries.append(complete(summarize(errors), float(errors.travel_m[-1])))
         times.append(_ms_per_frame(trajectory, run))
-        travels.append(float(errors.travel_m[-1]))
     metrics = {key: _mean(summary[key] for summary in summaries) for key in summaries[0]}
-    return Outcome(task, metrics, float(np.mean(times)), float(np.mean(travels))), trajectories
+    return Outcome(task, metrics, float(np.mean(times))), trajectories
+
+
+def complete(metrics: Metrics, travel_m: float) -> Metrics:
+    """
+    Let a run that never localized count as lost after the whole of its length.
+
+    Left out of the means, the worst runs would improve them.
+    """
+    if metrics['localized_after_m'] is not None:
+        return metrics
+    return metrics | {'localized_after_m': travel_m, 'lost_fraction_after_localized': 1.0}
 
 
 def run_tasks(
@@ -145,9 +149,10 @@ def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[d
     """
     Reduce the trials of every method and size to one row.
 
-    Means over the trials, and the standard deviation of the RMSE. `rmse_after_localized_m_mean`
-    is over the trials that localized; a trial that never did enters `localized_after_m` with the
-    length of its run, and `position_median_m` not at all when it is infinite.
+    Means over the trials, and the standard deviation of the RMSE. `lost_fraction` is that of the
+    frames after localizing: what is lost before, `localized_after_m` tells. A run that never
+    localized enters them with 1 and its length, `rmse_after_localized_m_mean` not at all, and
+    `position_median_m` not when it is infinite.
     """
     by_row: dict[tuple[str, int], list[Outcome]] = {}
     for outcome in outcomes:
@@ -173,16 +178,11 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
         'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
         'rmse_after_localized_m_mean': mean('rmse_after_localized_m'),
         'position_median_m': mean('position_median_m'),
-        'lost_fraction': mean('lost_fraction'),
+        'lost_fraction': mean('lost_fraction_after_localized'),
         'coverage_2sigma': mean('coverage_2sigma'),
-        'localized_after_m': float(np.mean([_localized_after(o) for o in outcomes])),
+        'localized_after_m': mean('localized_after_m'),
         'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
     }
-
-
-def _localized_after(outcome: Outcome) -> float:
-    after = outcome.metrics['localized_after_m']
-    return outcome.travel_m if after is None else float(after)
 
 
 def _ms_per_frame(trajectory: Trajectory, run: DescribedRun) -> float:
