@@ -45,5 +45,4 @@ def assert_equal_maps(first, *others):
         for name in ('poses', 'descriptors', 'stamps_ns', 'controls', 'next_poses', 'run_index'):
             np.testing.assert_array_equal(getattr(other, name), getattr(first, name), name)
         assert other.thumbnails == first.thumbnails
-        mine, theirs = other.describer.state(), first.describer.state()
-        assert all(np.array_equal(mine[name], theirs[name]) for name in theirs)
+        np.testing.assert_equal(dict(other.describer.state()), dict(first.describer.state()))

@@ -196,7 +196,7 @@ def test_omni_camera_by_name_and_when_alone(run_path):
     assert len(open_dataset(run_path)) == 8
     with pytest.raises(DatasetError, match='expected a folder std_cam'):
         ColdRun(run_path, camera='std_cam')
-    with pytest.raises(DatasetError, match='expected one of std_cam, omni_cam'):
+    with pytest.raises(DatasetError, match='expected a folder front_cam; cameras: omni_cam'):
         ColdRun(run_path, camera='front')
 
 

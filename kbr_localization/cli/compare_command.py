@@ -7,7 +7,15 @@ from typing import Annotated
 
 from kbr_localization.cli import console
 from kbr_localization.cli.map_commands import configurations
-from kbr_localization.cli.options import Jobs, Json, Scheduler, Seed, Settings
+from kbr_localization.cli.options import (
+    Cameras,
+    Jobs,
+    Json,
+    Scheduler,
+    Seed,
+    Settings,
+    split_cameras,
+)
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -57,6 +65,7 @@ def compare(
     scheduler: Scheduler = None,
     map_file: Ready = None,
     tune: Tune = 0,
+    cameras: Cameras = None,
     settings: Settings = None,
     seed: Seed = 0,
     json: Json = False,
@@ -77,7 +86,8 @@ def compare(
     if not train and map_file is None:
         raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
     source = comparison.MapSource(map_file, tune, *configurations(settings or ()))
-    training, tests = ([open_dataset(run) for run in runs] for runs in (train or [], test))
+    names = split_cameras(cameras)
+    training, tests = ([open_dataset(run, names) for run in runs] for runs in (train or [], test))
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, workers, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)

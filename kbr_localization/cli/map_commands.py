@@ -7,7 +7,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Jobs, Json, MapFile, Runs, Scheduler, Seed, Settings
+from kbr_localization.cli.options import (
+    Cameras,
+    Jobs,
+    Json,
+    MapFile,
+    Runs,
+    Scheduler,
+    Seed,
+    Settings,
+    split_cameras,
+)
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -34,6 +44,7 @@ def build(
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help='Candidates of --tune.')] = 60,
+    cameras: Cameras = None,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
 ) -> None:
@@ -43,7 +54,9 @@ def build(
 
         options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
         with open_workers(jobs, scheduler) as workers:
-            tune_runs(runs, out, options | {'trials': trials}, workers, settings or ())
+            options |= {'trials': trials}
+            names = split_cameras(cameras)
+            tune_runs(runs, out, options, workers, settings or (), cameras=names)
         return
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
         from kbr_localization.datasets import open_dataset
@@ -51,7 +64,7 @@ def build(
 
         configuration = configurations(settings or ())
         console.prepare_output(out)
-        datasets = [open_dataset(run) for run in runs]
+        datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
         with terminal_progress() as progress:
             kernel_map = build_map(datasets, *configuration, max_images, seed, progress, workers)
             kernel_map.save(out)
@@ -96,6 +109,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'runs': runs,
         'x_m': [float(low[0]), float(high[0])],
         'y_m': [float(low[1]), float(high[1])],
+        'cameras': list(kernel_map.cameras) or 1,
         'image_shape': list(kernel_map.image_shape),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),

@@ -29,6 +29,14 @@ Settings = Annotated[
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
 Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
+Cameras = Annotated[
+    str | None,
+    typer.Option(
+        metavar='NAME,NAME',
+        help='Cameras to use, by folders of a COLD run or topics of a bag, if there are several.',
+        show_default=False,
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(min=1, help='Parallel processes.  [default: one per core]', show_default=False),
@@ -37,3 +45,8 @@ Scheduler = Annotated[
     str | None,
     typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
 ]
+
+
+def split_cameras(cameras: str | None) -> tuple[str, ...]:
+    """Names of `--cameras`, none by default."""
+    return tuple(name.strip() for name in cameras.split(',')) if cameras else ()

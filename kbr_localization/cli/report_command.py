@@ -6,7 +6,16 @@ from pathlib import Path
 from typing import Annotated
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Init, MapFile, Method, Run, Seed, Start
+from kbr_localization.cli.options import (
+    Cameras,
+    Init,
+    MapFile,
+    Method,
+    Run,
+    Seed,
+    split_cameras,
+    Start,
+)
 from kbr_localization.progress import terminal_progress
 import typer
 
@@ -20,6 +29,7 @@ def report(
     ] = None,
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
+    cameras: Cameras = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -36,7 +46,8 @@ def report(
     for path in (out, rerun):
         if path is not None:
             console.prepare_output(path)
-    kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
+    kernel_map = KernelMap.load(map_file)
+    dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)

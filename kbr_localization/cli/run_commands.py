@@ -9,7 +9,18 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import Init, Json, MapFile, Method, Run, Seed, Settings, Start
+from kbr_localization.cli.options import (
+    Cameras,
+    Init,
+    Json,
+    MapFile,
+    Method,
+    Run,
+    Seed,
+    Settings,
+    split_cameras,
+    Start,
+)
 from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -31,6 +42,7 @@ def localize(
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     settings: Settings = None,
+    cameras: Cameras = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -47,7 +59,8 @@ def localize(
     if method not in pipeline.METHODS:
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
     console.prepare_output(out)
-    kernel_map, dataset = KernelMap.load(map_file), open_dataset(run)
+    kernel_map = KernelMap.load(map_file)
+    dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
     config = with_settings(kernel_map.filter_config, parse_settings(settings or ()))
     kernel_map = dataclasses.replace(kernel_map, filter_config=config)
     with terminal_progress() as progress:
@@ -94,6 +107,7 @@ def evaluate(
     tolerance: Annotated[
         float, typer.Option(min=0.0, help='Seconds by which stamps may differ.')
     ] = 0.01,
+    cameras: Cameras = None,
 ) -> None:
     """
     Compare a trajectory with the reference poses of its run; nothing is aligned.
@@ -103,7 +117,7 @@ def evaluate(
     from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
 
-    dataset = open_dataset(run)
+    dataset = open_dataset(run, split_cameras(cameras))
     estimates = _read_trajectory(trajectory)
     summary: dict[str, Any] = dict(
         summarize(run_errors(reference_trajectory(dataset), estimates, tolerance))
@@ -136,12 +150,13 @@ def convert(
         Path, typer.Argument(metavar='OUT_BAG', help='The bag to make.', show_default=False)
     ],
     storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
+    cameras: Cameras = None,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay."""
     from kbr_localization.datasets import open_dataset
     from kbr_localization.datasets.rosbag import write_bag
 
-    dataset = open_dataset(run)
+    dataset = open_dataset(run, split_cameras(cameras))
     write_bag(dataset, out_bag, storage=storage.value)
     console.note_skipped(dataset.skipped)
     console.note(f'{out_bag}: {len(dataset)} frames')
@@ -154,6 +169,7 @@ def play(
     duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
     loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
     compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
+    cameras: Cameras = None,
     remap: Annotated[
         list[str] | None,
         typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
@@ -173,7 +189,9 @@ def play(
     )
     arguments = [part for topic in remap or () for part in ('-r', topic)]
     with terminal_progress() as progress:
-        played = player.play(open_dataset(run), options, progress, arguments)
+        played = player.play(
+            open_dataset(run, split_cameras(cameras)), options, progress, arguments
+        )
     console.note(str(played))
 
 

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 from kbr_localization.cli import console
 from kbr_localization.cli.compare_command import parse_sizes
 from kbr_localization.cli.map_commands import configurations
-from kbr_localization.cli.options import Jobs, Json, Runs, Scheduler, Seed, Settings
+from kbr_localization.cli.options import (
+    Cameras,
+    Jobs,
+    Json,
+    Runs,
+    Scheduler,
+    Seed,
+    Settings,
+    split_cameras,
+)
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers, Workers
 import typer
@@ -42,6 +51,7 @@ def tune(
     trials: Trials = 60,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
+    cameras: Cameras = None,
     resume: Resume = True,
     settings: Settings = None,
     seed: Seed = 0,
@@ -60,7 +70,9 @@ def tune(
     options = {'methods': chosen, 'trials': trials, 'max_images': max_images, 'seed': seed}
     options |= {'sizes': parse_sizes(sizes)} if sizes else {}
     with open_workers(jobs, scheduler) as workers:
-        rows = tune_runs(runs, out, options, workers, settings or (), fresh=not resume)
+        rows = tune_runs(
+            runs, out, options, workers, settings or (), not resume, split_cameras(cameras)
+        )
     if json:
         console.print_json(rows)
     else:
@@ -74,6 +86,7 @@ def tune_runs(
     workers: Workers,
     settings: Sequence[str] = (),
     fresh: bool = False,
+    cameras: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """Tune with the options of a TuningPlan, write the map, return one row per method."""
     from dataclasses import asdict
@@ -85,7 +98,7 @@ def tune_runs(
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
     console.prepare_output(out)
-    datasets = [open_dataset(run) for run in runs]
+    datasets = [open_dataset(run, cameras) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:
         kernel_map, tuned = tune_map(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kbr_localization.datasets.bag_reader import Topic
+from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import DatasetError
 
 RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
@@ -23,8 +24,16 @@ COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
 
 
 def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
-    """Choose the topic of the images; raises DatasetError when it is missing or unclear."""
+    """
+    Choose the topic of the images, `wanted` by its name or by that of its camera.
+
+    Raises DatasetError when it is missing or unclear.
+    """
     candidates = [topic for topic in topics if topic.message_type in (RAW, COMPRESSED)]
+    if wanted is not None and not _listed_as(candidates, wanted):
+        of_camera = [t for t in candidates if camera_name(t.name) == camera_name(wanted)]
+        # an image that comes raw and compressed is the same image
+        wanted = min((t.name for t in of_camera), key=len, default=wanted)
     chosen = _choose(path, 'image', topics, candidates, IMAGE_NAMES, wanted)
     if chosen is None:
         raise _missing(path, 'images', 'sensor_msgs/Image or sensor_msgs/CompressedImage', topics)
@@ -73,7 +82,7 @@ def _choose(
             return named[0]
     raise DatasetError(
         f'bag {path}: expected one {role} topic, got {_listed(candidates)}: '
-        f'choose one with {role}_topic'
+        f'choose one with {role}_topic' + (', or several with --cameras' * (role == 'image'))
     )
 
 
@@ -92,6 +101,10 @@ def _missing(path: Path, what: str, types: str, topics: Sequence[Topic]) -> Data
     return DatasetError(
         f'no {what} in bag {path}: expected a topic of {types}, got {_listed(topics)}'
     )
+
+
+def _listed_as(topics: Sequence[Topic], wanted: str) -> bool:
+    return any(topic.name.strip('/') == wanted.strip('/') for topic in topics)
 
 
 def _has_name(topic: Topic, names: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from kbr_localization.datasets.bag_reader import TYPESTORE
 from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH_COVARIANCE, RAW
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
+from kbr_localization.datasets.multi_camera import cameras_of, Source, sources_of
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
@@ -57,12 +58,13 @@ def write_bag(
     """
     Write a run as a rosbag2 folder, as a whole or not at all.
 
-    Topics: `/image/compressed` (JPEG or PNG bytes of the run are copied) or `/image`, `/odom` at
-    full rate, `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. Messages
-    are recorded at their stamps, so that a player keeps the run's time. Images that cannot be
-    read are left out; returns their number by reason. `progress(what, done, total)` is called
-    for every frame. Raises DatasetError when `out` exists, for an unknown storage or transport,
-    and when no image can be read.
+    Topics: `/image/compressed` (JPEG or PNG bytes of the run are copied) or `/image`, with several
+    cameras `/<camera>/image/compressed` or `/<camera>/image`, `/odom` at full rate,
+    `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. Messages are
+    recorded at their stamps, so that a player keeps the run's time. Images that cannot be read are
+    left out; returns their number by reason. `progress(what, done, total)` is called for every
+    frame. Raises DatasetError when `out` exists, for an unknown storage or transport, and when no
+    image can be read.
     """
     _check_choice('storage', storage, STORAGES)
     _check_choice('image_transport', image_transport, TRANSPORTS)
@@ -70,7 +72,7 @@ def write_bag(
         # rosbags makes the folder itself
         folder.rmdir()
         with Writer(folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]) as writer:
-            bag = _BagWriter(writer, image_transport, tf)
+            bag = _BagWriter(writer, image_transport, tf, cameras_of(dataset))
             for done, frame in _in_order_of_time(bag, dataset):
                 bag.write_frame(frame)
                 if progress:
@@ -83,10 +85,13 @@ def write_bag(
 class _BagWriter:
     """Messages of a run into an open bag."""
 
-    def __init__(self, writer: Writer, transport: str, tf: bool) -> None:
+    def __init__(
+        self, writer: Writer, transport: str, tf: bool, cameras: tuple[str, ...] = ()
+    ) -> None:
         self._writer, self._compressed = writer, transport == 'compressed'
-        image = ('/image/compressed', COMPRESSED) if self._compressed else ('/image', RAW)
-        self._image = self._topic(*image)
+        name, kind = ('image/compressed', COMPRESSED) if self._compressed else ('image', RAW)
+        places = [f'/{camera}/{name}' for camera in cameras] or [f'/{name}']
+        self._images = [self._topic(place, kind) for place in places]
         self._odometry = self._topic('/odom', ODOMETRY)
         self._tf = self._topic('/tf', TF) if tf else None
         self._reference: Connection | None = None
@@ -105,17 +110,12 @@ class _BagWriter:
 
     def write_frame(self, frame: Frame) -> None:
         """Record an image and, where known, the reference pose."""
-        try:
-            fields = self._image_fields(frame)
-        except DatasetError as error:
-            LOG.warning('%s left out: %s', frame.name, error)
-            self.skipped['broken image'] = self.skipped.get('broken image', 0) + 1
-            return
-        self.images += 1
-        self._write(
-            self._image, frame.stamp_ns, header=_header(frame.stamp_ns, CAMERA_FRAME), **fields
-        )
-        if frame.reference is not None:
+        written = [
+            self._write_image(topic, frame.stamp_ns, image, frame.name)
+            for topic, image in zip(self._images, sources_of(frame), strict=True)
+            if image is not None
+        ]
+        if any(written) and frame.reference is not None:
             # a topic without messages would be no reference
             self._reference = self._reference or self._topic(
                 '/reference_pose', POSE_WITH_COVARIANCE
@@ -125,12 +125,23 @@ class _BagWriter:
                 pose=_pose_with_covariance(frame.reference, REFERENCE_VARIANCE),
             )  # fmt: skip
 
-    def _image_fields(self, frame: Frame) -> dict[str, Any]:
+    def _write_image(self, topic: Connection, stamp_ns: int, image: Source, name: str) -> bool:
+        try:
+            fields = self._image_fields(image, name)
+        except DatasetError as error:
+            LOG.warning('%s left out: %s', name, error)
+            self.skipped['broken image'] = self.skipped.get('broken image', 0) + 1
+            return False
+        self.images += 1
+        self._write(topic, stamp_ns, header=_header(stamp_ns, CAMERA_FRAME), **fields)
+        return True
+
+    def _image_fields(self, image: Source, name: str) -> dict[str, Any]:
         if self._compressed:
-            data = encoded_bytes(frame.image, frame.name)
+            data = encoded_bytes(image, name)
             kind = 'png' if data.startswith(PNG_START) else 'jpeg'
             return {'format': kind, 'data': np.frombuffer(data, np.uint8)}
-        pixels = np.ascontiguousarray(frame.load_image())
+        pixels = np.ascontiguousarray(image() if callable(image) else image)
         return {
             'height': pixels.shape[0],
             'width': pixels.shape[1],

@@ -22,6 +22,8 @@ from kbr_localization.errors import DatasetError
 import numpy as np
 
 CAMERAS = ('std_cam', 'omni_cam')
+SUFFIX = '_cam'
+"""With which the folders of other cameras end as well."""
 IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
 PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
@@ -31,11 +33,11 @@ class ColdRun:
     """
     A run of COLD: images with the reference pose in their names, odometry, place labels.
 
-    The frames are the images of one camera (`std_cam` or `omni_cam`; by default the first that
-    the folder has) in order of time, with the odometry interpolated to their stamps. Images are
-    read when asked for. `skipped` counts by reason what was left out: images without odometry,
-    with a bad name, of a stamp that was already there, listed in places.lst but missing; bad
-    lines of places.lst and odom.tdf (each is logged with its number).
+    The frames are the images of one camera (`std_cam`, `omni_cam` or another `<name>_cam`; by
+    default the first that the folder has) in order of time, with the odometry interpolated to
+    their stamps. Images are read when asked for. `skipped` counts by reason what was left out:
+    images without odometry, with a bad name, of a stamp that was already there, listed in
+    places.lst but missing; bad lines of places.lst and odom.tdf (each is logged with its number).
     Raises DatasetError when the folder is no such run or nothing usable is left.
     """
 
@@ -173,15 +175,27 @@ def _write_text(path: Path, lines: Iterable[str]) -> None:
 
 
 def _camera_folder(path: Path, camera: str | None) -> Path:
-    if camera is not None and camera not in CAMERAS:
-        raise DatasetError(f'camera {camera!r}: expected one of {", ".join(CAMERAS)}')
     if not path.is_dir():
         raise DatasetError(f'no such folder: {path}: expected a COLD run with a folder std_cam')
-    wanted = CAMERAS if camera is None else (camera,)
+    wanted = (*CAMERAS, *cameras_in(path)) if camera is None else (folder_of(camera),)
     for name in wanted:
         if (path / name).is_dir():
             return path / name
-    raise DatasetError(f'no images in {path}: expected a folder {" or ".join(wanted)}')
+    others = ', '.join(cameras_in(path)) or 'none'
+    expected = CAMERAS if camera is None else wanted
+    raise DatasetError(
+        f'no images in {path}: expected a folder {" or ".join(expected)}; cameras: {others}'
+    )
+
+
+def cameras_in(path: Path) -> list[str]:
+    """Names of the folders of cameras of a run."""
+    return sorted(p.name for p in path.iterdir() if p.is_dir() and p.name.endswith(SUFFIX))
+
+
+def folder_of(camera: str) -> str:
+    """Name of the folder of a camera, which may be called by it or without its ending."""
+    return camera if camera.endswith(SUFFIX) else camera + SUFFIX
 
 
 def _reasons(skipped: dict[str, int]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kbr_localization.datasets.cold import CAMERAS, ODOMETRY, PLACES
+from kbr_localization.datasets.cold import CAMERAS, folder_of, ODOMETRY, PLACES, SUFFIX
 from kbr_localization.datasets.cold_format import (
     format_image_name,
     format_odometry_line,
@@ -23,7 +23,7 @@ PART = '.part'
 
 class ColdRecording:
     """
-    Append images and odometry to a run folder, new or existing.
+    Append images and odometry to a run folder, new or existing, for one camera or several.
 
     An image appears under its name when it is complete, the line of places.lst after it; whoever
     kills the process loses at most the image being written. `last_image` and `last_odometry` are
@@ -31,12 +31,14 @@ class ColdRecording:
     else or cannot be written.
     """
 
-    def __init__(self, path: Path | str, camera: str = CAMERAS[0]) -> None:
+    def __init__(self, path: Path | str, *cameras: str) -> None:
         self.path = Path(path)
-        self._folder = self.path / camera
+        self.cameras = tuple(folder_of(camera) for camera in cameras or CAMERAS[:1])
+        self._folder = self.path / self.cameras[0]
         self._check_foreign()
         with self._explained():
-            for file in (self._folder / 'x', self.path / PLACES, self.path / ODOMETRY):
+            files = [self.path / camera / 'x' for camera in self.cameras]
+            for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
             self.count, self.last_image = self._look_at_images()
             self.last_odometry = self._last_odometry()
@@ -50,18 +52,25 @@ class ColdRecording:
             file.write(text)
 
     def append_image(
-        self, stamp_ns: int, reference: FloatArray, encoded: bytes, label: str = 'unknown'
+        self,
+        stamp_ns: int,
+        reference: FloatArray,
+        encoded: bytes | Sequence[bytes],
+        label: str = 'unknown',
     ) -> Path:
         """
         Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
 
-        Its odometry must have been appended before, or a reader would find none for it.
+        With several cameras one for each. The odometry must have been appended before, or a reader
+        would find none for it. Returns the path of the first.
         """
         name = format_image_name(stamp_ns, reference)
+        images = [encoded] if isinstance(encoded, bytes) else encoded
         with self._explained():
-            part = self._folder / (name + PART)
-            part.write_bytes(encoded)
-            part.rename(self._folder / name)
+            for camera, data in zip(self.cameras, images, strict=True):
+                part = self.path / camera / (name + PART)
+                part.write_bytes(data)
+                part.rename(self.path / camera / name)
             with (self.path / PLACES).open('a', encoding='utf-8') as places:
                 places.write(f'{name} {"_".join(label.split()) or "unknown"}\n')
         self.count += 1
@@ -69,10 +78,11 @@ class ColdRecording:
         return self._folder / name
 
     def _check_foreign(self) -> None:
-        known = {*CAMERAS, PLACES.parts[0], ODOMETRY.parts[0]}
+        known = {PLACES.parts[0], ODOMETRY.parts[0], *self.cameras}
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        foreign = {p.name for p in self.path.iterdir()} - known if self.path.is_dir() else set()
+        found = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
+        foreign = {name for name in found - known if not name.endswith(SUFFIX)}
         if foreign:
             raise DatasetError(
                 f'{self.path} holds {sorted(foreign)[0]!r} and is no COLD run: '
@@ -81,10 +91,10 @@ class ColdRecording:
 
     def _look_at_images(self) -> tuple[int, ImageName | None]:
         count, last = 0, None
+        for camera in self.cameras:
+            for unfinished in (self.path / camera).glob(f'*{PART}'):
+                unfinished.unlink()
         for file in self._folder.iterdir():
-            if file.suffix == PART:
-                file.unlink()
-                continue
             try:
                 found = parse_image_name(file.name)
             except ValueError:

@@ -19,10 +19,11 @@ class Frame:
     """
     One image of a run with the poses that belong to its stamp.
 
-    `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or
-    a function that loads it. `odometry`: (3,) pose of the base in the odometry frame at that
-    stamp. `reference`: (3,) ground-truth pose of the base in the map frame, or None. `name`:
-    what messages call the frame. `label`: the place's name where a dataset has one.
+    `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or a
+    function that loads it; with several cameras the function gives a `MultiImage`. `odometry`:
+    (3,) pose of the base in the odometry frame at that stamp. `reference`: (3,) ground-truth pose
+    of the base in the map frame, or None. `name`: what messages call the frame. `label`: the
+    place's name where a dataset has one.
     """
 
     stamp_ns: int

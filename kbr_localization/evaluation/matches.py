@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import cv2
 from kbr_localization.datasets import Frame
+from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -43,7 +44,7 @@ def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
     similarities = kernel_map.similarities(kernel_map.describer.describe(image))
     index = int(np.argmax(similarities))
     return ImagePair(
-        frame=image,
+        frame=one_picture(image),
         match=thumbnail(kernel_map, index),
         pose=frame.reference,
         index=index,

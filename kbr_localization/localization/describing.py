@@ -10,6 +10,7 @@ from typing import Any
 import uuid
 
 import cv2
+from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.loading import LoadableImage
@@ -100,6 +101,7 @@ def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> D
 
 def make_thumbnail(image: np.ndarray) -> bytes:
     """Make a small JPEG file of an image (h, w) or (h, w, 3), for people to look at."""
+    image = one_picture(image)
     height = max(1, round(image.shape[0] * THUMBNAIL_WIDTH / image.shape[1]))
     small = cv2.resize(image, (THUMBNAIL_WIDTH, height), interpolation=cv2.INTER_AREA)
     return bytes(cv2.imencode('.jpg', small)[1])

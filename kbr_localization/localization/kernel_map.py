@@ -74,6 +74,11 @@ class KernelMap:
         """Count the images."""
         return len(self.poses)
 
+    @property
+    def cameras(self) -> tuple[str, ...]:
+        """Names of the cameras of a map of several, empty for an ordinary map."""
+        return tuple(getattr(self.describer, 'cameras', ()))
+
     def subset(self, indices: np.ndarray) -> KernelMap:
         """Map of some of the images; indices (m,) into 0..n-1."""
         return replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import dataclasses
 import datetime
 import os
@@ -29,7 +30,9 @@ from kbr_localization.vision import describer_from_state
 import numpy as np
 
 FORMAT = 'kbr_localization map'
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+FIRST_VERSION = 1
+"""Maps of one camera keep it, so that older packages read them."""
 _ARRAYS = ('poses', 'descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses')
 
 
@@ -75,7 +78,7 @@ def read_map(path: Path) -> KernelMap:
 
 def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     file.attrs['format'] = FORMAT
-    file.attrs['format_version'] = FORMAT_VERSION
+    file.attrs['format_version'] = FORMAT_VERSION if kernel_map.cameras else FIRST_VERSION
     file.attrs['package_version'] = __version__
     file.attrs['created'] = datetime.datetime.now(datetime.timezone.utc).isoformat()
     file.attrs['image_shape'] = kernel_map.image_shape
@@ -94,7 +97,9 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
 
 def _write_mapping(group: h5py.Group, values: Any) -> None:
     for name, value in values.items():
-        if isinstance(value, np.ndarray) and value.ndim > 0:
+        if isinstance(value, Mapping):
+            _write_mapping(group.create_group(name), value)
+        elif isinstance(value, np.ndarray) and value.ndim > 0:
             write_array(group, name, value)
         else:
             group.attrs[name] = value
@@ -138,7 +143,10 @@ def _read(file: h5py.File) -> KernelMap:
 
 
 def _read_mapping(group: h5py.Group) -> dict[str, Any]:
-    values: dict[str, Any] = {name: array[...] for name, array in group.items()}
+    values: dict[str, Any] = {
+        name: _read_mapping(item) if isinstance(item, h5py.Group) else item[...]
+        for name, item in group.items()
+    }
     for name, value in group.attrs.items():
         values[name] = value.item() if isinstance(value, np.generic) else value
     return values

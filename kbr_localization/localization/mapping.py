@@ -8,6 +8,7 @@ from functools import partial
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import DatasetError, MapError
 from kbr_localization.localization.config import FilterConfig, sensible_config
 from kbr_localization.localization.describing import describe_images, DescribedImage
@@ -15,7 +16,9 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.vision import Describer, fit_describer, VisionConfig
+from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.multi_camera import MultiCameraDescriber
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
@@ -49,15 +52,24 @@ def build_map(
     """
     Build a map from runs with reference poses; it does not depend on the workers.
 
-    `max_images` keeps that many images, chosen to cover the runs. An image that cannot be read is
-    left out and counted in its dataset's `skipped`. `progress` is called with what is being done,
-    the steps done and their number. Raises MapError when no image is left.
+    Runs of several cameras (`MultiCameraRun`) give a map of those cameras, with the images of
+    moments at which all of them have one. `max_images` keeps that many images, chosen to cover the
+    runs. An image that cannot be read is left out and counted in its dataset's `skipped`.
+    `progress` is called with what is being done, the steps done and their number. Raises MapError
+    when no image is left.
     """
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or ThisProcess()
+    cameras = _cameras(datasets)
     candidates = _candidates(datasets)
     chosen = _choose(candidates, max_images, rng)
-    describer = _fit(chosen, vision or VisionConfig(), rng, report, workers)
+    images = _examples(chosen)
+    config = vision or VisionConfig()
+    describer: Describer
+    if cameras:
+        describer = fit_cameras(config, cameras, images, rng, workers, report)
+    else:
+        describer = fit_describer(config, images, rng, workers, report)
     kept, described = _describe(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in kept])
     return KernelMap(
@@ -123,16 +135,24 @@ def _choose(
     return [candidates[index] for index in chosen]
 
 
-def _fit(
-    candidates: list[_Candidate],
-    vision: VisionConfig,
-    rng: np.random.Generator,
-    report: Progress,
-    workers: Workers,
-) -> Describer:
+def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
+    """Names of the cameras, which must be the same in all runs; none for ordinary runs."""
+    found = {cameras_of(dataset): dataset.name for dataset in datasets}
+    if len(found) > 1:
+        listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
+        raise MapError(f'the runs have different cameras ({listed}): choose the same in all')
+    return next(iter(found), ())
+
+
+def _examples(candidates: list[_Candidate]) -> list[LoadableImage]:
+    """Choose images, spread over the runs, to learn the vocabulary from."""
     spread = np.linspace(0, len(candidates) - 1, min(len(candidates), _VOCABULARY_IMAGES))
-    images = [candidates[index].frame.image for index in np.unique(spread.astype(int))]
-    return fit_describer(vision, images, rng, workers, report)
+    return [candidates[index].frame.image for index in np.unique(spread.astype(int))]
+
+
+def _is_complete(describer: Describer, descriptor: np.ndarray) -> bool:
+    """Whether each of several cameras had an image."""
+    return not isinstance(describer, MultiCameraDescriber) or describer.is_complete(descriptor)
 
 
 def _describe(
@@ -148,11 +168,13 @@ def _describe(
     described = describe_images(describer, images, workers, counting, thumbnails=True)
     kept = []
     for candidate, image in zip(candidates, described, strict=True):
-        if image.error is None:
+        lacking = image.descriptor is not None and not _is_complete(describer, image.descriptor)
+        if image.error is None and not lacking:
             kept.append((candidate, image))
             continue
         skipped = datasets[candidate.run].skipped
         reason = 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
+        reason = 'without an image of each camera' if lacking else reason
         skipped[reason] = skipped.get(reason, 0) + 1
     if not kept:
         raise MapError('none of the images can be used: check the runs, or the size of the images')

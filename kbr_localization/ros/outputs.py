@@ -8,6 +8,7 @@ from typing import Any
 
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization import se2
+from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer
@@ -164,7 +165,7 @@ class Outputs:
         x, y, heading = self._map.poses[best]
         caption = f'k = {similarities[best]:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
         message = pictures.side_by_side(
-            image, self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
+            one_picture(image), self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
         )
         for publisher in publishers:
             publisher.publish(message)

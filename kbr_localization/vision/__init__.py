@@ -8,6 +8,13 @@ definite.
 
 from kbr_localization.vision.config import PAPER, VisionConfig
 from kbr_localization.vision.describer import Describer
-from kbr_localization.vision.factory import describer_from_state, fit_describer
+from kbr_localization.vision.factory import describer_from_state, fit_cameras, fit_describer
 
-__all__ = ['PAPER', 'Describer', 'VisionConfig', 'describer_from_state', 'fit_describer']
+__all__ = [
+    'PAPER',
+    'Describer',
+    'VisionConfig',
+    'describer_from_state',
+    'fit_cameras',
+    'fit_describer',
+]

@@ -13,7 +13,8 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.vision.config import PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.hog_describer import HogDescriber
-from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.loading import load, LoadableImage, OneOfSeveral
+from kbr_localization.vision.multi_camera import MultiCameraDescriber, sections_of
 from kbr_localization.vision.network_describer import NetworkDescriber
 from kbr_localization.vision.preparation import MIRROR_IMAGES, Preparation
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
@@ -47,6 +48,26 @@ def fit_describer(
     return _kind(config).fit(config, preparation, images, rng, workers, progress)
 
 
+def fit_cameras(
+    config: VisionConfig,
+    cameras: Sequence[str],
+    images: Sequence[Any],
+    rng: np.random.Generator,
+    workers: Workers | None = None,
+    progress: Progress | None = None,
+) -> MultiCameraDescriber:
+    """
+    Learn a describer for each of several cameras; see `fit_describer`.
+
+    `images`: tuples with an image for each camera, or functions that load them.
+    """
+    describers = []
+    for index in range(len(cameras)):
+        own = [OneOfSeveral(image, index) for image in images]
+        describers.append(fit_describer(config, own, rng, workers, progress))
+    return MultiCameraDescriber(cameras, describers)
+
+
 def describer_from_state(state: Mapping[str, Any]) -> Describer:
     """
     Build a describer from the arrays and scalars of its `state()`.
@@ -55,6 +76,10 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
     the entry that is missing, and ConfigurationError for a value out of range.
     """
     try:
+        if 'cameras' in state:
+            sections = sections_of(state)
+            describers = [describer_from_state(section) for section in sections.values()]
+            return MultiCameraDescriber(tuple(sections), describers)
         values = {
             field.name: _plain(state[field.name], type(field.default))
             for field in dataclasses.fields(VisionConfig)

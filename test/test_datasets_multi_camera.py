@@ -1,0 +1,192 @@
+"""Runs of several cameras: which images belong together, on disk, in bags and in memory."""
+
+from dataclasses import replace
+
+from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.camera_names import camera_name, camera_names
+from kbr_localization.datasets.cold import ColdRun
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.datasets.multi_camera import MultiCameraRun, MultiImage
+from kbr_localization.datasets.rosbag import write_bag
+from kbr_localization.datasets.synchronizer import Synchronizer
+from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
+from two_cameras import CAMERAS, MemoryRun, two_camera_run, write_two_camera_cold_run
+
+MS = 1_000_000
+
+
+def sets(synchronizer, arrivals):
+    """Numbers of milliseconds at which images of cameras arrive, as sets of those numbers."""
+    found = []
+    for camera, ms in arrivals:
+        found += synchronizer.add(camera, START_NS + ms * MS, ms)
+    return [items for _, items in found]
+
+
+def test_images_of_nearly_the_same_time_belong_together():
+    both = Synchronizer(('front', 'rear'))
+    arrivals = [(0, 0), (1, 10), (1, 105), (0, 100), (0, 200), (1, 240)]
+    assert sets(both, arrivals) == [(0, 10), (100, 105), (200, 240)]
+    assert not both.dropped and both.silent == []
+
+
+def test_the_stamp_is_that_of_the_first_camera_and_order_of_arrival_does_not_matter():
+    both = Synchronizer(('front', 'rear'))
+    assert both.add(1, START_NS, 'rear') == []
+    assert both.add(0, START_NS + 7 * MS, 'front') == [(START_NS + 7 * MS, ('front', 'rear'))]
+
+
+def test_what_finds_no_other_within_the_tolerance_is_dropped_and_counted():
+    both = Synchronizer(('front', 'rear'), tolerance=0.02)
+    assert sets(both, [(0, 0), (1, 30), (0, 100), (1, 101), (1, 150), (0, 200), (1, 200)]) == [
+        (100, 101),
+        (200, 200),
+    ]
+    assert both.dropped == {
+        'front: no image of rear near': 1,
+        'rear: no image of front near': 2,
+    }
+
+
+def test_a_slower_camera_sets_the_pace():
+    both = Synchronizer(('front', 'rear'), tolerance=0.01)
+    arrivals = [(0, ms) for ms in range(0, 1000, 33)] + [(1, ms) for ms in range(0, 1000, 99)]
+    found = sets(both, sorted(arrivals, key=lambda arrival: arrival[1]))
+    assert found == [(ms, ms) for ms in range(0, 1000, 99)]
+
+
+@pytest.mark.parametrize('dead', [0, 1])
+def test_a_camera_that_falls_silent_is_left_out_until_it_sends_again(dead):
+    both, alive = Synchronizer(('front', 'rear')), 1 - dead
+    together = [(camera, ms) for ms in range(0, 1000, 100) for camera in (0, 1)]
+    alone = [(alive, ms) for ms in range(1000, 4000, 100)]
+    again = [(camera, ms) for ms in range(4000, 5000, 100) for camera in (0, 1)]
+    found = sets(both, [*together, *alone])
+    assert both.silent == [('front', 'rear')[dead]]
+    expected = [(ms, ms) for ms in range(0, 1000, 100)]
+    expected += [(None, ms) if dead == 0 else (ms, None) for ms in range(1000, 4000, 100)]
+    assert found == expected
+    found = sets(both, again)
+    assert found[-1] == (4900, 4900) and both.silent == []
+
+
+def test_cameras_that_stand_still_together_are_not_silent():
+    both = Synchronizer(('front', 'rear'))
+    assert sets(both, [(0, 0), (1, 0), (0, 60_000), (1, 60_001)]) == [(0, 0), (60_000, 60_001)]
+
+
+def test_no_more_than_a_few_images_wait():
+    both = Synchronizer(('front', 'rear'), silent=1e6, size=10)
+    assert sets(both, [(0, ms) for ms in range(1000)]) == []
+    assert both.dropped == {'front: waited too long for other cameras': 990}
+
+
+def test_stamps_that_jump_back_start_everything_over():
+    both = Synchronizer(('front', 'rear'))
+    assert sets(both, [(0, 50_000), (1, 50_000), (0, 50_400), (0, 0), (1, 0)])[-1] == (0, 0)
+    assert both.dropped == {'before a time jump': 1}
+
+
+@pytest.mark.parametrize(
+    'place, name',
+    [
+        ('/front/image', 'front'),
+        ('rear/image_raw/compressed', 'rear'),
+        ('/robot/front_camera/color/image_raw', 'front_camera'),
+        ('std_cam', 'std'),
+        ('rear_cam', 'rear'),
+        ('/image', ''),
+    ],
+)
+def test_a_camera_is_called_after_its_topic_or_folder(place, name):
+    assert camera_name(place) == name
+
+
+def test_cameras_of_one_name_are_refused():
+    with pytest.raises(DatasetError, match='a different name for each'):
+        camera_names(['front/image', 'front/image_raw'])
+    with pytest.raises(DatasetError, match='a different name for each'):
+        camera_names(['image', 'rear/image'])
+
+
+def test_a_run_of_two_cameras_has_an_image_of_each():
+    run = two_camera_run(8)
+    assert len(run) == 8 and run.cameras == CAMERAS
+    frame = run[3]
+    front, rear = frame.load_image()
+    assert isinstance(frame.load_image(), MultiImage)
+    assert np.array_equal(front, tiny_frames(8)[3].image)
+    assert np.array_equal(rear, tiny_frames(8)[3].image[:, ::-1])
+    assert frame.stamp_ns == START_NS + 3 * FRAME_NS
+    assert frame.load_image().side_by_side().shape == (96, 256)
+
+
+def test_a_camera_that_ends_early_is_left_out_of_the_later_frames():
+    front, rear = MemoryRun(20), MemoryRun(8)
+    run = MultiCameraRun(CAMERAS, [front, rear])
+    assert len(run) == 20
+    assert [image is None for image in run[19].load_image()] == [False, True]
+
+
+def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():
+    def broken():
+        raise DatasetError('broken')
+
+    front, rear = MemoryRun(4), MemoryRun(4)
+    rear.frames[1] = replace(rear.frames[1], image=broken)
+    front.frames[2] = replace(front.frames[2], image=broken)
+    rear.frames[2] = replace(rear.frames[2], image=broken)
+    run = MultiCameraRun(CAMERAS, [front, rear])
+    assert run[1].load_image()[1] is None and run[1].load_image()[0] is not None
+    with pytest.raises(DatasetError, match='broken'):
+        run[2].load_image()
+
+
+def test_cameras_of_different_clocks_are_explained():
+    late = MemoryRun(4)
+    late.frames = [replace(f, stamp_ns=f.stamp_ns + 10**12) for f in late.frames]
+    with pytest.raises(DatasetError, match='are their stamps of one clock'):
+        MultiCameraRun(CAMERAS, [MemoryRun(4), late])
+
+
+def test_a_folder_of_two_recorded_cameras_is_opened_with_both(tmp_path):
+    path = write_two_camera_cold_run(tmp_path / 'run', 6)
+    run = open_dataset(path)
+    assert run.cameras == ('front', 'rear') and len(run) == 6
+    assert run[2].load_image()[1].shape == (96, 128)
+    assert isinstance(open_dataset(path, ['rear']), ColdRun)
+    assert open_dataset(path, ['rear', 'front']).cameras == ('rear', 'front')
+    with pytest.raises(DatasetError, match='cameras: front_cam, rear_cam'):
+        open_dataset(path, ['left'])
+
+
+def test_colds_own_cameras_are_used_together_only_when_asked_for(tmp_path):
+    for camera in ('std_cam', 'omni_cam'):
+        recording = ColdRecording(tmp_path / 'run', camera)
+        if camera == 'std_cam':
+            track = tiny_odometry(3)
+            recording.append_odometry(list(zip(track.stamps_ns, track.poses, strict=True)))
+        for frame in tiny_frames(3):
+            data = encode_jpeg(frame.image, 'x')
+            recording.append_image(frame.stamp_ns, frame.reference, data)
+    assert not hasattr(open_dataset(tmp_path / 'run'), 'cameras')
+    assert open_dataset(tmp_path / 'run', ['std_cam', 'omni_cam']).cameras == ('std', 'omni')
+
+
+@pytest.mark.parametrize('transport', ['compressed', 'raw'])
+def test_a_bag_of_two_cameras_keeps_them(tmp_path, transport):
+    assert write_bag(two_camera_run(5), tmp_path / 'bag', image_transport=transport) == {}
+    with pytest.raises(DatasetError, match='or several with --cameras'):
+        open_dataset(tmp_path / 'bag')
+    ending = '/compressed' if transport == 'compressed' else ''
+    topics = [f'/{camera}/image{ending}' for camera in CAMERAS]
+    for cameras in (CAMERAS, topics):
+        run = open_dataset(tmp_path / 'bag', cameras)
+        assert run.cameras == CAMERAS and len(run) == 5
+        front, rear = run[4].load_image()
+        assert np.abs(front[:, ::-1].astype(int) - rear).max() < 40
+        assert np.allclose(run[4].reference, tiny_frames(5)[4].reference)

@@ -1,0 +1,157 @@
+"""Maps of several cameras: sections of the descriptor, the product of the kernels, the file."""
+
+from dataclasses import replace
+import json
+
+from command import assert_one_line, invoke
+import h5py
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets.multi_camera import MultiCameraRun
+from kbr_localization.datasets.rosbag import write_bag
+from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.workers import open_workers
+from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION
+import numpy as np
+import pytest
+from two_cameras import CAMERAS, MemoryRun, two_camera_run, write_two_camera_cold_run
+
+
+@pytest.fixture(scope='module')
+def run():
+    return two_camera_run(30)
+
+
+@pytest.fixture(scope='module')
+def kernel_map(run):
+    return build_map([run], TINY_VISION)
+
+
+def test_the_kernel_is_the_product_of_the_cameras_kernels(run, kernel_map):
+    describer = kernel_map.describer
+    assert kernel_map.cameras == CAMERAS
+    assert describer.size == sum(one.size for one in describer.describers)
+    image = run[7].load_image()
+    descriptor = describer.describe(image)
+    product = np.ones(30)
+    for one, section, part in zip(describer.describers, describer.sections, image, strict=True):
+        assert np.array_equal(one.describe(part), descriptor[section])
+        rows = kernel_map.descriptors[:, section]
+        product *= one.cross_gram(descriptor[np.newaxis, section], rows)[0]
+    assert np.allclose(kernel_map.similarities(descriptor), product)
+    assert kernel_map.similarities(descriptor)[7] == pytest.approx(1.0)
+
+
+def test_it_is_positive_definite(kernel_map):
+    gram = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
+    assert np.allclose(gram, gram.T) and np.linalg.eigvalsh(gram).min() > -1e-9
+    assert np.allclose(np.diag(gram), 1.0)
+
+
+def test_a_camera_without_an_image_is_left_out_of_the_kernel(run, kernel_map):
+    describer = kernel_map.describer
+    front, rear = run[7].load_image()
+    alone = describer.describe((front, None))
+    assert describer.is_complete(describer.describe((front, rear)))
+    assert not describer.is_complete(alone)
+    section = describer.sections[0]
+    expected = describer.describers[0].cross_gram(
+        alone[np.newaxis, section], kernel_map.descriptors[:, section]
+    )
+    assert np.allclose(kernel_map.similarities(alone), expected[0])
+    back = describer.cross_gram(kernel_map.descriptors, alone[np.newaxis])
+    assert np.allclose(back[:, 0], expected[0])
+
+
+@pytest.mark.parametrize(
+    'images, says',
+    [
+        ((None, None), 'no camera has an image'),
+        ((np.zeros((96, 128), np.uint8),), r'1 images at once: expected one for .*front, rear'),
+        (np.zeros((96, 128), np.uint8), '1 images at once'),
+        ((None, np.zeros((10, 128), np.uint8)), 'camera rear: image of 128x10 pixels'),
+    ],
+    ids=['none', 'one', 'plain', 'size'],
+)
+def test_images_that_do_not_fit_the_cameras_are_refused(kernel_map, images, says):
+    with pytest.raises(VisionError, match=says):
+        kernel_map.describer.describe(images)
+
+
+def test_the_file_has_a_group_for_each_camera_and_gives_the_same_map(run, kernel_map, tmp_path):
+    path = tmp_path / 'map.h5'
+    kernel_map.save(path)
+    back = KernelMap.load(path)
+    assert_equal_maps(kernel_map, back)
+    assert back.cameras == CAMERAS
+    image = run[3].load_image()
+    assert np.array_equal(back.describer.describe(image), kernel_map.describer.describe(image))
+    with h5py.File(path, 'a') as file:
+        assert set(file['describer']) == {'camera0', 'camera1'}
+        assert file.attrs['format_version'] == 2
+        del file['describer/camera1']
+    with pytest.raises(MapError, match=r'camera1.* is missing; build the map again'):
+        KernelMap.load(path)
+
+
+def test_a_map_of_one_camera_stays_readable_for_older_packages(tmp_path):
+    tiny_map(8).save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5') as file:
+        assert file.attrs['format_version'] == 1
+
+
+def test_the_map_does_not_depend_on_the_number_of_processes(run, kernel_map):
+    with open_workers(2) as workers:
+        assert_equal_maps(kernel_map, build_map([run], TINY_VISION, workers=workers))
+
+
+def test_moments_without_an_image_of_each_camera_do_not_enter_the_map():
+    def broken():
+        raise DatasetError('broken')
+
+    front, rear = MemoryRun(30), MemoryRun(30)
+    rear.frames[4] = replace(rear.frames[4], image=broken)
+    run = MultiCameraRun(CAMERAS, [front, rear])
+    assert len(build_map([run], TINY_VISION)) == 29
+    assert run.skipped == {'without an image of each camera': 1}
+
+
+def test_runs_of_different_cameras_make_no_map(run):
+    with pytest.raises(MapError, match=r'different cameras \(tiny: front, rear; tiny: one\)'):
+        build_map([run, MemoryRun(30)], TINY_VISION)
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_every_method_localizes_with_two_cameras(kernel_map, method):
+    test = two_camera_run(25)
+    init = 'reference' if method == 'dead-reckoning' else 'global'
+    errors = position_errors(localize(kernel_map, test, method=method, init=init), test)
+    assert np.median(errors) < 0.3
+
+
+def test_localization_goes_on_with_one_camera_when_the_other_ends(kernel_map):
+    test = MultiCameraRun(CAMERAS, [two_camera_run(30)._runs[0], two_camera_run(12)._runs[1]])
+    errors = position_errors(localize(kernel_map, test), test)
+    assert len(errors) == 30 and errors[12:].max() < 0.4
+
+
+def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
+    path = write_two_camera_cold_run(tmp_path / 'run', 30)
+    built = invoke('map', 'build', path, '--out', tmp_path / 'map.h5')
+    assert built.returncode == 0, built.stderr
+    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    assert facts['cameras'] == ['front', 'rear'] and facts['descriptor'] == 'multi_camera'
+    write_bag(two_camera_run(20), tmp_path / 'bag')
+    for test in (path, tmp_path / 'bag'):
+        out = tmp_path / f'{test.name}.tum'
+        done = invoke('localize', tmp_path / 'map.h5', test, '--out', out)
+        assert done.returncode == 0, done.stderr
+        result = invoke('evaluate', test, out, '--json', '--cameras', 'front,rear')
+        assert json.loads(result.stdout)['position_rmse_m'] < 0.3
+    page = invoke('report', tmp_path / 'map.h5', path, '--out', tmp_path / 'report.html')
+    assert page.returncode == 0, page.stderr
+    one = write_tiny_cold_run(tmp_path / 'one', 8)
+    refused = invoke('localize', tmp_path / 'map.h5', one, '--out', tmp_path / 'x.tum')
+    assert_one_line(refused, 'expected a folder front_cam; cameras: std_cam')

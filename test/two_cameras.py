@@ -1,0 +1,54 @@
+"""A tiny robot with two cameras: one sees the wall, the other its mirror image."""
+
+from dataclasses import replace
+
+from helpers import tiny_frames, tiny_odometry
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.datasets.multi_camera import MultiCameraRun
+import numpy as np
+
+CAMERAS = ('front', 'rear')
+
+
+class MemoryRun:
+    """A run of one camera in memory; `frames` may be changed."""
+
+    def __init__(self, frames=30, name='tiny'):
+        self.name, self.skipped = name, {}
+        self.odometry = tiny_odometry(frames)
+        self.frames = tiny_frames(frames)
+
+    def __len__(self):
+        return len(self.frames)
+
+    def __getitem__(self, index):
+        return self.frames[index]
+
+    def __iter__(self):
+        return iter(self.frames)
+
+
+def mirrored(image):
+    return np.ascontiguousarray(image[:, ::-1])
+
+
+def two_camera_run(frames=30):
+    """Make a run in memory; the rear camera is 5 ms late."""
+    front, rear = MemoryRun(frames), MemoryRun(frames)
+    rear.frames = [
+        replace(frame, image=mirrored(frame.image), stamp_ns=frame.stamp_ns + 5_000_000)
+        for frame in rear.frames
+    ]
+    return MultiCameraRun(CAMERAS, [front, rear])
+
+
+def write_two_camera_cold_run(path, frames=30):
+    """Write the run as the recorder would; return its path."""
+    track, run = tiny_odometry(frames), two_camera_run(frames)
+    recording = ColdRecording(path, *CAMERAS)
+    recording.append_odometry(list(zip(track.stamps_ns.tolist(), track.poses, strict=True)))
+    for frame in run:
+        encoded = [encode_jpeg(image, 'x') for image in frame.load_image()]
+        recording.append_image(frame.stamp_ns, frame.reference, encoded)
+    return path
