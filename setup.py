@@ -22,6 +22,10 @@ TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
 RERUN = ['rerun-sdk']
 # the reference is made from the docstrings
 DOCS = ['mkdocs', 'mkdocstrings[python]']
+# --scheduler: the same work on other machines
+DASK = ['distributed']
+# nearest-neighbour search that our kernel vector is compared with
+BENCH = ['faiss-cpu']
 # Kalman, extended, unscented and particle filters to compare kernel filters with
 COMPARE = ['stonesoup']
 # ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
@@ -94,6 +98,8 @@ setup(
         'rerun': RERUN,
         'docs': DOCS,
         'compare': COMPARE,
+        'dask': DASK,
+        'bench': BENCH,
         'test': LINT + TEST + COMPARE + INTERFACES,
     },
     zip_safe=True,

@@ -1,0 +1,82 @@
+"""Building and opening a map: processes against each other, memory, the size of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks import results
+from benchmarks.scene import Scene
+from kbr_localization.localization.kernel_map import KernelMap
+import numpy as np
+
+REPEATED = 3
+"""Times that the runs are given, so that starting Python does not hide the work."""
+ROUNDS = 3
+LOOP = 200_000_000
+COMMAND = """
+import atexit
+from kbr_localization.cli import main
+status = '/proc/self/status'
+atexit.register(lambda: print([line for line in open(status) if line.startswith('VmHWM')][0]))
+main()
+"""
+"""`kbr`, then its own peak memory: that of a child as its parent sees it includes the parent's."""
+
+
+def measure(scene: Scene, folder: Path) -> dict[str, Any]:
+    """Run `kbr map build` on one and on two processes in turn; open what came out."""
+    commands = {f'{jobs}': lambda jobs=jobs: build(scene, folder, jobs) for jobs in (1, 2)}
+    commands |= {f'loop {jobs}': lambda jobs=jobs: share_nothing(jobs) for jobs in (1, 2)}
+    times = results.interleaved(commands, ROUNDS)
+    maps = [KernelMap.load(folder / f'{jobs}.h5') for jobs in (1, 2)]
+    assert np.array_equal(maps[0].descriptors, maps[1].descriptors)
+    opening = results.interleaved({'load': lambda: KernelMap.load(folder / '1.h5')}, 5)
+    return {
+        'images': len(maps[0]),
+        'seconds': {jobs: float(np.median(found)) for jobs, found in times.items()},
+        'speedup': results.ratio(times, '1', '2'),
+        'loop_speedup': results.ratio(times, 'loop 1', 'loop 2'),
+        'load_ms': results.median_ms(opening['load']),
+        'file_bytes_per_image': (folder / '1.h5').stat().st_size / len(maps[0]),
+        'memory_mb': build(scene, folder, 1),
+    }
+
+
+def build(scene: Scene, folder: Path, jobs: int) -> float:
+    """Run the command; returns its peak memory in megabytes."""
+    runs = [str(run) for run in scene.training] * REPEATED
+    command = [sys.executable, '-c', COMMAND, 'map', 'build', *runs]
+    command += ['--out', str(folder / f'{jobs}.h5'), '--jobs', str(jobs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-2]) / 1024.0
+
+
+def share_nothing(processes: int) -> None:
+    """Let processes count without sharing anything: as much faster as this machine gets now."""
+    command = [sys.executable, '-c', f'for _ in range({LOOP // processes}): pass']
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    for process in running:
+        process.wait()
+
+
+def section(found: dict[str, Any]) -> str:
+    """Lay the figures out as a section of the page."""
+    seconds = found['seconds']
+    rows = [
+        ['map build, one process', f'{seconds["1"]:.2f} s'],
+        ['map build, two processes', f'{seconds["2"]:.2f} s'],
+        ['one over two', f'{found["speedup"]:.2f}'],
+        ['the same of a loop that shares nothing', f'{found["loop_speedup"]:.2f}'],
+        ['peak memory of the build', f'{found["memory_mb"]:.0f} MB'],
+        ['opening the map', f'{found["load_ms"]:.0f} ms'],
+        ['file', f'{found["file_bytes_per_image"]:.0f} bytes an image'],
+    ]
+    return (
+        '## Building a map\n\n'
+        f'`kbr map build --jobs 1` against `--jobs 2`, {found["images"]} images of 640x480, whole '
+        'commands with the start of Python. Every process uses one thread.\n\n'
+        + results.table(['', ''], rows)
+    )

@@ -1,0 +1,106 @@
+"""Time of every stage of a frame while tracking, and of whole frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import time
+from typing import Any
+
+from benchmarks.scene import Scene, START
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.localizer import Localizer
+from kbr_localization.localization.pipeline import Tracker
+from kbr_localization.vision import spatial_pyramid
+from kbr_localization.vision.pyramid_describer import PyramidDescriber
+from kbr_localization.vision.vocabulary import nearest_words
+import numpy as np
+
+EXTRACTION = ('preparation', 'dense SIFT')
+DESCRIPTION = (*EXTRACTION, 'quantisation', 'pyramid')
+STAGES = (*DESCRIPTION, 'kernel vector', 'predict', 'update', 'estimate', 'publish')
+PER_FRAME = ('predict', 'estimate', 'publish')
+"""Stages of every frame; the others wait until the robot has moved."""
+
+
+class Stopwatch:
+    """Seconds of stages by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def __call__(self, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Time one call and return its result."""
+        start = time.perf_counter()
+        result = function(*arguments)
+        self.seconds.setdefault(stage, []).append(time.perf_counter() - start)
+        return result
+
+
+def stage_times(
+    scene: Scene, publish: Callable[[Any, int], None] | None
+) -> dict[str, list[float]]:
+    """Track the drive once; seconds of every stage, of all frames or of those with an update."""
+    watch = Stopwatch()
+    localizer = KernelBayesFilter(scene.kernel_map)
+    localizer.initialize(scene.frames[0].reference, START)
+    for frame, image, increment in zip(
+        scene.frames, scene.images, scene.increments(), strict=True
+    ):
+        watch('predict', localizer.predict, increment)
+        if localizer.wants_image():
+            descriptor = describe_in_stages(watch, scene.kernel_map.describer, image)
+            similarity = watch('kernel vector', compared, localizer, descriptor)
+            watch('update', localizer._take_in, similarity)
+        estimate = watch('estimate', localizer.estimate)
+        if publish is not None:
+            watch('publish', publish, estimate, frame.stamp_ns)
+    return watch.seconds
+
+
+def describe_in_stages(watch: Stopwatch, describer: Any, image: np.ndarray) -> np.ndarray:
+    """Describe an image, every stage timed."""
+    assert isinstance(describer, PyramidDescriber)
+    grey = watch('preparation', describer.preparation.grey, image)
+    patches = watch('dense SIFT', describer._local.describe, grey)
+    words = watch('quantisation', nearest_words, patches, describer.vocabulary)
+    return watch('pyramid', stored_counts, describer, words)
+
+
+def stored_counts(describer: PyramidDescriber, words: np.ndarray) -> np.ndarray:
+    """Count the words of each cell as the describer keeps them."""
+    config, cells = describer.config, describer._cells
+    counts = spatial_pyramid.count_words(words, cells, config.words, config.levels)
+    return describer._stored[counts]
+
+
+def compared(localizer: KernelBayesFilter, descriptor: np.ndarray) -> Any:
+    """Compare with the map, as far as the belief reaches: lazy values are computed here."""
+    similarity = localizer.kernel_map.compare(descriptor)
+    for belief in localizer._beliefs():
+        similarity.at(localizer.observation.in_reach(belief.points))
+    return similarity
+
+
+def frame_times(scene: Scene, localizer: Any) -> tuple[list[float], list[float]]:
+    """Track the drive once; seconds from image to estimate of frames with and without update."""
+    tracker = Tracker(scene.kernel_map, localizer)
+    tracker.initialize(scene.frames[0].reference, START)
+    updated, others = [], []
+    for frame, image in zip(scene.frames, scene.images, strict=True):
+        start = time.perf_counter()
+        estimate = tracker.process(frame.stamp_ns, image, frame.odometry)
+        (updated if estimate.updated else others).append(time.perf_counter() - start)
+    return updated, others
+
+
+def filter_times(scene: Scene, localizer: Localizer, descriptors: list[np.ndarray]) -> list[float]:
+    """Seconds of predict, update (the kernel vector included) and estimate at every frame."""
+    localizer.initialize(scene.frames[0].reference, START)
+    seconds = []
+    for descriptor, increment in zip(descriptors, scene.increments(), strict=False):
+        start = time.perf_counter()
+        localizer.predict(increment)
+        localizer.update(descriptor)
+        localizer.estimate()
+        seconds.append(time.perf_counter() - start)
+    return seconds
