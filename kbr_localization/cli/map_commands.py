@@ -85,6 +85,44 @@ def info(map_file: MapFile, json: Json = False) -> None:
         console.print_table(str(map_file), _flat(facts))
 
 
+@app.command()
+def prune(
+    map_file: MapFile,
+    *,
+    max_images: Annotated[
+        int, typer.Option(min=1, help='Keep so many images.', show_default=False)
+    ],
+    out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
+    seed: Seed = 0,
+    json: Json = False,
+) -> None:
+    """Keep fewer images of a map, chosen to cover it, and say what that loses."""
+    import dataclasses
+
+    from kbr_localization.localization import pruning
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    kernel_map = KernelMap.load(map_file)
+    console.prepare_output(out)
+    pruned, loss = pruning.prune(kernel_map, max_images, seed)
+    pruned.save(out)
+    if json:
+        console.print_json(dataclasses.asdict(loss))
+    else:
+        console.print_table(str(out), _loss_rows(loss))
+    console.note(f'{out}: {len(pruned)} images, {out.stat().st_size / 1e6:.1f} MB')
+
+
+def _loss_rows(loss: Any) -> dict[str, Any]:
+    return {
+        'images': f'{loss.kept} of {loss.images}',
+        'farthest dropped image from one that stays': f'{loss.radius:.2f} m',
+        'median of these distances': f'{loss.median:.2f} m',
+        'distance of the kernel means of the poses': f'{100 * loss.mmd:.1f}%',
+        'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',
+    }
+
+
 def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
     """Vision and filter configuration with `--set NAME=VALUE` applied."""
     from kbr_localization.localization.config import FilterConfig

@@ -41,15 +41,14 @@ class ImagePair:
 def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
     """Compare a frame with all of the map; raises what reading and describing it raise."""
     image = frame.load_image()
-    similarities = kernel_map.similarities(kernel_map.describer.describe(image))
-    index = int(np.argmax(similarities))
+    index, similarity = kernel_map.best_match(kernel_map.describer.describe(image))
     return ImagePair(
         frame=one_picture(image),
         match=thumbnail(kernel_map, index),
         pose=frame.reference,
         index=index,
         map_pose=kernel_map.poses[index],
-        similarity=float(similarities[index]),
+        similarity=similarity,
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.errors import KernelError
+from kbr_localization.errors import KernelError, LocalizationError
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import (
@@ -47,6 +47,10 @@ def as_printed(config: FilterConfig) -> FilterConfig:
     )
 
 
+LARGEST_DENSE = 8000
+"""Map images up to which the dense matrices of the printed algorithms are made."""
+
+
 class MapPoseFilter:
     """
     Kernel Bayes filter whose points are the map's poses, with signed weights alpha (n,).
@@ -56,6 +60,7 @@ class MapPoseFilter:
     """
 
     def __init__(self, kernel_map: KernelMap, config: FilterConfig | None = None) -> None:
+        _refuse_large(kernel_map)
         self.kernel_map = kernel_map
         self.config = config or as_printed(kernel_map.filter_config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
@@ -185,3 +190,13 @@ def without_traces(mu: FloatArray) -> FloatArray:
     """
     size = np.abs(mu)
     return np.where(size > _TRACE * size.max(), mu, 0.0)
+
+
+def _refuse_large(kernel_map: KernelMap) -> None:
+    n = len(kernel_map)
+    if n > LARGEST_DENSE:
+        raise LocalizationError(
+            f'the printed algorithms need matrices of {n} x {n} numbers ({8e-9 * n * n:.0f} GB '
+            f'each): expected a map of at most {LARGEST_DENSE} images; take the method kbr, or '
+            f'make a smaller map with `kbr map prune MAP --max-images {LARGEST_DENSE}`'
+        )

@@ -116,6 +116,13 @@ class KernelMap:
 
         return LocalSimilarity(compute, candidates, len(self))
 
+    def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
+        """Find the image most similar to a descriptor (d,): its index and its kernel value."""
+        similarity = self.compare(descriptor)
+        values = similarity.at(similarity.candidates)
+        best = int(np.argmax(values))
+        return int(similarity.candidates[best]), float(values[best])
+
     @property
     def is_large(self) -> bool:
         """Whether images are found through the index."""
@@ -123,7 +130,7 @@ class KernelMap:
 
     @functools.cached_property
     def search_index(self) -> SketchIndex:
-        """The index: the map file's own, or a new one."""
+        """Return the index: the map file's own, or a new one."""
         if self.index is not None and self.index.fits(self.descriptors):
             return self.index
         return SketchIndex.fit(self.descriptors, np.random.default_rng(0))

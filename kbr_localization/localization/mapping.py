@@ -14,6 +14,7 @@ from kbr_localization.localization.config import FilterConfig, sensible_config
 from kbr_localization.localization.describing import describe_images, DescribedImage
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.localization.pruning import choose
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
@@ -94,15 +95,7 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray
 
     The distance is that of (x, y, cos, sin). Shapes: (n, 3) -> (min(count, n),) sorted indices.
     """
-    if count >= len(poses):
-        return np.arange(len(poses))
-    points = se2.to_plane_and_circle(poses)
-    chosen = [int(rng.integers(len(points)))]
-    distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
-    while len(chosen) < count:
-        chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
-    return np.sort(chosen)
+    return choose(se2.to_plane_and_circle(poses), count, rng)
 
 
 def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:

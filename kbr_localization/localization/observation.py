@@ -65,6 +65,7 @@ class ObservationModel:
         h, a = config.position_bandwidth, config.heading_bandwidth
         self.kernel = GaussianKernel([h * h, h * h, a * a, a * a], normalised=False)
         self.grid = PoseGrid(self.poses, _REACH * h)
+        self._seen = _sectors_within(_REACH * a)
         self.largest_system = largest_system
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._last: tuple[Similarity, FloatArray] | None = None
@@ -79,9 +80,8 @@ class ObservationModel:
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
         near = self.grid.near(points)
-        facing = np.zeros(_SECTORS, dtype=bool)
-        facing[_sector(points[:, 2])] = True
-        seen = _widened(facing, _REACH * self.config.heading_bandwidth)
+        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
+        seen = np.asarray(self._seen[facing].any(axis=0))
         return near[seen[_sector(self.poses[near, 2])]]
 
     def evidence(self, points: FloatArray, similarity: Similarity) -> FloatArray:
@@ -187,13 +187,11 @@ def _sector(headings: FloatArray) -> Indices:
     return np.floor(headings * (_SECTORS / (2.0 * np.pi))).astype(np.intp) % _SECTORS
 
 
-def _widened(facing: NDArray[np.bool_], chord: float) -> NDArray[np.bool_]:
-    """Sectors within a chord of the unit circle from those that are occupied."""
-    if chord >= 2.0:
-        return np.ones(_SECTORS, dtype=bool)
-    width = int(np.ceil(2.0 * np.arcsin(0.5 * chord) * _SECTORS / (2.0 * np.pi)))
-    wide = np.convolve(np.tile(facing, 3), np.ones(2 * width + 1), mode='same') > 0
-    return np.asarray(np.split(wide, 3)[1])
+def _sectors_within(chord: float) -> NDArray[np.bool_]:
+    """Which sectors lie within a chord of the unit circle from each: (sectors, sectors)."""
+    width = 2.0 * np.arcsin(min(1.0, 0.5 * chord)) * _SECTORS / (2.0 * np.pi)
+    apart = np.abs(np.subtract.outer(np.arange(_SECTORS), np.arange(_SECTORS)))
+    return np.asarray(np.minimum(apart, _SECTORS - apart) <= width + 1)
 
 
 def _thinned(active: Indices, size: int) -> Indices:

@@ -158,12 +158,11 @@ class Outputs:
             return
         try:
             image = answer.image.load()
-            similarities = self._map.similarities(self._map.describer.describe(image))
+            best, value = self._map.best_match(self._map.describer.describe(image))
         except KbrError:
             return  # counted where it was first seen
-        best = int(np.argmax(similarities))
         x, y, heading = self._map.poses[best]
-        caption = f'k = {similarities[best]:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
+        caption = f'k = {value:.2f} at {x:.2f}, {y:.2f}, {heading:.2f}'
         message = pictures.side_by_side(
             one_picture(image), self._map.thumbnails[best], caption, answer.stamp_ns, 'camera'
         )

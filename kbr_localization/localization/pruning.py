@@ -1,0 +1,131 @@
+"""Fewer images in a map, chosen to cover it, and what that loses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization import se2
+from kbr_localization.errors import MapError
+from kbr_localization.kernels.kernel_mean import KernelMean
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+Indices = NDArray[np.intp]
+_GREEDY = 2e9
+"""Distances up to which every pose is weighed at every choice; above, cells are chosen."""
+_ROUNDS = 40
+_SMALLEST_CELL = 0.02
+_SAMPLE = 2000
+
+
+@dataclass(frozen=True)
+class PruningLoss:
+    """
+    What a map lost.
+
+    `images`, `kept`: their numbers. `radius`: largest distance of a dropped image's pose from the
+    nearest one that stays, in metres, where a turn counts as the way of (cos, sin); `median`: the
+    median of these. `mmd`: distance of the kernel means of all poses and of those that stay,
+    relative to the former's norm. `similarity`: median kernel value of a dropped image and the
+    nearest one that stays.
+    """
+
+    images: int
+    kept: int
+    radius: float
+    median: float
+    mmd: float
+    similarity: float
+
+
+def prune(kernel_map: KernelMap, max_images: int, seed: int = 0) -> tuple[KernelMap, PruningLoss]:
+    """
+    Keep at most `max_images` images, each next one farthest from those chosen before.
+
+    Where that would take too long, one image for each cell of a grid over (x, y, cos, sin). The
+    map's parameters and the order of its images stay. Raises MapError for less than one image.
+    """
+    if max_images < 1:
+        raise MapError(f'max_images: expected at least 1, got {max_images}')
+    points = se2.to_plane_and_circle(kernel_map.poses)
+    kept = choose(points, max_images, np.random.default_rng(seed))
+    return kernel_map.subset(kept), _loss(kernel_map, points, kept)
+
+
+def choose(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
+    """
+    Choose points that cover all of them.
+
+    Shapes: (n, d) -> increasing indices, min(count, n) of them or, of very many, a few less.
+    """
+    if count >= len(points):
+        return np.arange(len(points))
+    if float(len(points)) * count <= _GREEDY:
+        return _farthest(points, count, rng)
+    return _one_per_cell(points, count)
+
+
+def _farthest(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
+    chosen = [int(rng.integers(len(points)))]
+    distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
+    while len(chosen) < count:
+        chosen.append(int(np.argmax(distance)))
+        distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
+    return np.sort(chosen)
+
+
+def _one_per_cell(points: FloatArray, count: int) -> Indices:
+    """Point nearest to the middle of each occupied cell, the cells as small as can be."""
+    low, high = _SMALLEST_CELL, float(np.ptp(points, axis=0).max()) + 1.0
+    for _ in range(_ROUNDS):
+        size = np.sqrt(low * high)
+        low, high = (size, high) if len(_cells(points, size)[1]) > count else (low, size)
+    cell, first = _cells(points, high)
+    inside = (points - points.min(axis=0)) / high
+    offset = inside - np.floor(inside) - 0.5
+    order = np.lexsort([np.sum(offset**2, axis=1), cell])
+    return np.sort(order[np.searchsorted(cell[order], np.arange(len(first)))])
+
+
+def _cells(points: FloatArray, size: float) -> tuple[Indices, Indices]:
+    """Cell number of each point, and a point of each cell."""
+    corner = np.floor((points - points.min(axis=0)) / size).astype(np.int64)
+    keys = np.ravel_multi_index(tuple(corner.T), tuple(corner.max(axis=0) + 1))
+    _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
+    return cell, first
+
+
+def _loss(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> PruningLoss:
+    dropped = np.setdiff1d(np.arange(len(points)), kept)
+    distance, nearest = cKDTree(points[kept]).query(points[dropped])
+    looked = np.linspace(0, len(dropped) - 1, min(len(dropped), 200)).astype(np.intp)
+    values = [
+        kernel_map.describer.cross_gram(
+            kernel_map.descriptors[dropped[i]][np.newaxis],
+            kernel_map.descriptors[kept[nearest[i]]][np.newaxis],
+        )[0, 0]
+        for i in looked
+    ]
+    return PruningLoss(
+        images=len(points),
+        kept=len(kept),
+        radius=float(distance.max(initial=0.0)),
+        median=float(np.median(distance)) if dropped.size else 0.0,
+        mmd=_mmd(kernel_map, points, kept),
+        similarity=float(np.median(values)) if values else 1.0,
+    )
+
+
+def _mmd(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> float:
+    config = kernel_map.filter_config
+    h, a = config.position_bandwidth, config.heading_bandwidth
+    kernel = GaussianKernel([h * h, h * h, a * a, a * a], normalised=False)
+    everything, rest = (
+        KernelMean.of_sample(kernel, sample[:: -(-len(sample) // _SAMPLE)])
+        for sample in (points, points[kept])
+    )
+    return everything.mmd(rest) / everything.norm()
