@@ -115,7 +115,7 @@ class Cluster:
             self._client.submit(_numbered, shared, *pair, pure=False) for pair in enumerate(tasks)
         ]
         try:
-            for future in self._distributed.as_completed(futures):
+            for future in self._distributed.as_completed(futures, loop=self._client.loop):
                 yield future.result()
                 future.release()
         except self._distributed.KilledWorker as error:
