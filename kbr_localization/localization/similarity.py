@@ -34,7 +34,7 @@ class Similarity(Protocol):
 
     @property
     def best(self) -> float:
-        """The largest value known."""
+        """Return the largest value known."""
         ...
 
 
@@ -70,7 +70,7 @@ class LocalSimilarity:
 
     @property
     def best(self) -> float:
-        """The largest value known."""
+        """Return the largest value known."""
         return float(self._values.max())
 
     @property
