@@ -53,8 +53,11 @@ class Belief:
 
     def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
         """Add Gaussian noise of variances (3,) along, across and in heading."""
-        noise = rng.standard_normal(self.points.shape) * np.sqrt(variances)
-        self.points = se2.compose(self.points, noise)
+        self.move(rng.standard_normal(self.points.shape) * np.sqrt(variances))
+
+    def move(self, increments: FloatArray) -> None:
+        """Move the points by increments (3,) or (m, 3) in their own frames."""
+        self.points = se2.compose(self.points, increments)
 
     def mode(self, bandwidth: float = 0.4) -> FloatArray:
         """

@@ -29,6 +29,12 @@ class FilterConfig:
         'regularisation of the kernel Bayes rule for a belief on the map poses',
         choices=('squared', 'thresholded'),
     )
+    state_kernel: str = parameter(
+        'gaussian',
+        'kernel k_X of poses: gaussian or matern on (x, y, cos, sin), or gaussian in the position '
+        'times wrapped normal in the heading; for a belief that leaves the map',
+        choices=('gaussian', 'matern', 'wrapped'),
+    )
     position_bandwidth: float = parameter(
         0.5, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
     )
@@ -59,12 +65,32 @@ class FilterConfig:
     update_min_a: float = parameter(
         0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
     )
+    motion_law: str = parameter(
+        'gaussian',
+        'law of the motion noise of a belief that leaves the map; cauchy has the same quartiles '
+        'over a metre and the heavy tails of wheels that slip',
+        choices=('gaussian', 'cauchy'),
+    )
+    importance_weighted: bool = parameter(
+        False,
+        'solve the importance-weighted kernel Bayes rule with delta on the moved points; false '
+        'takes its limit of large delta',
+    )
+    odometry_supervision: float = parameter(
+        0.0,
+        'weight of posterior regularisation ([kReg]) towards the pose that the odometry predicts',
+        low=0.0,
+        high=100.0,
+    )
     points: int = parameter(1000, 'points that carry the belief', low=10, high=1_000_000)
     recovery_points: int = parameter(
         300, 'points that look for the robot elsewhere; 0 never recovers', low=0, high=100_000
     )
     recovery_rate: float = parameter(
-        1e-3, 'prior weight of having been carried elsewhere, per update', low=0.0, high=0.5
+        1e-2,
+        'prior weight of having been carried elsewhere, per update; less where the map has gaps',
+        low=0.0,
+        high=0.5,
     )
     covariance_scale: float = parameter(
         0.3, 'calibration of the reported covariance', low=1e-3, high=1e3

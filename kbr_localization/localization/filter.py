@@ -7,22 +7,23 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 
 from __future__ import annotations
 
-from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.recovery import draw_from_image, Recovery
 from kbr_localization.localization.similarity import FullSimilarity, Similarity
 from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
-_START_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
+_MODE_BANDWIDTHS = 0.8
 
 
 class KernelBayesFilter:
@@ -40,9 +41,10 @@ class KernelBayesFilter:
         self.observation = ObservationModel(kernel_map, self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
-        self._seekers: Belief | None = None
-        self._seekers_mass = 0.0
-        self._pending = np.zeros(3)
+        self.recovery = Recovery(self.observation, self.config, self.rng)
+        self._pending = PendingNoise(
+            kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
+        )
         self._global_start = False
         self._evidence = 0.0
         self._updated = False
@@ -63,6 +65,7 @@ class KernelBayesFilter:
         """Go on with the belief on a map that has more images at its end."""
         self.kernel_map = kernel_map
         self.observation = ObservationModel(kernel_map, self.config)
+        self.recovery.observation = self.observation
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -74,11 +77,9 @@ class KernelBayesFilter:
         self._updated = False
         if self.belief is None:
             return
-        self._pending += self.config.noise_scale * self.kernel_map.motion_noise.variances(
-            odometry_increment
-        )
+        self._pending.add(odometry_increment)
         for belief in self._beliefs():
-            belief.points = se2.compose(belief.points, odometry_increment)
+            belief.move(odometry_increment)
         if not self.config.multi_step or self.gate.overdue():
             self._disperse()
 
@@ -94,8 +95,8 @@ class KernelBayesFilter:
         """Summarize the belief about its highest mode."""
         if self.belief is None:
             return nothing_known(self.why, self._updated)
-        why = self.why | {'recovery_mass': self._seekers_mass}
-        pending = self.config.covariance_scale * self._pending
+        why = self.why | {'recovery_mass': self.recovery.mass}
+        pending = self.config.covariance_scale * self._pending.variances
         return summarize(self.belief, self.config, pending, self._evidence, why, self._updated)
 
     def particles(self, size: int) -> FloatArray:
@@ -120,95 +121,56 @@ class KernelBayesFilter:
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:
-        self.belief, self._seekers = None, None
-        self._seekers_mass, self._evidence = 0.0, 0.0
-        self._pending = np.zeros(3)
+        self.belief = None
+        self.recovery.forget()
+        self._evidence = 0.0
+        self._pending.clear()
         self._global_start = False
         self.gate.reopen()
 
     def _beliefs(self) -> list[Belief]:
-        return [belief for belief in (self.belief, self._seekers) if belief is not None]
+        return [belief for belief in (self.belief, self.recovery.belief) if belief is not None]
 
     def _disperse(self) -> None:
         for belief in self._beliefs():
-            belief.disperse(self._pending, self.rng)
-        self._pending = np.zeros(3)
+            belief.move(self._pending.draw(len(belief.points), self.rng))
+        self._pending.clear()
 
     def _start(self, similarity: Similarity) -> None:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
-        born = self._born(similarity, size)
-        factors = self._factors(born.points, similarity, self.config.initial_outlier_rate)
+        born = draw_from_image(self.observation, similarity, size, self.rng)
+        factors = self.observation.factors(
+            born.points, similarity, self.config.initial_outlier_rate
+        )
         born.reweigh(factors)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start = False
         self._evidence = 1.0
 
-    def _born(self, similarity: Similarity, size: int) -> Belief:
-        """
-        Points about candidates' poses, weighted as a sample of the uniform law on these.
-
-        Half of them are drawn from the conditional mean of the pose given the image, which is
-        where they are needed; importance weights make up for that.
-        """
-        candidates = self.observation.plausible(similarity)
-        n = len(candidates)
-        likely = self.observation.sharpened(similarity.at(candidates), similarity.best)
-        proposal = 0.5 / n + 0.5 * likely / likely.sum()
-        chosen = self.rng.choice(n, size=size, p=proposal)
-        h, a = self.config.position_bandwidth, self.config.heading_bandwidth
-        spread = _START_SPREAD * np.array([h, h, a])
-        centres = self.kernel_map.poses[candidates[chosen]]
-        points = centres + self.rng.standard_normal((size, 3)) * spread
-        points[:, 2] = se2.wrap_angle(points[:, 2])
-        weights = 1.0 / (n * proposal[chosen])
-        return Belief(points, weights / weights.sum())
-
-    def _factors(
-        self, points: FloatArray, similarity: Similarity, outlier_rate: float
-    ) -> FloatArray:
-        evidence = self.observation.evidence(points, similarity)
-        return np.minimum(evidence, 1.0) + outlier_rate
-
     def _weigh(self, similarity: Similarity) -> None:
         assert self.belief is not None
-        factors = self._factors(self.belief.points, similarity, self.config.outlier_rate)
-        evidence = self.belief.reweigh(factors)
+        evidence = self.belief.reweigh(self._factors(self.belief, similarity))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
-        if self.config.recovery_points and self.config.recovery_rate > 0.0:
-            self._seek(similarity, evidence)
-        if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
+        found = self.recovery.weigh(similarity, evidence) if self.recovery.is_on else None
+        if found is not None:
+            self._recover(found)
+        elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
 
-    def _seek(self, similarity: Similarity, evidence: float) -> None:
-        """
-        Follow the hypothesis that the robot was carried elsewhere.
+    def _factors(self, belief: Belief, similarity: Similarity) -> FloatArray:
+        """Factors (m,) on the belief's weights: evidence, outliers and supervision."""
+        config = self.config
+        weights = belief.weights if config.importance_weighted else None
+        factors = self.observation.factors(belief.points, similarity, config.outlier_rate, weights)
+        if config.odometry_supervision > 0.0:
+            predicted = belief.mode(_MODE_BANDWIDTHS * config.position_bandwidth)[np.newaxis]
+            pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]
+            factors = factors + config.odometry_supervision * pull
+        return factors
 
-        Its prior weight is `recovery_rate` per update; it takes over when it explains the images
-        better than the belief by more than that.
-        """
-        # the rate is that of the whole map: places that the image does not point at drop out
-        share = len(self.observation.plausible(similarity)) / similarity.size
-        rate, size = share * self.config.recovery_rate, self.config.recovery_points
-        born = self._born(similarity, size)
-        if self._seekers is None:
-            self._seekers, self._seekers_mass = born, rate
-        else:
-            total = self._seekers_mass + rate
-            weights = [self._seekers.weights * self._seekers_mass, born.weights * rate]
-            points = np.concatenate([self._seekers.points, born.points])
-            self._seekers = Belief(points, np.concatenate(weights) / total)
-            self._seekers_mass = total
-        factors = self._factors(self._seekers.points, similarity, self.config.outlier_rate)
-        odds = self._seekers_mass * self._seekers.reweigh(factors)
-        self._seekers_mass = odds / (odds + (1.0 - min(self._seekers_mass, 0.5)) * evidence)
-        self._seekers = self._seekers.resampled(size, self.rng)
-        if self._seekers_mass > 0.5:
-            self._recover()
-
-    def _recover(self) -> None:
-        assert self._seekers is not None
-        self.belief = self._seekers.resampled(self.config.points, self.rng)
-        self._seekers, self._seekers_mass = None, 0.0
+    def _recover(self, found: Belief) -> None:
+        self.belief = found.resampled(self.config.points, self.rng)
+        self.recovery.forget()
         self._evidence = 1.0
         self.why['recoveries'] += 1

@@ -28,12 +28,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import pairwise
 
-from kbr_localization import se2
-from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.similarity import Similarity
+from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -62,10 +61,10 @@ class ObservationModel:
     ) -> None:
         self.config = config
         self.poses = kernel_map.poses
-        h, a = config.position_bandwidth, config.heading_bandwidth
-        self.kernel = GaussianKernel([h * h, h * h, a * a, a * a], normalised=False)
-        self.grid = PoseGrid(self.poses, _REACH * h)
-        self._seen = _sectors_within(_REACH * a)
+        self._kernel_map = kernel_map
+        self.kernel = StateKernel(config)
+        self.grid = PoseGrid(self.poses, _REACH * config.position_bandwidth)
+        self._seen = _sectors_within(_REACH * config.heading_bandwidth)
         self.largest_system = largest_system
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._last: tuple[Similarity, FloatArray] | None = None
@@ -109,6 +108,23 @@ class ObservationModel:
             result[members] = self._smoothed(points[members], reach, solved)
         return result
 
+    def factors(
+        self,
+        points: FloatArray,
+        similarity: Similarity,
+        outlier_rate: float,
+        weights: FloatArray | None = None,
+    ) -> FloatArray:
+        """
+        Factors (m,) by which an image changes the weights of points (m, 3).
+
+        With `weights` (m,) by the importance-weighted rule with delta, else by its limit.
+        """
+        evidence = self.evidence(points, similarity)
+        if weights is not None:
+            evidence = self._importance_weighted(points, similarity, weights, evidence)
+        return np.asarray(np.minimum(evidence, 1.0) + outlier_rate)
+
     def plausible(self, similarity: Similarity) -> Indices:
         """
         Images of the map (their increasing indices) that the robot may see.
@@ -132,13 +148,39 @@ class ObservationModel:
         """
         active = self.in_reach(points)
         others = np.setdiff1d(np.arange(len(self.poses)), active)
-        embedded = se2.to_plane_and_circle(points)
-        a, o = (se2.to_plane_and_circle(self.poses[part]) for part in (active, others))
-        weights = self._solve(active, self.kernel.cross_gram(a, embedded))
-        missed = self.kernel.cross_gram(o, embedded) - self.kernel.cross_gram(o, a) @ weights
+        a, o = self.poses[active], self.poses[others]
+        weights = self._solve(active, self.kernel.cross_gram(a, points))
+        missed = self.kernel.cross_gram(o, points) - self.kernel.cross_gram(o, a) @ weights
         size = np.linalg.norm(self.sharpened(similarities, float(similarities.max())))
         bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
         return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
+
+    def _importance_weighted(
+        self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray
+    ) -> FloatArray:
+        """
+        Divide the rule's weights (m,) by gamma, times delta: the evidence for large delta.
+
+        Gamma = Z Z^T with Z = B^T L and G_Y = L L^T has the rank of the poses in reach, so that
+        (D Gamma D + delta I)^-1 v = (v - Q (Q^T Q + delta I)^-1 Q^T v) / delta, Q = D Z.
+        """
+        active = _thinned(self.in_reach(points), self.largest_system)
+        if active.size == 0:
+            return evidence
+        root = np.sqrt(weights)
+        smoother = self._solve(active, self.kernel.cross_gram(self.poses[active], points))
+        q = (root[:, np.newaxis] * smoother.T) @ self._image_factor(active)
+        v = root * evidence
+        inner = q.T @ q + self.config.delta * np.eye(active.size)
+        solved = v - q @ scipy.linalg.solve(inner, q.T @ v, assume_a='pos')
+        return np.asarray(np.maximum(solved, 0.0) / np.maximum(root, 1e-300))
+
+    def _image_factor(self, active: Indices) -> FloatArray:
+        """Cholesky factor (a, a) of the sharpened image kernel among map images."""
+        descriptors = self._kernel_map.descriptors[active]
+        gram = self._kernel_map.describer.cross_gram(descriptors, descriptors)
+        sharp = self.sharpened(gram, 1.0) + 1e-9 * np.eye(active.size)
+        return np.asarray(scipy.linalg.cholesky(sharp, lower=True))
 
     def _systems(self, points: FloatArray, active: Indices) -> list[tuple[Indices, Indices]]:
         """Split points by place, and the poses in their reach, into systems of moderate size."""
@@ -160,10 +202,9 @@ class ObservationModel:
         return self._last[1]
 
     def _smoothed(self, points: FloatArray, active: Indices, solved: FloatArray) -> FloatArray:
-        embedded = se2.to_plane_and_circle(self.poses[active])
         if active.size == 0:
             return np.zeros(len(points))
-        cross = self.kernel.cross_gram(se2.to_plane_and_circle(points), embedded)
+        cross = self.kernel.cross_gram(points, self.poses[active])
         return np.asarray(np.maximum(cross @ solved, 0.0))
 
     def _solve(self, active: Indices, right_side: FloatArray) -> FloatArray:
@@ -174,7 +215,7 @@ class ObservationModel:
     def _factor(self, active: Indices) -> FloatArray:
         key = active.tobytes()
         if key not in self._factors:
-            gram = self.kernel.gram(se2.to_plane_and_circle(self.poses[active]))
+            gram = self.kernel.gram(self.poses[active])
             gram.flat[:: active.size + 1] += self.config.state_ridge
             self._factors[key] = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
         self._factors.move_to_end(key)
