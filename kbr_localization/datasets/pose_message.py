@@ -10,6 +10,8 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+FARTHEST = 1e7
+"""Metres; a pose farther away is the number of a broken sender."""
 UNKNOWN_VARIANCE = 1000.0
 """Square metres; a reference pose that is less certain is no pose (AMCL and we send 9999)."""
 
@@ -30,15 +32,22 @@ def planar_pose(pose: Any) -> FloatArray:
     """
     Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.
 
-    Raises DatasetError for numbers that are not finite and for a quaternion without length.
+    Raises DatasetError for numbers that are not finite and for a quaternion of no sensible length.
     """
     position, q = pose.position, pose.orientation
     numbers = [float(value) for value in (position.x, position.y, q.x, q.y, q.z, q.w)]
-    if not all(map(math.isfinite, numbers)):
-        raise DatasetError(f'expected a finite pose, got x, y, quaternion {numbers}')
-    x, y, qx, qy, qz, qw = numbers
-    if math.hypot(qx, qy, qz, qw) < 1e-3:
-        raise DatasetError('expected a unit quaternion, got zeros: its sender left it unset')
+    x, y, *quaternion = numbers
+    if not all(map(math.isfinite, numbers)) or max(abs(x), abs(y)) > FARTHEST:
+        raise DatasetError(
+            f'expected a finite pose, got x, y, quaternion {numbers}: check its source'
+        )
+    length = math.hypot(*quaternion)
+    if not 1e-3 < length < 1e3:
+        raise DatasetError(
+            f'expected a unit quaternion, got one of length {length:.3g}: zero means that the '
+            'sender left it unset'
+        )
+    qx, qy, qz, qw = (value / length for value in quaternion)
     return np.array([x, y, math.atan2(2 * (qw * qz + qx * qy), qw**2 + qx**2 - qy**2 - qz**2)])
 
 

@@ -13,15 +13,14 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
-from kbr_localization.errors import RosError
+from kbr_localization.datasets.pose_message import planar_pose
+from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.se2 import FloatArray
 from nav_msgs.msg import Odometry
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
 NANOSECONDS = 1_000_000_000
-FARTHEST = 1e7
-"""Metres; a pose farther away is the number of a broken sender."""
 PNG_START = b'\x89PNG'
 PLANAR = np.array([0, 1, 5])
 """Rows of x, y and yaw in the 6x6 covariance of a ROS pose."""
@@ -53,19 +52,10 @@ def pose_from_message(message: Pose) -> FloatArray:
 
     Raises RosError when a number is not finite or the quaternion has no sensible length.
     """
-    position, q = message.position, message.orientation
-    numbers = (position.x, position.y, q.x, q.y, q.z, q.w)
-    if not all(map(math.isfinite, numbers)) or max(abs(position.x), abs(position.y)) > FARTHEST:
-        raise RosError(f'expected a finite pose, got x, y, quaternion {numbers}: check its source')
-    length = math.hypot(q.x, q.y, q.z, q.w)
-    if not 1e-3 < length < 1e3:
-        raise RosError(
-            f'expected a unit quaternion, got one of length {length:.3g}: zero means that the '
-            'sender left it unset'
-        )
-    x, y, z, w = q.x / length, q.y / length, q.z / length, q.w / length
-    yaw = math.atan2(2.0 * (w * z + x * y), w * w + x * x - y * y - z * z)
-    return np.array([position.x, position.y, yaw])
+    try:
+        return planar_pose(message)
+    except DatasetError as error:
+        raise RosError(str(error)) from error
 
 
 def covariance_to_message(covariance: FloatArray) -> FloatArray:
