@@ -18,6 +18,7 @@ def generate_launch_description():
             launching.argument('autostart', 'true'),
             launching.argument('method', ''),
             launching.argument('image_topic', 'image'),
+            launching.argument('image_topics', ''),
             launching.argument('odom_topic', 'odom'),
             launching.argument('image_transport', ''),
             launching.argument('respawn', 'false'),
@@ -38,6 +39,7 @@ OVERRIDES = (
     'autostart',
     'method',
     'image_transport',
+    'image_topics',
 )
 
 

@@ -12,6 +12,7 @@ def generate_launch_description():
             launching.argument('pose_topic', 'amcl_pose'),
             launching.argument('pose_type', 'pose_with_covariance'),
             launching.argument('image_topic', 'image'),
+            launching.argument('image_topics', ''),
             launching.argument('odom_topic', 'odom'),
             launching.argument('image_transport', 'raw'),
             launching.argument('spacing_distance', '0.2'),
@@ -27,7 +28,7 @@ def generate_launch_description():
 
 def nodes(value):
     """Make the node from the arguments' values."""
-    overrides = ['out', 'pose_type', 'image_transport', 'use_sim_time']
+    overrides = ['out', 'pose_type', 'image_transport', 'image_topics', 'use_sim_time']
     overrides += ['spacing_distance', 'spacing_angle']
     remappings = {'image': 'image_topic', 'odom': 'odom_topic', 'pose': 'pose_topic'}
     return [launching.package_node('recorder_node', 'recorder', value, overrides, remappings)]

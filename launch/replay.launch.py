@@ -12,6 +12,7 @@ PASSED_ON = (
     'namespace',
     'method',
     'image_transport',
+    'image_topics',
     'use_sim_time',
     'rviz',
     'log_level',
@@ -30,6 +31,8 @@ def generate_launch_description():
             launching.argument('loop', 'false'),
             launching.argument('exit_at_end', 'true'),
             launching.argument('image_transport', 'raw'),
+            launching.argument('cameras', ''),
+            launching.argument('image_topics', ''),
             launching.argument('params_file', launching.shared('config/localization.yaml')),
             launching.argument('namespace', ''),
             launching.argument('method', ''),
@@ -46,5 +49,5 @@ def generate_launch_description():
 def nodes(value):
     """Make the player from the arguments' values."""
     at_end = [Shutdown()] if value('exit_at_end').lower() == 'true' else []
-    overrides = ['run', 'rate', 'loop', 'image_transport']
+    overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
     return [launching.package_node('player_node', 'player', value, overrides, {}, on_exit=at_end)]

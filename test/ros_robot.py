@@ -41,11 +41,19 @@ class Robot:
     `odometry_origin`: where the odometry frame has the start. Stamps begin at `start_ns`.
     """
 
-    def __init__(self, ros, namespace='', start_ns=START_NS, x=0.0, image_qos=RELIABLE):
+    def __init__(
+        self,
+        ros,
+        namespace='',
+        start_ns=START_NS,
+        x=0.0,
+        image_qos=RELIABLE,
+        image_topic='image',
+    ):
         self.ros, self.start_ns, self.x = ros, start_ns, x
         self.origin = np.array([2.0, -1.0, 3.0])
         create = ros.node.create_publisher
-        self.images = create(Image, f'{namespace}/image', image_qos)
+        self.images = create(Image, f'{namespace}/{image_topic}', image_qos)
         self.odometry = create(Odometry, f'{namespace}/odom', RELIABLE)
         self.initialpose = create(PoseWithCovarianceStamped, f'{namespace}/initialpose', 10)
 

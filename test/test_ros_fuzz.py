@@ -16,7 +16,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import conversions
 from kbr_localization.ros.answer import Beginning, GivenPose
-from kbr_localization.ros.inputs import MessageImage
+from kbr_localization.ros.cameras import MessageImage
 from kbr_localization.ros.session import Session
 import numpy as np
 import pytest

@@ -90,16 +90,23 @@ class MapGrowth:
             return None
         if not answer.estimate.updated or self._similarity(answer) >= config.grow_below:
             return None
+        obstacle = self._obstacle(answer)
+        if not obstacle:
+            try:
+                return self._with(answer, BY_ITSELF)
+            except LocalizationError:
+                obstacle = 'a camera has no image'
+        self.counts[f'not added: {obstacle}'] += 1
+        return None
+
+    def _obstacle(self, answer: Answer) -> str:
+        """Say why an image that is worth adding must stay outside, or nothing."""
         if self._is_near_added(answer.estimate.pose):
-            self.counts['not added: near one that was added'] += 1
-            return None
+            return 'near one that was added'
         if len(self._map) > LARGEST_TO_GROW:
-            self.counts['not added: the map is too large'] += 1
-            return None
-        if self.added >= config.grow_max_images:
-            self.counts['not added: grow_max_images reached'] += 1
-            return None
-        return self._with(answer, BY_ITSELF)
+            return 'the map is too large'
+        full = self.added >= self._config().grow_max_images
+        return 'grow_max_images reached' if full else ''
 
     def add(self, answer: Answer | None, age: float) -> KernelMap:
         """
@@ -127,6 +134,9 @@ class MapGrowth:
     def _with(self, answer: Answer, how: str) -> KernelMap:
         image, pose = answer.image.load(), answer.estimate.pose
         descriptor = self._map.describer.describe(image)
+        is_complete = getattr(self._map.describer, 'is_complete', None)
+        if is_complete is not None and not is_complete(descriptor):
+            raise LocalizationError('a camera has no image: only images of all join the map')
         new = NewImage(answer.stamp_ns, pose, descriptor, make_thumbnail(image))
         self._map = with_images(self._map, [new])
         self._added = np.concatenate([self._added, pose[np.newaxis]])
@@ -151,7 +161,9 @@ class MapGrowth:
 
     def _similarity(self, answer: Answer) -> float:
         """Similarity of the best match; a method that does not tell never adds by itself."""
-        return answer.estimate.why.get('best_similarity', math.inf)
+        similarity = answer.estimate.why.get('best_similarity', math.inf)
+        # that of several cameras is a product
+        return float(similarity ** (1.0 / max(1, len(self._map.cameras))))
 
     def _is_near_added(self, pose: se2.FloatArray) -> bool:
         if not len(self._added):

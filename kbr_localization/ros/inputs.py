@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 import time
 from typing import Any, Protocol
 
 from kbr_localization import se2
-from kbr_localization.datasets.image_file import decode_image, encode_jpeg
-from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
+from kbr_localization.ros.cameras import Cameras
 from kbr_localization.ros.hints import InputWatch
 from kbr_localization.ros.odometry_buffer import Added
 from kbr_localization.ros.telling import Teller
 from nav_msgs.msg import Odometry
-import numpy as np
 from rclpy.node import Node
 from rclpy.qos import (
     qos_check_compatible,
@@ -27,10 +25,8 @@ from rclpy.qos import (
     ReliabilityPolicy,
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
-from sensor_msgs.msg import CompressedImage, Image
 
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
-IMAGE_TOPICS = {'raw': ('image', Image), 'compressed': ('image/compressed', CompressedImage)}
 
 
 class InputConfig(Protocol):
@@ -39,6 +35,16 @@ class InputConfig(Protocol):
     @property
     def image_transport(self) -> str:
         """Say 'raw' or 'compressed'."""
+        ...
+
+    @property
+    def image_topics(self) -> tuple[str, ...]:
+        """Name the topics of several cameras; none means `image`."""
+        ...
+
+    @property
+    def sync_tolerance(self) -> float:
+        """Say how far apart in seconds the images of several cameras may be."""
         ...
 
     @property
@@ -74,21 +80,33 @@ class Inputs:
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._tell, self._on_odometry = tell, on_odometry
-        self.active = False
-        topic, message_type = IMAGE_TOPICS[config.image_transport]
-        self._subscriptions = [
-            self._subscribe(message_type, topic, self._take_image, qos_profile_sensor_data),
-            self._subscribe(Odometry, 'odom', self._take_odometry, ODOMETRY_QOS),
-        ]
-        self.image, self.odometry = (
-            InputWatch(
-                subscription.topic_name, _type_name(subscription.msg_type), time.monotonic()
-            )
-            for subscription in self._subscriptions
+        self.cameras = Cameras(
+            config.image_topics,
+            config.image_transport,
+            config.sync_tolerance,
+            partial(self._subscribe, qos_profile_sensor_data),
+            session.add_image,
         )
+        odometry = self._subscribe(ODOMETRY_QOS, Odometry, 'odom', self._take_odometry)
+        self.odometry = InputWatch(odometry.topic_name, 'nav_msgs/msg/Odometry', time.monotonic())
+        self._subscriptions = [*self.cameras.subscriptions, odometry]
+
+    @property
+    def active(self) -> bool:
+        """Whether images are handed on."""
+        return self.cameras.active
+
+    @active.setter
+    def active(self, active: bool) -> None:
+        self.cameras.active = active
+
+    @property
+    def image(self) -> InputWatch:
+        """Return what is known of the images: of the topic that sent last."""
+        return self.cameras.liveliest
 
     def _subscribe(
-        self, message_type: Any, topic: str, callback: Callable[[Any], None], qos: QoSProfile
+        self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
     ) -> Any:
         return self._node.create_subscription(
             message_type,
@@ -101,7 +119,7 @@ class Inputs:
     @property
     def watches(self) -> list[InputWatch]:
         """Collect what is known of each input."""
-        return [self.image, self.odometry]
+        return [*self.cameras.watches, self.odometry]
 
     def destroy(self) -> None:
         """Stop listening."""
@@ -122,12 +140,6 @@ class Inputs:
             watch.other_types = tuple(
                 sorted({info.topic_type for info in found} - {watch.type_name})
             )
-
-    def _take_image(self, message: Any) -> None:
-        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
-        self.image.saw(stamp_ns, time.monotonic())
-        if self.active:
-            self._session.add_image(stamp_ns, MessageImage(message))
 
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
@@ -150,36 +162,3 @@ class Inputs:
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
             )
-
-
-@dataclass(frozen=True)
-class MessageImage:
-    """A lazy image in a message, raw or compressed."""
-
-    message: Any
-
-    def __call__(self) -> np.ndarray:
-        """Decode the image; raises DatasetError."""
-        message = self.message
-        if isinstance(message, CompressedImage):
-            return decode_image(bytes(message.data), self.name)
-        return decode_raw_image(
-            message.encoding, message.height, message.width, message.step, message.data, self.name
-        )
-
-    @property
-    def name(self) -> str:
-        """Return what messages call the image."""
-        return f'at {conversions.stamp_to_ns(self.message.header.stamp) * 1e-9:.3f} s'
-
-    def as_file(self, quality: int) -> bytes:
-        """Bytes of a JPEG or PNG file, checked to be whole; raises DatasetError."""
-        image = self()
-        if isinstance(self.message, CompressedImage):
-            return bytes(self.message.data)
-        return encode_jpeg(image, self.name, quality)
-
-
-def _type_name(message_type: Any) -> str:
-    package = message_type.__module__.split('.')[0]
-    return f'{package}/msg/{message_type.__name__}'

@@ -40,6 +40,7 @@ by a test.
 |---|---|---|
 | `image` | sensor_msgs/Image | camera, `image_transport: raw` |
 | `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
+| those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
 | `odom` | nav_msgs/Odometry | wheel odometry |
 | `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
 | `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |

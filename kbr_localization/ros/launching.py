@@ -31,7 +31,7 @@ TEXT_PARAMETERS = (
     'pose_type',
 )
 # lists are written with commas
-LIST_PARAMETERS = ('map_files',)
+LIST_PARAMETERS = ('map_files', 'image_topics', 'cameras')
 
 TEXTS = {
     'map_file': 'map made by `kbr map build`, or a name out of map_files',
@@ -45,6 +45,8 @@ TEXTS = {
     'autostart': 'configure and activate the node at once; false for a lifecycle manager',
     'method': 'localization method, see `kbr methods`; empty: as the parameters say',
     'image_topic': 'topic of the camera; compressed images come on <topic>/compressed',
+    'image_topics': 'topics of several cameras: front/image,rear/image; empty: image_topic alone',
+    'cameras': 'cameras of the run to play, if it has several: front,rear',
     'odom_topic': 'topic of the odometry',
     'image_transport': 'raw or compressed; empty: as the parameters say',
     'log_level': 'debug, info, warn or error',

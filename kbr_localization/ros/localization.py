@@ -44,7 +44,7 @@ class Localization:
         self._node, self._settings, self._tell = node, settings, tell
         config = settings.config
         self.pose_file = _pose_file(config, node)
-        self._shelf = MapShelf(config.map_files, config.grow_into, tell)
+        self._shelf = MapShelf(config.map_files, config.grow_into, tell, config.image_topics)
         saved = self._saved_pose()
         in_use = self._shelf.read(self._first_map(saved))
         settings.follow_map(in_use.kernel_map.filter_config)
@@ -162,7 +162,8 @@ class Localization:
             return  # told there
 
     def _sum_up(self) -> None:
-        used, dropped = self.session.used, self.session.dropped
+        used = self.session.used
+        dropped = self.session.dropped + self.inputs.cameras.dropped
         reasons = ', '.join(f'{count} {reason}' for reason, count in dropped.items())
         self._tell('info', f'images used: {used}, dropped: {reasons or "none"}', 0.0)
 

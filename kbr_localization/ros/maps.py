@@ -9,6 +9,7 @@ from pathlib import Path
 import re
 import time
 
+from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.localization.growth import grown, is_grown_from
 from kbr_localization.localization.kernel_map import KernelMap
@@ -46,16 +47,22 @@ class MapShelf:
     """
 
     def __init__(
-        self, map_files: Sequence[str], grow_into: str, tell: Callable[[str, str], None]
+        self,
+        map_files: Sequence[str],
+        grow_into: str,
+        tell: Callable[[str, str], None],
+        image_topics: Sequence[str] = (),
     ) -> None:
         self.paths = parse_map_files(map_files)
         self._grow_into, self._tell = grow_into, tell
+        self._image_topics = image_topics
 
     def read(self, wanted: str) -> MapInUse:
         """
         Read a map by its name or path.
 
-        Raises ConfigurationError when none is named and MapError when it cannot be read.
+        Raises ConfigurationError when none is named or when it is one of other cameras than
+        `image_topics` says, and MapError when it cannot be read.
         """
         name = wanted or next(iter(self.paths), '')
         if not name:
@@ -65,6 +72,7 @@ class MapShelf:
         path = Path(self.paths.get(name, name)).expanduser()
         started = time.monotonic()
         kernel_map = self._load(path, name)
+        check_cameras(kernel_map.cameras, self._image_topics, path)
         height, width = kernel_map.image_shape
         called = f' ({name})' if name in self.paths else ''
         self._tell(
@@ -108,6 +116,22 @@ class MapShelf:
         # floors may have files of one name in different folders
         file_name = f'{name}.h5' if name in self.paths else path.name
         return Path(self._grow_into).expanduser() / file_name
+
+
+def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> None:
+    """Raise ConfigurationError unless there is a topic for each camera of a map, in its order."""
+    listening = ', '.join(topics) or 'image'
+    if max(1, len(cameras)) != max(1, len(topics)):
+        raise ConfigurationError(
+            f'map {path} is one of {", ".join(cameras) or "one camera"}, but images come on '
+            f'{listening}: set image_topics to one topic for each camera of the map'
+        )
+    names = tuple(camera_name(topic) for topic in topics)
+    if len(cameras) > 1 and names != tuple(cameras) and set(names) == set(cameras):
+        raise ConfigurationError(
+            f'map {path} has the cameras {", ".join(cameras)}, but image_topics are {listening}: '
+            'give them in the order of the map'
+        )
 
 
 def parse_map_files(entries: Sequence[str]) -> dict[str, str]:

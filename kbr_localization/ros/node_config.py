@@ -30,6 +30,14 @@ class NodeConfig:
         'raw: Image on image; compressed: CompressedImage on image/compressed',
         choices=('raw', 'compressed'),
     )
+    image_topics: tuple[str, ...] = parameter(
+        (),
+        'topics of several cameras, as in front/image and rear/image, in the order of the map; '
+        'empty: one camera on image',
+    )
+    sync_tolerance: float = parameter(
+        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
+    )
     global_frame_id: str = parameter('map', 'frame of the map')
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
     base_frame_id: str = parameter('base_footprint', 'frame of the robot')

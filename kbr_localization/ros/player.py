@@ -11,29 +11,18 @@ from dataclasses import dataclass, field
 import sys
 import threading
 import time
-from typing import Any
 
-from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization import configuration
 from kbr_localization.configuration import parameter
-from kbr_localization.datasets import Dataset, Frame, open_dataset
-from kbr_localization.datasets.image_file import encoded_bytes
-from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.errors import ConfigurationError
 from kbr_localization.progress import Progress, silent, terminal_progress
-from kbr_localization.ros import conversions, parameters
+from kbr_localization.ros import parameters
+from kbr_localization.ros.run_publisher import RunPublisher
 from kbr_localization.ros.running import ros_context, run_node, WAKE_SECONDS
 from kbr_localization.ros.schedule import Event, NANOSECONDS, PlayerOptions, schedule
-from nav_msgs.msg import Odometry
-import numpy as np
-from rclpy.duration import Duration
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
-from rclpy.publisher import Publisher
-from rclpy.qos import QoSProfile, ReliabilityPolicy
-from rosgraph_msgs.msg import Clock
-from sensor_msgs.msg import CompressedImage, Image
 
-REFERENCE_COVARIANCE = 1e-6 * np.eye(3)
 HINT_SECONDS = 2.0
 
 
@@ -54,98 +43,6 @@ class Played:
         return f'{verb} {sent} in {self.seconds:.1f} s' + (
             f'; left out: {left_out}' if left_out else ''
         )
-
-
-class RunPublisher:
-    """Publishers for the messages of a run, on a node."""
-
-    def __init__(self, node: Node, dataset: Dataset, options: PlayerOptions) -> None:
-        configuration.validate(options)
-        self.node, self.dataset, self.options = node, dataset, options
-        self.sent = {'images': 0, 'odometry messages': 0, 'reference poses': 0}
-        self.skipped = dict(dataset.skipped)
-        reliability = ReliabilityPolicy[options.reliability.upper()]
-        qos = QoSProfile(depth=100, reliability=reliability)
-        self.odometry_publisher = node.create_publisher(Odometry, 'odom', qos)
-        self.reference_publisher = node.create_publisher(
-            PoseWithCovarianceStamped, 'reference_pose', qos
-        )
-        self.clock_publisher = self._create_clock_publisher()
-        self.image_publisher = self._create_image_publisher(
-            QoSProfile(depth=10, reliability=reliability)
-        )
-
-    def _create_clock_publisher(self) -> Publisher[Clock] | None:
-        if self.options.stamps == 'now':
-            return None
-        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        return self.node.create_publisher(Clock, '/clock', qos)
-
-    def _create_image_publisher(self, qos: QoSProfile) -> Publisher[Any]:
-        if self.options.image_transport == 'compressed':
-            return self.node.create_publisher(CompressedImage, 'image/compressed', qos)
-        return self.node.create_publisher(Image, 'image', qos)
-
-    def missing_subscribers(self) -> list[str]:
-        """Topics that fewer nodes listen to than asked for."""
-        return [
-            publisher.topic_name
-            for publisher in (self.image_publisher, self.odometry_publisher)
-            if publisher.get_subscription_count() < self.options.wait_for_subscribers
-        ]
-
-    def publish_clock(self, stamp_ns: int) -> None:
-        """Send the time of the recording."""
-        if self.clock_publisher is not None:
-            self.clock_publisher.publish(Clock(clock=conversions.ns_to_stamp(stamp_ns)))
-
-    def publish(self, event: Event) -> None:
-        """Send the message of an event; a broken image is left out and counted."""
-        stamp_ns = event.stamp_ns
-        if self.options.stamps == 'now':
-            stamp_ns = self.node.get_clock().now().nanoseconds
-        if event.kind == 'image':
-            self._publish_frame(self.dataset[event.index], stamp_ns)
-        else:
-            self._publish_odometry(event.index, stamp_ns)
-
-    def _publish_odometry(self, index: int, stamp_ns: int) -> None:
-        pose = self.dataset.odometry.poses[index]
-        frames = (self.options.odom_frame_id, self.options.base_frame_id)
-        self.odometry_publisher.publish(conversions.odometry_message(stamp_ns, pose, *frames))
-        self.sent['odometry messages'] += 1
-
-    def _publish_frame(self, frame: Frame, stamp_ns: int) -> None:
-        try:
-            message = self._image_message(frame, stamp_ns)
-        except DatasetError as error:
-            self.node.get_logger().warning(f'image left out: {error}')
-            self.skipped['broken image'] = self.skipped.get('broken image', 0) + 1
-            return
-        if self.options.reference and frame.reference is not None:
-            self.reference_publisher.publish(
-                conversions.pose_with_covariance(
-                    stamp_ns, self.options.global_frame_id, frame.reference, REFERENCE_COVARIANCE
-                )
-            )
-            self.sent['reference poses'] += 1
-        self.image_publisher.publish(message)
-        self.sent['images'] += 1
-
-    def _image_message(self, frame: Frame, stamp_ns: int) -> Image | CompressedImage:
-        frame_id = self.options.camera_frame_id
-        if self.options.image_transport == 'raw':
-            return conversions.image_message(frame.load_image(), stamp_ns, frame_id)
-        encoded = encoded_bytes(frame.image, frame.name, self.options.jpeg_quality)
-        return conversions.compressed_image_message(encoded, stamp_ns, frame_id)
-
-    def flush(self) -> None:
-        """Wait until reliable subscribers have everything, as long as `linger` says."""
-        end = time.monotonic() + self.options.linger
-        if self.options.reliability == 'reliable':
-            for publisher in (self.image_publisher, self.odometry_publisher):
-                left = max(0.0, end - time.monotonic())
-                publisher.wait_for_all_acked(Duration(seconds=left))
 
 
 class Player:
@@ -254,6 +151,9 @@ class PlayerParameters(PlayerOptions):
     """Parameters of the player node."""
 
     run: str = parameter('', 'COLD run folder or rosbag2 to play')
+    cameras: tuple[str, ...] = parameter(
+        (), 'cameras to play, by folders of a COLD run or topics of a bag, if there are several'
+    )
 
 
 def main(args: list[str] | None = None) -> int:
@@ -268,8 +168,9 @@ def _play_from_parameters(stop: threading.Event) -> None:
         parameters.refuse_unknown(node, parameters.fields(PlayerParameters))
         if not options.run:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
+        dataset = open_dataset(options.run, options.cameras)
         with terminal_progress() as progress:
-            played = Player(node, open_dataset(options.run), options, progress, stop).play()
+            played = Player(node, dataset, options, progress, stop).play()
         node.get_logger().info(f'{options.run}: {played}')
     finally:
         node.destroy_node()

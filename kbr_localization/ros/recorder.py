@@ -17,12 +17,14 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization.configuration import parameter
+from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros import conversions, diagnostics, parameters
+from kbr_localization.ros.cameras import as_files
 from kbr_localization.ros.hints import InputWatch
 from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.inputs import Inputs, MessageImage
+from kbr_localization.ros.inputs import Inputs
 from kbr_localization.ros.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.running import run_node, spin
 from kbr_localization.ros.telling import Teller
@@ -53,6 +55,12 @@ class RecorderConfig(RecordingConfig):
         'raw: Image on image; compressed: CompressedImage on image/compressed',
         choices=('raw', 'compressed'),
     )
+    image_topics: tuple[str, ...] = parameter(
+        (), 'topics of several cameras, as in front/image and rear/image; empty: one on image'
+    )
+    sync_tolerance: float = parameter(
+        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
+    )
     pose_type: str = parameter(
         'pose_with_covariance', 'type of the messages on pose', choices=tuple(POSE_TYPES)
     )
@@ -73,7 +81,9 @@ class RecorderNode(Node):
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
         self._tell = Teller(self.get_logger())
-        self._recording = ColdRecording(self.config.out)
+        topics = self.config.image_topics
+        cameras = camera_names(topics) if len(topics) > 1 else ()
+        self._recording = ColdRecording(self.config.out, *cameras)
         self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
         self._inputs = Inputs(self, self.config, self.session, self._tell, lambda stamp_ns: None)
         self._poses = self._subscribe_to_poses()
@@ -112,9 +122,8 @@ class RecorderNode(Node):
         except RosError as error:
             self._tell('warning', f'pose not used: {error}')
 
-    def _encode(self, image: QueuedImage) -> bytes:
-        assert isinstance(image.load, MessageImage)
-        return image.load.as_file(self.config.jpeg_quality)
+    def _encode(self, image: QueuedImage) -> list[bytes]:
+        return as_files(image.load, self.config.jpeg_quality)
 
     def _show(self, image: QueuedImage) -> None:
         last = self._recording.last_image
@@ -130,7 +139,7 @@ class RecorderNode(Node):
         watches = [*self._inputs.watches, self._poses]
         self._inputs.look_around()
         self._poses.publishers = self.count_publishers(self._poses.topic)
-        hints = []
+        hints = self._inputs.cameras.hints(now)
         for watch in watches:
             watch.measure(now)
             hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)
@@ -151,7 +160,7 @@ class RecorderNode(Node):
                 f'{name}: input',
                 watches,
                 hints,
-                self.session.dropped,
+                self.session.dropped + self._inputs.cameras.dropped,
                 self.session.odometry_counts,
             ),
         ]

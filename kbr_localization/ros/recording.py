@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 import math
 import threading
@@ -66,7 +66,7 @@ class RecordingSession:
         recording: ColdRecording,
         config: RecordingConfig,
         tell: Callable[[str, str], None],
-        encode: Callable[[QueuedImage], bytes],
+        encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
         self.config, self._recording = config, recording
         self._tell, self._encode = tell, encode

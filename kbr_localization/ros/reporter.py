@@ -67,6 +67,7 @@ class Reporter:
         clock_ns = self._node.get_clock().now().nanoseconds
         timeout = self._config().no_data_timeout
         hints = [watch.hint(now, timeout, clock_ns) for watch in self._inputs.watches]
+        hints += self._inputs.cameras.hints(now)
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
         hints.append(self._rival_hint())
         return [hint for hint in hints if hint]
@@ -122,7 +123,7 @@ class Reporter:
                 f'{name}: input',
                 self._inputs.watches,
                 hints,
-                session.dropped,
+                session.dropped + self._inputs.cameras.dropped,
                 session.odometry_counts,
             ),
             diagnostics.load_status(f'{name}: load', self._durations(), session.waiting),

@@ -1,0 +1,192 @@
+"""Two cameras from topics to poses: node, recorder and player as processes that talk DDS."""
+
+from diagnostic_msgs.msg import DiagnosticArray
+from geometry_msgs.msg import PoseWithCovarianceStamped
+from helpers import START_NS, straight_reference, wall_image
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.multi_camera import LazyImages
+from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.ros import conversions
+from kbr_localization.ros.cameras import as_files, MessageImage
+from kbr_localization.ros.maps import check_cameras
+import numpy as np
+import pytest
+from ros_helpers import call, RELIABLE
+from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
+from ros_robot import Robot, TinyWorld, VISION
+from sensor_msgs.msg import Image
+from std_srvs.srv import Trigger
+from two_cameras import mirrored, write_two_camera_cold_run
+
+pytestmark = pytest.mark.ros
+TOPICS = ['front/image', 'rear/image']
+TWO = {'image_topics': TOPICS}
+
+
+class TwoCameraRobot(Robot):
+    """A robot whose rear camera sends the mirror image, `delay` seconds later."""
+
+    def __init__(self, ros, delay=0.004):
+        super().__init__(ros, image_topic='front/image')
+        self.rear = ros.node.create_publisher(Image, 'rear/image', RELIABLE)
+        self.delay, self.dead = delay, set()
+
+    def wait_for_listeners(self, count=1):
+        super().wait_for_listeners(count)
+        self.ros.spin_until(lambda: self.rear.get_subscription_count() >= count)
+
+    def send_image(self, seconds, image=None):
+        image = wall_image(self.pose(seconds)[0]) if image is None else image
+        if 'front' not in self.dead:
+            super().send_image(seconds, image)
+        if 'rear' not in self.dead:
+            stamp_ns = self.stamp_ns(seconds + self.delay)
+            message = conversions.image_message(mirrored(image), stamp_ns, 'rear')
+            self.rear.publish(message)
+
+
+@pytest.fixture(scope='module')
+def two_camera_world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('two_cameras')
+    run = write_two_camera_cold_run(folder / 'run', frames=40)
+    build_map([open_dataset(run)], VISION).save(folder / 'map.h5')
+    return TinyWorld(run, folder / 'map.h5')
+
+
+def error_at(robot, poses, seconds, delay=0.0):
+    message = by_stamp(poses)[robot.stamp_ns(seconds + delay)]
+    pose = conversions.pose_from_message(message.pose)
+    return float(np.hypot(*(pose - robot.pose(seconds))[:2]))
+
+
+@pytest.mark.parametrize('transport', ['raw', 'compressed'])
+def test_what_the_player_sends_of_two_cameras_is_localized(ros, two_camera_world, transport):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    options = {'image_transport': transport}
+    node = start_node(ros, two_camera_world, **TWO, **options)
+    player = start_player(ros, two_camera_world, **options)
+    assert player.wait() == 0, player.output
+    assert '80 images' in player.output
+    last = START_NS + 39 * 400_000_000
+    ros.spin_until(lambda: last in by_stamp(poses))
+    pose = conversions.pose_from_message(by_stamp(poses)[last].pose)
+    assert np.hypot(*(pose - straight_reference(39 * 0.4))[:2]) < 0.3
+    assert node.stop() == 0 and 'Traceback' not in node.output
+
+
+@pytest.mark.parametrize('dead, alive', [('rear', 'front'), ('front', 'rear')])
+def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world, dead, alive):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, two_camera_world, no_data_timeout=1.0, **TWO)
+    robot = TwoCameraRobot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    robot.dead.add(dead)
+    poses.clear()
+    robot.drive(4.05, 10.0, image_every=0.2)
+    delay = robot.delay if dead == 'front' else 0.0
+    ros.spin_until(lambda: robot.stamp_ns(9.8 + delay) in by_stamp(poses))
+    assert error_at(robot, poses, 9.8, delay) < 0.4
+    going_on = f'no images of {dead}: going on with {alive} alone'
+    ros.spin_until(lambda: going_on in diagnostics(reports, ': input')[0])
+    robot.dead.clear()
+    robot.drive(10.05, 12.0, image_every=0.2)
+    ros.spin_until(lambda: going_on not in diagnostics(reports, ': input')[0])
+    assert node.stop() == 0 and 'Traceback' not in node.output
+
+
+def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, two_camera_world, sync_tolerance=0.01, **TWO)
+    robot = TwoCameraRobot(ros, delay=0.1)
+    robot.wait_for_listeners()
+
+    def says_so():
+        robot.drive(says_so.seconds, says_so.seconds + 0.35, image_every=0.2)
+        says_so.seconds += 0.4
+        return 'raise sync_tolerance' in diagnostics(reports, ': input')[0]
+
+    says_so.seconds = 0.0
+    ros.spin_until(says_so)
+    values = diagnostics(reports, ': input')[1]
+    assert int(values['images dropped: front: no image of rear near']) > 2
+
+
+def test_the_images_of_all_cameras_join_the_map_or_none(ros, two_camera_world, tmp_path):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, two_camera_world, grow_into=tmp_path / 'grown', **TWO)
+    robot = TwoCameraRobot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    added = call(ros, Trigger, '/localization/add_current', Trigger.Request())
+    assert added.success, added.message
+    kernel_map = KernelMap.load(tmp_path / 'grown' / 'map.h5')
+    assert len(kernel_map) == 41 and kernel_map.cameras == ('front', 'rear')
+    robot.dead.add('rear')
+    robot.drive(4.05, 8.0, image_every=0.2)
+    refused = call(ros, Trigger, '/localization/add_current', Trigger.Request())
+    assert not refused.success and 'a camera has no image' in refused.message
+
+
+def test_two_cameras_are_recorded_and_make_a_map(ros):
+    folder = ros.folder / 'run'
+    recorder = ros.start_node('recorder', out=folder, **TWO)
+    robot = TwoCameraRobot(ros)
+    known = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
+    robot.wait_for_listeners()
+    ros.spin_until(lambda: known.get_subscription_count() > 0)
+    covariance = np.diag([0.01, 0.01, 0.01])
+    for tick in range(161):
+        robot.send_odometry(tick / 20)
+        if tick % 8 == 0:
+            robot.send_image(tick / 20)
+            pose = robot.pose(tick / 20)
+            known.publish(
+                conversions.pose_with_covariance(
+                    robot.stamp_ns(tick / 20), 'map', pose, covariance
+                )
+            )
+        ros.spin(0.005)
+    ros.spin(1.0)
+    assert recorder.stop() == 0 and 'Traceback' not in recorder.output
+    run = open_dataset(folder)
+    assert run.cameras == ('front', 'rear') and len(run) >= 15
+    front, rear = run[10].load_image()
+    assert np.abs(mirrored(front).astype(int) - rear).max() < 40
+    kernel_map = build_map([run], VISION)
+    assert kernel_map.cameras == ('front', 'rear') and len(kernel_map) == len(run)
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [
+        ({}, 'is one of front, rear, but images come on image: set image_topics'),
+        ({'image_topics': ['rear/image', 'front/image']}, 'give them in the order of the map'),
+        ({'image_topics': ['front/image', 'front/image_raw']}, 'a different name for each'),
+    ],
+    ids=['none', 'order', 'names'],
+)
+def test_topics_that_do_not_fit_the_map_are_refused(ros, two_camera_world, values, says):
+    node = ros.start_node('node', map_file=two_camera_world.map_file, **values)
+    assert node.wait() == 2
+    assert says in node.output and 'Traceback' not in node.output
+
+
+def test_other_names_in_the_same_number_are_taken_in_their_order(tmp_path):
+    check_cameras(('front', 'rear'), ('left/image', 'right/image'), tmp_path)
+    check_cameras((), ('some/image',), tmp_path)
+    with pytest.raises(ConfigurationError, match='is one of one camera'):
+        check_cameras((), TOPICS, tmp_path)
+
+
+def test_a_moment_without_an_image_of_each_camera_is_no_recording():
+    message = conversions.image_message(wall_image(0.0), START_NS, 'camera')
+    whole = LazyImages((MessageImage(message), MessageImage(message)))
+    assert len(as_files(whole, 90)) == 2
+    with pytest.raises(DatasetError, match='expected one of each'):
+        as_files(LazyImages((MessageImage(message), None)), 90)
