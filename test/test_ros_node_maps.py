@@ -1,11 +1,13 @@
 """Maps while the node runs: they grow, and others take their place."""
 
 from dataclasses import replace
+import threading
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros import conversions
+from kbr_localization.ros.node import LocalizationNode
 import numpy as np
 import pytest
 from ros_helpers import call
@@ -168,3 +170,38 @@ def test_the_node_takes_the_filter_parameters_of_its_map(ros, tiny_world_copy):
     replace(kernel_map, filter_config=tuned).save(tiny_world_copy.map_file)
     start_node(ros, tiny_world_copy)
     assert get_parameter(ros, 'update_min_d').double_value == 0.77
+
+
+def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, tiny_world, two_floors):
+    files = ', '.join(f"'{entry}'" for entry in two_floors)
+    values = {'map_file': 'ground', 'map_files': f'[{files}]', 'initialize_globally': 'false'}
+    values['pose_file'] = ros.folder / 'pose.json'
+    arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
+    node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
+    ros.executor.add_node(node)
+    node.trigger_configure()
+    node.trigger_activate()
+    try:
+        robot, disk = Robot(ros), threading.Event()
+        robot.wait_for_listeners()
+        localization = node.configured()
+        read_map = localization.read_map
+        localization.read_map = lambda name: disk.wait(20.0) and read_map(name)
+        client = ros.node.create_client(Trigger, '/localization/load_map/upper')
+        assert client.wait_for_service(10.0)
+        answer = client.call_async(Trigger.Request())
+        ros.spin_until(lambda: node.maps.loading)
+        robot.send_initial_pose(None, robot.pose(0.0))
+        ros.spin(0.5)
+        assert not answer.done() and localization.keeper.in_use.name == 'ground'
+        disk.set()
+        ros.spin_until(answer.done)
+        assert answer.result().success
+        robot.drive(0.0, 3.0)
+        ros.spin_until(lambda: localization.session.last is not None)
+        assert localization.keeper.in_use.name == 'upper'
+        assert localization.session.last.estimate.localized
+    finally:
+        ros.executor.remove_node(node)
+        node.clean_up()
+        node.destroy_node()

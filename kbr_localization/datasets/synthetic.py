@@ -60,6 +60,9 @@ class RunConfig:
     speed: float = parameter(0.8, 'metres per second at most', 0.05, 3.0)
     wander: float = parameter(0.1, 'standard deviation from the middle of the way, m', 0.0, 0.3)
     frame_rate: float = parameter(2.5, 'images per second', 0.1, 20.0)
+    camera_heading: float = parameter(
+        0.0, 'heading of the camera on the robot, radians; pi looks back', -7.0, 7.0
+    )
     seed: int = parameter(0, 'of route, people, noise and odometry', 0)
 
     def __post_init__(self) -> None:
@@ -129,10 +132,14 @@ class SyntheticRun:
         return (self[index] for index in range(len(self)))
 
     def _render(self, index: int) -> Image:
-        rng = np.random.default_rng([self.config.seed, index, 4])
+        heading = self.config.camera_heading
+        # another camera has noise of its own
+        own = [round(1e3 * heading) % 10_000] if heading else []
+        rng = np.random.default_rng([self.config.seed, index, 4, *own])
         people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
         turn = EXPOSURE_S[self.config.light] * float(self._turn_rates[index])
-        return self.building.render(self._references[index], self._light, rng, people, turn)
+        pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading]))
+        return self.building.render(pose, self._light, rng, people, turn)
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:

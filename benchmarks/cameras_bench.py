@@ -1,0 +1,103 @@
+"""
+What a second camera is worth: `python -m benchmarks.cameras_bench`.
+
+A robot drives through a rendered building whose corridors look alike, with one camera to the
+front, one to the rear, or both; the map is made by day, the runs are at night, every one from a
+global start. The same pictures are used for all three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+import math
+
+from benchmarks import results
+from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.multi_camera import MultiCameraRun
+from kbr_localization.datasets.synthetic import RunConfig, SyntheticBuilding, SyntheticRun
+from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation.metrics import localized_from, LOST_M
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.pipeline import localize
+import numpy as np
+
+CAMERAS = ('front', 'rear')
+TRAIN = RunConfig('train', route='tour', seed=1)
+TESTS = tuple(
+    RunConfig(f'night{seed}', seconds=60.0, light='night', people=8, seed=seed)
+    for seed in range(3, 9)
+)
+MAP_IMAGES = 100
+
+
+class Rendered:
+    """A run whose pictures are kept in memory."""
+
+    def __init__(self, run: Dataset) -> None:
+        self.name, self.odometry, self.skipped = run.name, run.odometry, dict(run.skipped)
+        self._frames = [replace(frame, image=frame.load_image()) for frame in run]
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self._frames)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame."""
+        return self._frames[index]
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames."""
+        return iter(self._frames)
+
+
+def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]:
+    """Render a run by each camera, and put them together."""
+    rear = replace(config, camera_heading=math.pi)
+    runs = [Rendered(SyntheticRun(building, one)) for one in (config, rear)]
+    both = MultiCameraRun(CAMERAS, runs)
+    return {'front': runs[0], 'rear': runs[1], 'front and rear': both}
+
+
+def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
+    """Share of lost frames, metres until localized, median error once localized."""
+    kernel_map = build_map([train], max_images=MAP_IMAGES)
+    positions, afters, rests = [], [], []
+    for test in tests:
+        errors = run_errors(reference_trajectory(test), localize(kernel_map, test))
+        after = localized_from(errors)
+        positions.append(errors.position_m)
+        # a run that never localizes counts with all of its way
+        last = len(errors.travel_m) - 1
+        afters.append(float(errors.travel_m[last if after is None else after]))
+        rests.append(errors.position_m[slice(last if after is None else after, None)])
+    error = np.concatenate(positions)
+    return [
+        float(np.mean(error > LOST_M)),
+        float(np.mean(afters)),
+        float(np.max(afters)),
+        float(np.median(np.concatenate(rests))),
+    ]
+
+
+def main() -> None:
+    """Measure, print and write the section and the figures."""
+    building = SyntheticBuilding()
+    train, tests = render(building, TRAIN), [render(building, test) for test in TESTS]
+    rows = {name: localization(train[name], [test[name] for test in tests]) for name in train}
+    header = ('cameras', 'lost (> 1 m)', 'localized after m, mean', 'at most', 'then median m')
+    text = results.table(header, [[name, *values] for name, values in rows.items()])
+    print(text)
+    results.write_section(
+        'cameras',
+        f'## Two cameras against one\n\nA map of {MAP_IMAGES} moments by day, {len(TESTS)} runs '
+        f'of {TESTS[0].seconds:.0f} s at night through a rendered building, each from a global '
+        f'start (`python -m benchmarks.cameras_bench`).\n\n{text}',
+    )
+    best = min(rows['front'][0], rows['rear'][0])
+    figures = {'two_cameras_lost': rows['front and rear'][0], 'one_camera_lost': best}
+    results.merge_figures(figures)
+
+
+if __name__ == '__main__':
+    main()
