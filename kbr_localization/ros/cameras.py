@@ -99,7 +99,7 @@ class Cameras:
 
     @property
     def liveliest(self) -> InputWatch:
-        """The topic that sent last."""
+        """Return what is known of the topic that sent last."""
         return max(self.watches, key=lambda watch: watch.last or 0.0)
 
     def hints(self, now: float) -> list[str]:
