@@ -212,8 +212,8 @@ def test_an_update_of_a_large_map_computes_few_kernel_values(large):
     localizer.initialize(frames[0][0], START)
     computed = []
 
-    def compare(image, thorough=False):
-        computed.append(type(kernel_map).compare(kernel_map, image, thorough))
+    def compare(*arguments):
+        computed.append(type(kernel_map).compare(kernel_map, *arguments))
         return computed[-1]
 
     localizer.kernel_map = replace(kernel_map)

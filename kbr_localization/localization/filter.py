@@ -85,10 +85,13 @@ class KernelBayesFilter:
 
     def update(self, descriptor: np.ndarray) -> None:
         """Weigh the points by an image (d,): the kernel Bayes rule."""
-        self._take_in(self.kernel_map.compare(descriptor, thorough=self._global_start))
+        self._disperse()
+        nearby = self._reached() if self.kernel_map.is_large else None
+        self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Update by the kernel vector (n,) of an image."""
+        self._disperse()
         self._take_in(FullSimilarity(similarities))
 
     def estimate(self) -> PoseEstimate:
@@ -113,10 +116,6 @@ class KernelBayesFilter:
         if self._global_start:
             self._start(similarity)
         elif self.belief is not None:
-            self._disperse()
-            for belief in self._beliefs():
-                # all that may matter is computed first, because values count relative to the best
-                similarity.at(self.observation.in_reach(belief.points))
             self._weigh(similarity)
         self.why['best_similarity'] = similarity.best
 
@@ -130,6 +129,11 @@ class KernelBayesFilter:
 
     def _beliefs(self) -> list[Belief]:
         return [belief for belief in (self.belief, self.recovery.belief) if belief is not None]
+
+    def _reached(self) -> np.ndarray:
+        """Map poses that matter: compared first, because values count relative to the best one."""
+        found = [self.observation.in_reach(belief.points) for belief in self._beliefs()[::-1]]
+        return np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *found]))
 
     def _disperse(self) -> None:
         for belief in self._beliefs():

@@ -98,12 +98,15 @@ class KernelMap:
         row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
         return np.asarray(row[0], dtype=np.float64)
 
-    def compare(self, descriptor: np.ndarray, thorough: bool = False) -> Similarity:
+    def compare(
+        self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None
+    ) -> Similarity:
         """
         Compare a descriptor (d,) with the map's images, at a cost that does not grow with them.
 
         Up to `EXACT_IMAGES` all of the kernel vector is computed. `thorough`: search all of the
-        map for candidates, for a start without a belief.
+        map for candidates, for a start without a belief. `nearby`: (m,) increasing indices of
+        images that are going to be asked for.
         """
         if not self.is_large:
             return FullSimilarity(self.similarities(descriptor))
@@ -114,7 +117,7 @@ class KernelMap:
             rows = self.descriptors[indices]
             return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
 
-        return LocalSimilarity(compute, candidates, len(self))
+        return LocalSimilarity(compute, candidates, len(self), nearby)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
         """Find the image most similar to a descriptor (d,): its index and its kernel value."""

@@ -67,6 +67,7 @@ class ObservationModel:
         self._seen = _sectors_within(_REACH * config.heading_bandwidth)
         self.largest_system = largest_system
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
+        self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
@@ -78,31 +79,34 @@ class ObservationModel:
 
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
-        near = self.grid.near(points)
-        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
-        seen = np.asarray(self._seen[facing].any(axis=0))
-        return near[seen[_sector(self.poses[near, 2])]]
+        if points is not self._asked[0]:
+            self._asked = (points, self._search(points))
+        return self._asked[1]
 
     def evidence(self, points: FloatArray, similarity: Similarity) -> FloatArray:
         """
         Values m_{Y|U_j}(y) (m,) of an image at points (m, 3), relative to its best match.
 
-        Zero at points that reach only poses whose images are nothing like it.
+        Where the points reach many poses, it is zero at those that reach only poses whose images
+        are nothing like it.
         """
         if len(self.poses) <= self.largest_system:
             active, solved = self.in_reach(points), self._whole_solution(similarity)
-            active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
+            if len(active) > _USUAL_SYSTEM:
+                active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
             return self._smoothed(points, active, solved[active])
-        result = np.zeros(len(points))
         active = self.in_reach(points)
         best, values = similarity.best, similarity.at(active)
+        if len(active) <= _USUAL_SYSTEM:
+            return self._smoothed(
+                points, active, self._solve(active, self.sharpened(values, best))
+            )
+        result = np.zeros(len(points))
         like = active[self.sharpened(values, best) > _NEGLIGIBLE]
-        if like.size == 0:
-            return result
         worth = np.flatnonzero(self.grid.within_cells_of(points, self.poses[like]))
-        if len(worth) < len(points):
-            active = self.in_reach(points[worth])
-        for group, reach in self._systems(points[worth], active):
+        if worth.size == 0:
+            return result
+        for group, reach in self._systems(points[worth]):
             members = worth[group]
             solved = self._solve(reach, self.sharpened(similarity.at(reach), best))
             result[members] = self._smoothed(points[members], reach, solved)
@@ -155,6 +159,7 @@ class ObservationModel:
         bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
         return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
 
+<<<<<<< Updated upstream
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray
     ) -> FloatArray:
@@ -183,7 +188,17 @@ class ObservationModel:
         return np.asarray(scipy.linalg.cholesky(sharp, lower=True))
 
     def _systems(self, points: FloatArray, active: Indices) -> list[tuple[Indices, Indices]]:
+=======
+    def _search(self, points: FloatArray) -> Indices:
+        near = self.grid.near(points)
+        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
+        seen = np.asarray(self._seen[facing].any(axis=0))
+        return near[seen[_sector(self.poses[near, 2])]]
+
+    def _systems(self, points: FloatArray) -> list[tuple[Indices, Indices]]:
+>>>>>>> Stashed changes
         """Split points by place, and the poses in their reach, into systems of moderate size."""
+        active = self.in_reach(points)
         parts = -(-len(active) // _USUAL_SYSTEM)
         blocks = self.grid.blocks(points) if parts > 1 else []
         if len(blocks) <= 1:

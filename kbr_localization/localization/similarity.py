@@ -56,17 +56,22 @@ class LocalSimilarity:
     """
     Values computed where they are asked for, each of them once.
 
-    `compute` gives the values (m,) of indices (m,); `size` is that of the map.
+    `compute` gives the values (m,) of indices (m,); `size` is that of the map, `nearby` (k,) are
+    indices whose values are going to be needed as well: computing them at once is faster.
     """
 
     def __init__(
-        self, compute: Callable[[Indices], FloatArray], candidates: Indices, size: int
+        self,
+        compute: Callable[[Indices], FloatArray],
+        candidates: Indices,
+        size: int,
+        nearby: Indices | None = None,
     ) -> None:
         self.size = size
         self.candidates = np.unique(candidates)
         self._compute = compute
-        self._known = self.candidates
-        self._values = compute(self.candidates)
+        self._known = self.candidates if nearby is None else np.union1d(candidates, nearby)
+        self._values = compute(self._known)
 
     @property
     def best(self) -> float:
