@@ -159,7 +159,6 @@ class ObservationModel:
         bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
         return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
 
-<<<<<<< Updated upstream
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray
     ) -> FloatArray:
@@ -187,8 +186,6 @@ class ObservationModel:
         sharp = self.sharpened(gram, 1.0) + 1e-9 * np.eye(active.size)
         return np.asarray(scipy.linalg.cholesky(sharp, lower=True))
 
-    def _systems(self, points: FloatArray, active: Indices) -> list[tuple[Indices, Indices]]:
-=======
     def _search(self, points: FloatArray) -> Indices:
         near = self.grid.near(points)
         facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
@@ -196,7 +193,6 @@ class ObservationModel:
         return near[seen[_sector(self.poses[near, 2])]]
 
     def _systems(self, points: FloatArray) -> list[tuple[Indices, Indices]]:
->>>>>>> Stashed changes
         """Split points by place, and the poses in their reach, into systems of moderate size."""
         active = self.in_reach(points)
         parts = -(-len(active) // _USUAL_SYSTEM)
