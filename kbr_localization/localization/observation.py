@@ -39,7 +39,8 @@ from numpy.typing import NDArray
 import scipy.linalg
 
 Indices = NDArray[np.intp]
-_REACH = 3.5  # bandwidths after which a kernel value counts as zero
+_REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
+"""Bandwidths after which a value of k_X counts as zero: below 0.003."""
 _SECTORS = 72  # of the circle, in which headings are told apart
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
 _CACHED_FACTORS = 8
@@ -63,8 +64,9 @@ class ObservationModel:
         self.poses = kernel_map.poses
         self._kernel_map = kernel_map
         self.kernel = StateKernel(config)
-        self.grid = PoseGrid(self.poses, _REACH * config.position_bandwidth)
-        self._seen = _sectors_within(_REACH * config.heading_bandwidth)
+        reach = _REACH[config.state_kernel]
+        self.grid = PoseGrid(self.poses, reach * config.position_bandwidth)
+        self._seen = _sectors_within(reach * config.heading_bandwidth)
         self.largest_system = largest_system
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
