@@ -109,3 +109,12 @@ def test_patches_are_counted_in_the_cell_they_lie_in():
     np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
     counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, 3, 2)
     np.testing.assert_array_equal(np.flatnonzero(counts), [0, 10, 31, 38, 46])
+
+
+def test_prepared_images_have_the_same_kernel():
+    counts = np.random.default_rng(2).integers(0, 40, size=(1100, 16 * 5), dtype=np.uint8)
+    counts[3] = 0
+    prepared = spm.PreparedImages(counts, 5, 2)
+    for query in counts[[0, 3, 700]]:
+        expected = spm.cross_gram(query[np.newaxis], counts, 5, 2)[0]
+        np.testing.assert_array_equal(prepared.compared_with(query), expected)

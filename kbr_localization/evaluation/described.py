@@ -97,6 +97,11 @@ class LookupDescriber:
         """Kernel matrix (n, m), computed by the describer."""
         return self._describer.cross_gram(left, right)
 
+    def prepared(self, descriptors: np.ndarray) -> Any:
+        """Prepare descriptors (n, size) for repeated comparison if the describer can, or None."""
+        prepare = getattr(self._describer, 'prepared', None)
+        return None if prepare is None else prepare(descriptors)
+
     def state(self) -> Mapping[str, Any]:
         """State of the describer itself."""
         return self._describer.state()

@@ -95,8 +95,16 @@ class KernelMap:
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
         """Kernel vector (n,) of the map's images and a descriptor (d,): k_Y before sharpening."""
+        if self._prepared is not None:
+            return np.asarray(self._prepared.compared_with(descriptor), dtype=np.float64)
         row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
         return np.asarray(row[0], dtype=np.float64)
+
+    @functools.cached_property
+    def _prepared(self) -> Any:
+        """Return the images with the sums that all kernel vectors share, None on a large map."""
+        prepare = getattr(self.describer, 'prepared', None)
+        return None if prepare is None or self.is_large else prepare(self.descriptors)
 
     def compare(
         self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None

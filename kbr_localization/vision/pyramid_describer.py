@@ -70,6 +70,12 @@ class PyramidDescriber:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
         return spatial_pyramid.cross_gram(left, right, len(self.vocabulary), self.config.levels)
 
+    def prepared(self, descriptors: NDArray[Any]) -> spatial_pyramid.PreparedImages:
+        """Prepare descriptors (n, size), which must not change, for repeated comparison."""
+        return spatial_pyramid.PreparedImages(
+            descriptors, len(self.vocabulary), self.config.levels
+        )
+
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         return {

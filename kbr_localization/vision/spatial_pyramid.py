@@ -72,15 +72,46 @@ def cross_gram(left: Counts, right: Counts, words: int, levels: int) -> NDArray[
     Shapes: level-L counts (n, 4**levels * words) and (m, 4**levels * words) -> (n, m) in [0, 1].
     An image without counts has the kernel 0 with every image.
     """
+    queries = Pyramids(left, words, levels)
     result = np.empty((len(left), len(right)))
-    queries = pyramid(left, words, levels)
-    scale = _inverse_root(_row_sums(queries[-1]))
     for start in range(0, len(right), _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
-        candidates = pyramid(right[block], words, levels)
-        others = _inverse_root(_row_sums(candidates[-1]))
-        result[:, block] = _overlaps(queries, candidates) * np.outer(scale, others)
-    return np.clip(result, 0.0, 1.0, out=result)
+        result[:, block] = Pyramids(right[block], words, levels).compared_with(queries)
+    return result
+
+
+class Pyramids:
+    """Images of level-L counts (n, 4**levels * words) with the sums of all levels."""
+
+    def __init__(self, counts: Counts, words: int, levels: int) -> None:
+        self.levels = pyramid(counts, words, levels)
+        self.scale = _inverse_root(_row_sums(self.levels[-1]))
+
+    def compared_with(self, queries: Pyramids) -> NDArray[np.float64]:
+        """Kernel matrix (m, n) in [0, 1] of m other images with these."""
+        kernel = _overlaps(queries.levels, self.levels) * np.outer(queries.scale, self.scale)
+        return np.clip(kernel, 0.0, 1.0, out=kernel)
+
+
+class PreparedImages:
+    """
+    Images that single ones are compared with again and again; their sums are made once.
+
+    The counts (n, 4**levels * words) are kept, not copied, and must not change.
+    """
+
+    def __init__(self, counts: Counts, words: int, levels: int) -> None:
+        self._words, self._levels = words, levels
+        starts = range(0, len(counts), _ROWS_PER_BLOCK)
+        self._blocks = [
+            Pyramids(counts[slice(start, start + _ROWS_PER_BLOCK)], words, levels)
+            for start in starts
+        ]
+
+    def compared_with(self, query: Counts) -> NDArray[np.float64]:
+        """Kernel vector (n,) of these images and another one (4**levels * words,)."""
+        one = Pyramids(query[np.newaxis], self._words, self._levels)
+        return np.concatenate([block.compared_with(one)[0] for block in self._blocks])
 
 
 def pyramid(counts: Counts, words: int, levels: int) -> list[Counts]:
