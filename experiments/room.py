@@ -67,8 +67,8 @@ WALL_COLOURS = np.array(
 )
 
 
-def furnished(walls: tuple[float, float, float] = (15.0, 15.0, 6.0)) -> Scene:
-    """Return a room with a table at its centre and a chair beside it."""
+def furnished(walls: tuple[float, float, float] = (15.0, 15.0, 3.0)) -> Scene:
+    """Return a room with a table at its centre and a chair beside it, both on the floor."""
     boxes = [
         ((-1.6, -1.0, 1.0), (1.6, 1.0, 1.3), (0.7, 0.45, 0.2)),
         *_legs((-1.5, -0.9), (1.5, 0.9), 1.0, (0.5, 0.3, 0.1)),
@@ -77,7 +77,7 @@ def furnished(walls: tuple[float, float, float] = (15.0, 15.0, 6.0)) -> Scene:
         *_legs((2.1, -0.5), (3.1, 0.5), 0.5, (0.4, 0.1, 0.1)),
     ]
     low, high, colours = (np.array(part, dtype=np.float64) for part in zip(*boxes, strict=True))
-    lowered = np.array([0.0, 0.0, -walls[2] / 2.0])
+    lowered = np.array([0.0, 0.0, -walls[2]])  # the floor
     return Scene(low + lowered, high + lowered, colours, np.array(walls))
 
 

@@ -1,5 +1,6 @@
 """The comparison filters against a Kalman recursion written out and against each other."""
 
+from dataclasses import replace
 import sys
 
 from kbr_localization.errors import KernelError
@@ -47,6 +48,17 @@ def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
     expected, expected_covariances = written_out(y)
     np.testing.assert_allclose(means, expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize('spread', [1e-3, 1.0])
+def test_the_spread_of_sigma_points_matters_on_a_nonlinear_model_only(spread):
+    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
+    y = observations()
+    linear = classical_filter('unscented', AS_FUNCTIONS, y, spread=spread)[0]
+    np.testing.assert_allclose(linear, written_out(y)[0], rtol=1e-5, atol=1e-5)
+    bent = replace(AS_FUNCTIONS, observation=lambda x: np.sin(3.0 * x @ H.T))
+    default, other = (classical_filter('unscented', bent, y, spread=s)[0] for s in (0.5, spread))
+    assert np.abs(default - other).max() > 0.01
 
 
 def test_particle_filter_approaches_the_exact_mean_and_is_reproducible():

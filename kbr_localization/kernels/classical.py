@@ -13,7 +13,7 @@ import importlib
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_count, as_floats, FloatArray, require
+from kbr_localization.kernels.checks import as_count, as_floats, as_positive, FloatArray, require
 from numpy.typing import ArrayLike
 
 Function = Callable[[FloatArray], Any]
@@ -61,11 +61,13 @@ def classical_filter(
     observations: ArrayLike,
     particles: int = 1000,
     seed: int = 0,
+    spread: float = 0.5,
 ) -> tuple[FloatArray, FloatArray]:
     """
     Posterior means (T, d) and covariances (T, d, d) of the states given observations (T, d_y).
 
     `method`: 'kalman' (both functions given as matrices), 'extended', 'unscented' or 'particle'.
+    `spread`: alpha of the unscented transform, the distance of its sigma points from the mean.
     Raises KernelError when Stone Soup is not installed.
     """
     if method not in METHODS:
@@ -78,6 +80,7 @@ def classical_filter(
             'use extended or unscented'
         )
     as_count('particles', particles)
+    as_positive('spread', spread)
     sequence = as_floats('observations', observations)
     if sequence.ndim != 2 or len(sequence) == 0:
         raise KernelError(
@@ -91,7 +94,7 @@ def classical_filter(
             f'method: {method} needs Stone Soup, which is not installed ({error}): '
             "pip install 'kbr_localization[compare]'"
         ) from error
-    means, covariances = adapter.run(method, model, sequence, particles, seed)
+    means, covariances = adapter.run(method, model, sequence, particles, seed, spread)
     return means, covariances
 
 

@@ -96,13 +96,15 @@ def run(
     observations: FloatArray,
     particles: int,
     seed: int,
+    spread: float,
 ) -> tuple[FloatArray, FloatArray]:
     """Filter with Stone Soup; arguments and result as in `classical.classical_filter`."""
     rng = np.random.default_rng(seed)
     transition = _transition(model, int(rng.integers(2**31)))
     measurement = _measurement(model)
-    predictor = _PREDICTORS[method](transition)
-    updater = _UPDATERS[method](measurement)
+    options = {'alpha': spread} if method == 'unscented' else {}
+    predictor = _PREDICTORS[method](transition, **options)
+    updater = _UPDATERS[method](measurement, **options)
     prediction = _start(method, model, particles, rng)
     means, covariances = [], []
     for t, observation in enumerate(observations):
