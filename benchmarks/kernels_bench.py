@@ -1,21 +1,19 @@
 """
 Speed of the kernel rules as ratios measured in one run: python -m benchmarks.kernels_bench.
 
-Prints a table and writes benchmarks/results/kernels.json. The thresholded rule uses the positive
-prior weights only: nearly all of them under a broad prior, about half under a narrow one, which is
-what a filter predicts. Setting of [KBR] section 5.2: Gaussian
-kernels with the median heuristic on a joint Gaussian sample in two dimensions, incomplete Cholesky
-with tolerance 0.001.
+Setting of [KBR] section 5.2: Gaussian kernels with the median heuristic on a joint Gaussian
+sample, incomplete Cholesky with tolerance 0.001. The thresholded rule uses the positive prior
+weights only: all of them under a uniform prior, nearly all under a broad one, about half under a
+narrow one, which is what a filter predicts.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-import json
-import os
-from pathlib import Path
-import platform
-import time
+import functools
 from typing import Any
 
+from benchmarks import results
 from kbr_localization.kernels import (
     GaussianKernel,
     incomplete_cholesky,
@@ -27,28 +25,40 @@ from kbr_localization.kernels import (
     thresholded_bayes_rule,
 )
 import numpy as np
-import scipy
 
-RESULTS = Path(__file__).parent / 'results' / 'kernels.json'
-TOLERANCE = 1e-3
+TOLERANCE, DELTA = 1e-3, 1e-3
 RULES = {'squared': squared_bayes_rule, 'thresholded': thresholded_bayes_rule}
+PRIORS: dict[str, Callable[[Any, int], Any] | float] = {
+    'uniform': lambda rng, size: np.full(size, 1.0 / size),
+    'broad': 0.7,
+    'narrow': 0.1,
+    'random signs': lambda rng, size: rng.normal(size=size) / size,
+}
+"""Prior weights, or the standard deviation of a sample whose kernel mean gives them."""
 
 
 class Problem:
-    """Pairs of a linear-Gaussian model, prior weights of both signs and an observation."""
+    """Pairs of a linear-Gaussian model and an observation. Points (n, d)."""
 
-    def __init__(self, size: int, prior_deviation: float = 0.7, seed: int = 0) -> None:
-        rng = np.random.default_rng(seed)
-        self.x = rng.normal(size=(size, 2))
-        self.y = self.x @ np.array([[1.0, 0.4], [-0.3, 0.8]]) + 0.5 * rng.normal(size=(size, 2))
-        self.kernel_x = GaussianKernel(median_distance(self.x) ** 2, normalised=False)
-        self.kernel_y = GaussianKernel(median_distance(self.y) ** 2, normalised=False)
-        prior_points = rng.normal(0.3, prior_deviation, size=(size, 2))
-        prior = KernelMean.of_sample(self.kernel_x, prior_points)
-        self.low_x = incomplete_cholesky(self.kernel_x, self.x, 1e-6)
-        self.mu = regularise(self.low_x, 0.01 / size).solve(prior(self.x))
+    def __init__(self, size: int, dimension: int = 2, seed: int = 0) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.x = self.rng.normal(size=(size, dimension))
+        mixing = np.eye(dimension) + 0.3 * self.rng.normal(size=(dimension, dimension))
+        self.y = self.x @ mixing + 0.5 * self.rng.normal(size=(size, dimension))
+        self.kernel_x, self.kernel_y = (
+            GaussianKernel(median_distance(points) ** 2, normalised=False)
+            for points in (self.x, self.y)
+        )
         self.k_y = self.kernel_y.cross_gram(self.y, self.y[:1])[:, 0]
-        self.delta = 1e-3
+
+    def prior_weights(self, prior: str) -> Any:
+        """Weights mu (n,) of one of PRIORS."""
+        made = PRIORS[prior]
+        if callable(made):
+            return made(self.rng, len(self.x))
+        mean = KernelMean.of_sample(self.kernel_x, self.rng.normal(0.3, made, size=self.x.shape))
+        low = incomplete_cholesky(self.kernel_x, self.x, 1e-6)
+        return regularise(low, 0.01 / len(self.x)).solve(mean(self.x))
 
 
 def textbook_squared(gram: Any, mu: Any, k_y: Any, delta: float) -> Any:
@@ -59,92 +69,103 @@ def textbook_squared(gram: Any, mu: Any, k_y: Any, delta: float) -> Any:
     return product @ np.linalg.solve(shifted, mu * k_y)
 
 
-def seconds(function: Callable[[], Any], repeats: int) -> float:
-    """Return the best time of several runs."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        function()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def compare_rules(size: int, prior_deviation: float, rounds: int = 15) -> dict[str, float]:
-    """Squared (textbook and ours) against thresholded update, dense; rounds are interleaved."""
-    p = Problem(size, prior_deviation)
-    arguments = (p.kernel_y.gram(p.y), p.mu, p.k_y, p.delta)
-    rules = {'textbook_squared': textbook_squared, **RULES}
-    times: dict[str, list[float]] = {name: [] for name in rules}
-    for _ in range(rounds):
-        for name, rule in rules.items():
-            times[name].append(seconds(lambda rule=rule: rule(*arguments), 1))
-    best = {name: min(values) for name, values in times.items()}
-    found = {f'{name}_ms': 1e3 * value for name, value in best.items()}
-    found['positive_weights'] = float(np.mean(p.mu > 0))
-    found['squared_over_thresholded'] = best['squared'] / best['thresholded']
-    found['textbook_over_thresholded'] = best['textbook_squared'] / best['thresholded']
-    return found
-
-
-def compare_low_rank(size: int) -> dict[str, float]:
-    """Dense against low-rank update, without and with making the Gram matrix."""
-    p = Problem(size)
-    start = time.perf_counter()
-    low = incomplete_cholesky(p.kernel_y, p.y, TOLERANCE)
-    low_gram = time.perf_counter() - start
-    start = time.perf_counter()
-    gram = p.kernel_y.gram(p.y)
-    dense_gram = time.perf_counter() - start
-    found = {'rank': float(low.rank), 'low_rank_gram_ms': 1e3 * low_gram}
-    for name, rule in RULES.items():
-        found |= _low_rank_times(p, name, rule, gram, low, dense_gram, low_gram)
-    return found
-
-
-def _low_rank_times(
-    p: Problem,
-    name: str,
-    rule: Callable[..., Any],
-    gram: Any,
-    low: LowRankGram,
-    dense_gram: float,
-    low_gram: float,
-) -> dict[str, float]:
-    dense_time = seconds(lambda: rule(gram, p.mu, p.k_y, p.delta), 1)
-    low_time = seconds(lambda: rule(low, p.mu, p.k_y, p.delta), 3)
-    dense = KernelMean(p.kernel_x, p.x, rule(gram, p.mu, p.k_y, p.delta))
-    approximate = KernelMean(p.kernel_x, p.x, rule(low, p.mu, p.k_y, p.delta))
-    return {
-        f'{name}_dense_ms': 1e3 * dense_time,
-        f'{name}_low_rank_ms': 1e3 * low_time,
-        f'{name}_dense_over_low_rank': dense_time / low_time,
-        f'{name}_with_gram_dense_over_low_rank': (dense_time + dense_gram) / (low_time + low_gram),
-        f'{name}_relative_rkhs_error': approximate.mmd(dense) / dense.norm(),
-    }
-
-
-def main() -> dict[str, Any]:
-    """Measure, print and write the ratios."""
-    results: dict[str, Any] = {
-        'machine': {
-            'processor': platform.processor() or platform.machine(),
-            'cpus': os.cpu_count(),
-            'python': platform.python_version(),
-            'numpy': np.__version__,
-            'scipy': scipy.__version__,
-            'openblas_threads': os.environ.get('OPENBLAS_NUM_THREADS', 'default'),
+def compare_rules(size: int, prior: str, rounds: int = 11) -> dict[str, float]:
+    """Squared update, ours and as printed, over the thresholded one; all dense."""
+    problem = Problem(size)
+    mu = problem.prior_weights(prior)
+    gram = problem.kernel_y.gram(problem.y)
+    rules = {'textbook': textbook_squared, **RULES}
+    times = results.interleaved(
+        {
+            name: functools.partial(rule, gram, mu, problem.k_y, DELTA)
+            for name, rule in rules.items()
         },
-        'rules_1000_broad_prior': compare_rules(1000, 0.7),
-        'rules_1000_narrow_prior': compare_rules(1000, 0.1),
-        'low_rank_6000': compare_low_rank(6000),
+        rounds,
+    )
+    return {
+        'positive': float(np.mean(mu > 0)),
+        'thresholded ms': results.median_ms(times['thresholded']),
+        'squared': results.ratio(times, 'squared', 'thresholded'),
+        'textbook': results.ratio(times, 'textbook', 'thresholded'),
     }
-    for section in ('rules_1000_broad_prior', 'rules_1000_narrow_prior', 'low_rank_6000'):
-        print(section)
-        for key, value in results[section].items():
-            print(f'  {key:45s} {value:12.4g}')
-    RESULTS.parent.mkdir(parents=True, exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2) + '\n')
-    return results
+
+
+def compare_low_rank(size: int, dimension: int, method: str) -> dict[str, float]:
+    """Dense over low-rank update, alone and together with what makes the Gram matrix."""
+    problem = Problem(size, dimension)
+    kernel, y, mu = problem.kernel_y, problem.y, problem.prior_weights('broad')
+    update = functools.partial(RULES[method], mu=mu, k_y=problem.k_y, delta=DELTA)
+    gram, low = kernel.gram(y), incomplete_cholesky(kernel, y, TOLERANCE)
+    times = results.interleaved(
+        {
+            'dense': lambda: update(gram),
+            'low': lambda: update(low),
+            'dense gram': lambda: kernel.gram(y),
+            'low gram': lambda: incomplete_cholesky(kernel, y, TOLERANCE),
+        },
+        1,
+    )
+    together = {
+        kind: [a + b for a, b in zip(times[kind], times[f'{kind} gram'], strict=True)]
+        for kind in ('dense', 'low')
+    }
+    return {
+        'rank': float(low.rank),
+        'low ms': results.median_ms(times['low']),
+        'update': results.ratio(times, 'dense', 'low'),
+        'with Gram': results.ratio(together, 'dense', 'low'),
+        'error': _relative_error(problem, update, gram, low),
+    }
+
+
+def _relative_error(
+    problem: Problem, update: Callable[[Any], Any], gram: Any, low: LowRankGram
+) -> float:
+    """RKHS distance of the low-rank posterior from the dense one, relative to its norm."""
+    dense, approximate = (
+        KernelMean(problem.kernel_x, problem.x, update(matrix)) for matrix in (gram, low)
+    )
+    return approximate.mmd(dense) / dense.norm()
+
+
+def main() -> dict[str, float]:
+    """Measure, print and write the ratios."""
+    rules = {prior: compare_rules(1000, prior) for prior in PRIORS}
+    low = {
+        (method, dimension): compare_low_rank(6000, dimension, method)
+        for dimension in (2, 4)
+        for method in RULES
+    }
+    figures = {
+        f'squared_over_thresholded_1k_{prior.replace(" ", "_")}': found['squared']
+        for prior, found in rules.items()
+    } | {
+        f'{method}_dense_over_low_rank_6k_d{dimension}': found['update']
+        for (method, dimension), found in low.items()
+    }
+    results.merge_figures(figures)
+    text = _section(rules, low)
+    results.write_section('kernels', text)
+    print(text)
+    return figures
+
+
+def _section(rules: dict[str, Any], low: dict[tuple[str, int], Any]) -> str:
+    of_rules = results.table(
+        ['prior', 'positive weights', 'thresholded ms', 'squared, ours', 'squared as printed'],
+        [[prior, *found.values()] for prior, found in rules.items()],
+    )
+    of_low = results.table(
+        ['rule', 'd', 'rank', 'low rank ms', 'dense', 'dense, with Gram', 'relative error'],
+        [[*key, *found.values()] for key, found in low.items()],
+    )
+    return (
+        f'## Rules of kernel Bayesian inference\n\n{results.machine()}.\n\n'
+        "### Bayes' rule at n = 1000, dense: squared over thresholded\n\n"
+        f'{of_rules}\n\n'
+        '### Dense over low rank at n = 6000 (incomplete Cholesky, tolerance 0.001)\n\n'
+        f'{of_low}'
+    )
 
 
 if __name__ == '__main__':

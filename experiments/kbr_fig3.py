@@ -258,7 +258,8 @@ EXPERIMENT = common.Experiment(
     'size. The ranks agree with the printed ones only when the tolerance 0.001 is of the absolute '
     'trace, and a relative one makes KBR unstable. One call simulates a whole array of Gaussians '
     'here, so that a simulation costs nanoseconds and time favours ABC: hence numbers of '
-    'simulations, and the cost of a simulation at which both are even.',
+    'simulations, and the cost of a simulation at which both are even. For d = 2 KBR keeps below '
+    'COND, whose states are all from the narrower prior.',
     sizes={
         'tiny': {
             'trials': 2,
