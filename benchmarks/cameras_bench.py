@@ -15,7 +15,12 @@ import math
 from benchmarks import results
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import MultiCameraRun
-from kbr_localization.datasets.synthetic import RunConfig, SyntheticBuilding, SyntheticRun
+from kbr_localization.datasets.synthetic import (
+    BuildingConfig,
+    RunConfig,
+    SyntheticBuilding,
+    SyntheticRun,
+)
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.metrics import localized_from, LOST_M
 from kbr_localization.localization.mapping import build_map
@@ -28,7 +33,8 @@ TESTS = tuple(
     RunConfig(f'night{seed}', seconds=60.0, light='night', people=8, seed=seed)
     for seed in range(3, 9)
 )
-MAP_IMAGES = 100
+MAP_IMAGES = 50
+BUILDING = BuildingConfig(unique=0.1)
 
 
 class Rendered:
@@ -82,7 +88,7 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
 
 def main() -> None:
     """Measure, print and write the section and the figures."""
-    building = SyntheticBuilding()
+    building = SyntheticBuilding(BUILDING)
     train, tests = render(building, TRAIN), [render(building, test) for test in TESTS]
     rows = {name: localization(train[name], [test[name] for test in tests]) for name in train}
     header = ('cameras', 'lost (> 1 m)', 'localized after m, mean', 'at most', 'then median m')

@@ -5,17 +5,19 @@ import json
 
 from command import assert_one_line, invoke
 import h5py
-from helpers import write_tiny_cold_run
+from helpers import textured_image, write_tiny_cold_run
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.vision import fit_cameras
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION
 import numpy as np
 import pytest
+from test_vision_preparation import omnidirectional, surroundings
 from two_cameras import CAMERAS, MemoryRun, two_camera_run, write_two_camera_cold_run
 
 
@@ -116,6 +118,14 @@ def test_moments_without_an_image_of_each_camera_do_not_enter_the_map():
     run = MultiCameraRun(CAMERAS, [front, rear])
     assert len(build_map([run], TINY_VISION)) == 29
     assert run.skipped == {'without an image of each camera': 1}
+
+
+def test_an_omnidirectional_camera_beside_a_usual_one_is_unwrapped():
+    images = [(textured_image(s), omnidirectional(surroundings(s))) for s in range(12)]
+    describer = fit_cameras(TINY_VISION, ('std', 'omni'), images, np.random.default_rng(0))
+    assert [one.preparation.wraps for one in describer.describers] == [False, True]
+    turned = omnidirectional(surroundings(3), turn=0.02)
+    assert describer.is_complete(describer.describe((textured_image(3), turned)))
 
 
 def test_runs_of_different_cameras_make_no_map(run):

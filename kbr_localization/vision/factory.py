@@ -22,6 +22,7 @@ from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 from numpy.typing import NDArray
 
+OMNI = 'omni'
 Kind = type[PyramidDescriber] | type[HogDescriber] | type[NetworkDescriber]
 
 
@@ -59,12 +60,15 @@ def fit_cameras(
     """
     Learn a describer for each of several cameras; see `fit_describer`.
 
-    `images`: tuples with an image for each camera, or functions that load them.
+    `images`: tuples with an image for each camera, or functions that load them. The images of a
+    camera called `OMNI`, as COLD's is, are unwrapped whatever the others are.
     """
     describers = []
-    for index in range(len(cameras)):
+    for index, camera in enumerate(cameras):
         own = [OneOfSeveral(image, index) for image in images]
-        describers.append(fit_describer(config, own, rng, workers, progress))
+        projection = 'omnidirectional' if camera == OMNI else config.projection
+        camera_config = dataclasses.replace(config, projection=projection)
+        describers.append(fit_describer(camera_config, own, rng, workers, progress))
     return MultiCameraDescriber(cameras, describers)
 
 
