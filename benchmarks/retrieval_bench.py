@@ -34,6 +34,7 @@ MAP_STEP, QUERY_STEP = 1, 2
 DEFAULT = VisionConfig()
 VARIANTS: Mapping[str, VisionConfig] = {
     'dense SIFT pyramid (default)': DEFAULT,
+    'all 128 numbers of a patch': replace(DEFAULT, patch_components=0),
     'with CLAHE': replace(DEFAULT, illumination='clahe'),
     'plain counts': replace(DEFAULT, root_counts=False),
     'OpenCV SIFT, else the same': replace(DEFAULT, descriptor='opencv_sift_pyramid'),
@@ -60,7 +61,8 @@ def rendered(folder: Path, seed: int, progress: Any) -> Views:
     runs = (RunConfig('tour', route='tour', seed=1), *walks)
     paths = write_building(folder / f'{seed}', seed, runs, BuildingConfig(), progress)
     tour, *lit = (list(open_dataset(path)) for path in paths)
-    return Views(tour[::MAP_STEP], {light: q[::QUERY_STEP] for light, q in zip(LIGHTS, lit)})  # noqa: B905
+    queries = {light: walk[::QUERY_STEP] for light, walk in zip(LIGHTS, lit, strict=True)}
+    return Views(tour[::MAP_STEP], queries)
 
 
 def places(folder: Path, progress: Any) -> Iterator[tuple[str, Views]]:

@@ -10,9 +10,7 @@ from benchmarks.scene import Scene, START
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
-from kbr_localization.vision.vocabulary import nearest_words
 import numpy as np
 
 EXTRACTION = ('preparation', 'dense SIFT')
@@ -62,15 +60,8 @@ def describe_in_stages(watch: Stopwatch, describer: Any, image: np.ndarray) -> n
     assert isinstance(describer, PyramidDescriber)
     grey = watch('preparation', describer.preparation.grey, image)
     patches = watch('dense SIFT', describer._local.describe, grey)
-    words = watch('quantisation', nearest_words, patches, describer.vocabulary)
-    return watch('pyramid', stored_counts, describer, words)
-
-
-def stored_counts(describer: PyramidDescriber, words: np.ndarray) -> np.ndarray:
-    """Count the words of each cell as the describer keeps them."""
-    config, cells = describer.config, describer._cells
-    counts = spatial_pyramid.count_words(words, cells, config.words, config.levels)
-    return describer._stored[counts]
+    words = watch('quantisation', describer.words, patches)
+    return watch('pyramid', describer.counts, words)
 
 
 def compared(localizer: KernelBayesFilter, descriptor: np.ndarray) -> Any:

@@ -6,6 +6,7 @@ import cv2
 from kbr_localization.errors import ConfigurationError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
 from kbr_localization.vision.config import PAPER
+from kbr_localization.vision.vocabulary import nearest_words
 import numpy as np
 from onnx_file import convolution_network
 import pytest
@@ -198,3 +199,22 @@ def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network
     truncated.write_bytes(network_file.read_bytes()[:-100])
     with pytest.raises(VisionError, match=r'truncated.onnx cannot be used'):
         fit_describer(replace(config, network_file=str(truncated)), images, rng)
+
+
+def test_a_map_made_before_patches_were_projected_is_still_read(images):
+    config = replace(CONFIG, patch_components=0)
+    describer = fit_describer(config, images, np.random.default_rng(0))
+    state = dict(describer.state())
+    del state['patch_components']
+    again = describer_from_state(state)
+    assert again.config.patch_components == 0
+    np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))
+
+
+def test_words_are_found_in_the_principal_components_as_in_all_numbers(images):
+    """Without its last components a patch keeps its word, but for patches between two words."""
+    describer = fit_describer(CONFIG, images, np.random.default_rng(0))
+    patches = describer._local.describe(describer.preparation.grey(images[0]))
+    assert describer.vocabulary.shape[1] == CONFIG.patch_components < patches.shape[1]
+    expected = nearest_words(patches, describer.vocabulary @ describer.basis.T)
+    assert np.mean(describer.words(patches) == expected) > 0.99

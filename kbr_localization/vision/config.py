@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
@@ -46,6 +47,9 @@ class VisionConfig:
         0.8, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
     )
     words: int = parameter(200, 'size of the visual vocabulary (M)', low=2, high=4096)
+    patch_components: int = parameter(
+        24, 'principal components of a patch that words are told apart by; 0: all numbers', 0, 256
+    )
     levels: int = parameter(
         2, 'finest level of the pyramid (L): 4**L cells of counts are kept', low=0, high=3
     )
@@ -90,6 +94,12 @@ class VisionConfig:
 
 
 PAPER = VisionConfig(
-    descriptor='opencv_sift_pyramid', working_width=8192, spacing=8, root_counts=False
+    descriptor='opencv_sift_pyramid',
+    working_width=8192,
+    spacing=8,
+    patch_components=0,
+    root_counts=False,
 )
 """Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts ([MbKSR] 6.3)."""
+BEFORE: dict[str, Any] = {'patch_components': 0}
+"""What maps mean that were made before a parameter was there."""

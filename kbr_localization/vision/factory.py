@@ -10,7 +10,7 @@ from typing import Any
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import VisionError
 from kbr_localization.progress import Progress, silent
-from kbr_localization.vision.config import PYRAMIDS, VisionConfig
+from kbr_localization.vision.config import BEFORE, PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.hog_describer import HogDescriber
 from kbr_localization.vision.loading import load, LoadableImage, OneOfSeveral
@@ -86,6 +86,8 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
             return MultiCameraDescriber(tuple(sections), describers)
         values = {
             field.name: _plain(state[field.name], type(field.default))
+            if field.name in state or field.name not in BEFORE
+            else BEFORE[field.name]
             for field in dataclasses.fields(VisionConfig)
         }
         config = from_mapping(VisionConfig, values)

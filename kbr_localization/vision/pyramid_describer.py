@@ -42,15 +42,21 @@ class PyramidDescriber:
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
-    With `root_counts` they are square roots of counts, in eighths. `vocabulary`: (words, size of
-    a local descriptor) float32. See `spatial_pyramid` for the kernel.
+    With `root_counts` they are square roots of counts, in eighths. `basis`: (size of a local
+    descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: (words, c or
+    the size of a local descriptor) float32. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
-        self, config: VisionConfig, preparation: Preparation, vocabulary: NDArray[np.float32]
+        self,
+        config: VisionConfig,
+        preparation: Preparation,
+        vocabulary: NDArray[np.float32],
+        basis: NDArray[np.float32] | None = None,
     ) -> None:
         self.kind = config.descriptor
-        self.config, self.preparation, self.vocabulary = config, preparation, vocabulary
+        self.config, self.preparation = config, preparation
+        self.vocabulary, self.basis = vocabulary, basis
         self.size = 4**config.levels * len(vocabulary)
         self._local = local_descriptor(config, preparation)
         grid = self._local.grid
@@ -60,11 +66,19 @@ class PyramidDescriber:
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
-        words = nearest_words(self._local.describe(self.preparation.grey(image)), self.vocabulary)
-        counts = spatial_pyramid.count_words(
-            words, self._cells, len(self.vocabulary), self.config.levels
+        return self.counts(self.words(self._local.describe(self.preparation.grey(image))))
+
+    def words(self, patches: NDArray[np.float32]) -> NDArray[np.intp]:
+        """Find the nearest word of each local descriptor: (k, size) -> (k,)."""
+        return nearest_words(
+            patches if self.basis is None else patches @ self.basis, self.vocabulary
         )
-        return np.asarray(self._stored[counts])
+
+    def counts(self, words: NDArray[np.intp]) -> NDArray[np.unsignedinteger]:
+        """Sum the words of all patches of an image up in each cell: (k,) -> (size,)."""
+        count, levels = len(self.vocabulary), self.config.levels
+        found = spatial_pyramid.count_words(words, self._cells, count, levels)
+        return np.asarray(self._stored[found])
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
@@ -78,25 +92,22 @@ class PyramidDescriber:
 
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
-        return {
-            **to_mapping(self.config),
-            **self.preparation.state(),
-            'vocabulary': self.vocabulary,
-        }
+        state = {**to_mapping(self.config), **self.preparation.state()}
+        state['vocabulary'] = self.vocabulary
+        return state if self.basis is None else state | {'basis': self.basis}
 
     @classmethod
     def from_state(
         cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
     ) -> PyramidDescriber:
         """Build again from `state()`; raises VisionError for a damaged vocabulary."""
-        vocabulary = np.ascontiguousarray(state['vocabulary'], dtype=np.float32)
-        expected = (config.words, local_descriptor(config, preparation).size)
-        if vocabulary.shape != expected or not np.isfinite(vocabulary).all():
-            raise VisionError(
-                f'vocabulary of shape {vocabulary.shape}: expected {expected} finite numbers; '
-                'build the map again'
-            )
-        return cls(config, preparation, vocabulary)
+        size = local_descriptor(config, preparation).size
+        basis = None
+        if 'basis' in state:
+            basis = _checked('basis', state['basis'], (size, min(config.patch_components, size)))
+            size = basis.shape[1]
+        vocabulary = _checked('vocabulary', state['vocabulary'], (config.words, size))
+        return cls(config, preparation, vocabulary, basis)
 
     @classmethod
     def fit(
@@ -119,10 +130,13 @@ class PyramidDescriber:
             progress('sampling patches for the vocabulary', done, len(tasks))
         progress('learning the vocabulary', 0, 1)
         with one_thread():
-            patches = np.concatenate(samples)
+            patches, basis = np.concatenate(samples), None
+            if 0 < config.patch_components < patches.shape[1]:
+                basis = principal_components(patches, config.patch_components)
+                patches = patches @ basis
             vocabulary = learn_vocabulary(patches, config.words, rng, threads=workers.jobs)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary)
+        return cls(config, preparation, vocabulary, basis)
 
 
 def sample_patches(
@@ -148,6 +162,26 @@ def sample_patches(
             chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
             samples.append(descriptors[chosen])
     return np.concatenate(samples)
+
+
+def principal_components(patches: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """
+    Find the directions (d, count) in which local descriptors (k, d) differ most.
+
+    Distances in them rank words as well as all of the numbers do, at a fifth of the arithmetic.
+    """
+    centred = patches - patches.mean(axis=0)
+    directions = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
+    return np.ascontiguousarray(directions[:, :count], dtype=np.float32)
+
+
+def _checked(name: str, value: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+    array = np.ascontiguousarray(value, dtype=np.float32)
+    if array.shape != shape or not np.isfinite(array).all():
+        raise VisionError(
+            f'{name} of shape {array.shape}: expected {shape} finite numbers; build the map again'
+        )
+    return array
 
 
 def local_descriptor(config: VisionConfig, preparation: Preparation) -> LocalDescriptor:
