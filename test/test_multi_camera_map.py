@@ -9,10 +9,12 @@ from helpers import textured_image, write_tiny_cold_run
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.vision import fit_cameras
+from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION
 import numpy as np
@@ -62,6 +64,7 @@ def test_a_camera_without_an_image_is_left_out_of_the_kernel(run, kernel_map):
     expected = describer.describers[0].cross_gram(
         alone[np.newaxis, section], kernel_map.descriptors[:, section]
     )
+    expected = TYPICAL_SIMILARITY * expected
     assert np.allclose(kernel_map.similarities(alone), expected[0])
     back = describer.cross_gram(kernel_map.descriptors, alone[np.newaxis])
     assert np.allclose(back[:, 0], expected[0])
@@ -153,6 +156,7 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     assert built.returncode == 0, built.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['cameras'] == ['front', 'rear'] and facts['descriptor'] == 'multi_camera'
+    assert facts['filter']['sharpening'] == pytest.approx(0.55 * FilterConfig().sharpening)
     write_bag(two_camera_run(20), tmp_path / 'bag')
     for test in (path, tmp_path / 'bag'):
         out = tmp_path / f'{test.name}.tum'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,12 +63,15 @@ def build(
         from kbr_localization.datasets import open_dataset
         from kbr_localization.localization.mapping import build_map
 
-        configuration = configurations(settings or ())
+        vision, _ = configurations(settings or ())
         console.prepare_output(out)
         datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
         with terminal_progress() as progress:
-            kernel_map = build_map(datasets, *configuration, max_images, seed, progress, workers)
-            kernel_map.save(out)
+            kernel_map = build_map(datasets, vision, None, max_images, seed, progress, workers)
+            # what is not set is what suits the map
+            _, given = split_settings(parse_settings(settings or ()), 'vision.')
+            config = with_settings(kernel_map.filter_config, given)
+            dataclasses.replace(kernel_map, filter_config=config).save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 
 
@@ -106,9 +107,13 @@ class FilterConfig:
         validate(self)
 
 
-def sensible_config(poses: FloatArray) -> FilterConfig:
+def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     """
     Return the defaults for a map with poses (n, 3), without tuning.
+
+    With several cameras the kernels are multiplied before they are sharpened. A change of one
+    camera's kernel then counts by the value of the others, and a sharpening that is smaller by so
+    much makes up for it: as if each kernel had been sharpened by itself.
 
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
     bandwidth is at most half of the spread of the positions (a robust form of the median
@@ -121,4 +126,5 @@ def sensible_config(poses: FloatArray) -> FilterConfig:
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
         update_min_d=scale * defaults.update_min_d,
+        sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )

@@ -83,7 +83,7 @@ def build_map(
         image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
-        filter_config=filter_config or sensible_config(poses),
+        filter_config=filter_config or sensible_config(poses, max(1, len(cameras))),
         motion_noise=estimate_noise(_tracks(candidates, len(datasets))),
         thumbnails=tuple(image.thumbnail for image in described),
     )

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 KIND = 'multi_camera'
+TYPICAL_SIMILARITY = 0.55
+"""Kernel value of two images of one place under different lights, as spatial pyramids have it."""
 
 
 class MultiCameraDescriber:
@@ -20,7 +22,8 @@ class MultiCameraDescriber:
     `cameras`: their names, `describers`: one for each. A descriptor is those of the cameras one
     after the other, zeros for a camera that has no image. The kernel is the product of the
     cameras' kernels, which is positive definite as they are; a camera without an image on either
-    side is left out of it.
+    side is left out of it: `TYPICAL_SIMILARITY` stands for its kernel, the same for all, so that
+    the product keeps its size.
     """
 
     kind = KIND
@@ -71,8 +74,8 @@ class MultiCameraDescriber:
                 for side in (left, right)
             )
             factor = describer.cross_gram(rows, columns)
-            factor[~rows.any(axis=1)] = 1.0
-            factor[:, ~columns.any(axis=1)] = 1.0
+            factor[~rows.any(axis=1)] = TYPICAL_SIMILARITY
+            factor[:, ~columns.any(axis=1)] = TYPICAL_SIMILARITY
             result *= factor
         return result
 
