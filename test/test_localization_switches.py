@@ -171,3 +171,19 @@ def test_the_filter_localizes_with_every_switch(kernel_map, changes):
     error = np.hypot(*(localizer.estimate().pose - kernel_map.poses[-1])[:2])
     assert error < 0.3
     assert isinstance(localizer.belief, Belief)
+
+
+def test_a_place_within_the_localized_radius_is_no_other_place(kernel_map):
+    """On a map as small as the radius nobody can have been carried elsewhere."""
+    config = replace(kernel_map.filter_config, localized_radius=50.0, recovery_rate=0.5)
+    localizer = KernelBayesFilter(kernel_map, config, np.random.default_rng(0))
+    localizer.initialize(kernel_map.poses[2], 1e-4 * np.eye(3))
+    for _ in range(6):
+        localizer.update(kernel_map.descriptors[-1])
+    assert localizer.why['recoveries'] == 0
+    config = replace(config, localized_radius=1.0)
+    localizer = KernelBayesFilter(kernel_map, config, np.random.default_rng(0))
+    localizer.initialize(kernel_map.poses[2], 1e-4 * np.eye(3))
+    for _ in range(6):
+        localizer.update(kernel_map.descriptors[-1])
+    assert localizer.why['recoveries'] == 1

@@ -7,6 +7,7 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 
 from __future__ import annotations
 
+from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.gate import UpdateGate
@@ -24,6 +25,7 @@ _START_FACTOR = 4  # points of a global start, as a multiple of the points while
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
 _MODE_BANDWIDTHS = 0.8
+_OTHER_WAY = 1.0  # rad: a belief that faces as far off does not turn by itself
 
 
 class KernelBayesFilter:
@@ -157,7 +159,7 @@ class KernelBayesFilter:
         evidence = self.belief.reweigh(self._factors(self.belief, similarity))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         found = self.recovery.weigh(similarity, evidence) if self.recovery.is_on else None
-        if found is not None:
+        if found is not None and self._is_elsewhere(found):
             self._recover(found)
         elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
@@ -172,6 +174,17 @@ class KernelBayesFilter:
             pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]
             factors = factors + config.odometry_supervision * pull
         return factors
+
+    def _is_elsewhere(self, found: Belief) -> bool:
+        """Whether points are about another place than the belief, or face another way."""
+        assert self.belief is not None
+        width = _MODE_BANDWIDTHS * self.config.position_bandwidth
+        apart = se2.between(self.belief.mode(width), found.mode(width))
+        elsewhere = bool(np.hypot(apart[0], apart[1]) > self.config.localized_radius)
+        if not (elsewhere or abs(apart[2]) > _OTHER_WAY):
+            self.recovery.forget()  # the belief itself gets there
+            return False
+        return True
 
     def _recover(self, found: Belief) -> None:
         self.belief = found.resampled(self.config.points, self.rng)

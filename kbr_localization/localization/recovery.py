@@ -18,7 +18,7 @@ import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _COVERAGE_SAMPLES = 300
-_SPARSENESS_POWER = 16
+_SPARSENESS_POWER = 24
 _LOWEST_RATE = 1e-6
 
 
