@@ -44,6 +44,7 @@ _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
 _SECTORS = 72  # of the circle, in which headings are told apart
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
 _CACHED_FACTORS = 8
+_EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
 _USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
 LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
@@ -94,12 +95,12 @@ class ObservationModel:
         """
         if len(self.poses) <= self.largest_system:
             active, solved = self.in_reach(points), self._whole_solution(similarity)
-            if len(active) > _USUAL_SYSTEM:
+            if len(active) > _EXACT_SYSTEM:
                 active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
             return self._smoothed(points, active, solved[active])
         active = self.in_reach(points)
         best, values = similarity.best, similarity.at(active)
-        if len(active) <= _USUAL_SYSTEM:
+        if len(active) <= _EXACT_SYSTEM:
             return self._smoothed(
                 points, active, self._solve(active, self.sharpened(values, best))
             )
@@ -131,19 +132,20 @@ class ObservationModel:
             evidence = self._importance_weighted(points, similarity, weights, evidence)
         return np.asarray(np.minimum(evidence, 1.0) + outlier_rate)
 
-    def plausible(self, similarity: Similarity) -> Indices:
+    def plausible(self, similarity: Similarity, most: int | None = None) -> Indices:
         """
         Images of the map (their increasing indices) that the robot may see.
 
         On a map that is compared as a whole these are all; on a large one the candidates, but for
-        those that are nothing like the image.
+        those that are nothing like the image, and the `most` best ones of them.
         """
         candidates = similarity.candidates
         if len(candidates) == similarity.size:
             return candidates
         values = self.sharpened(similarity.at(candidates), similarity.best)
-        kept = candidates[values > _NEGLIGIBLE]
-        return kept if kept.size else candidates
+        best = np.argsort(-values, kind='stable')[:most]
+        kept = best[values[best] > _NEGLIGIBLE]
+        return candidates[np.sort(kept if kept.size else best)]
 
     def error_bound(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
         """

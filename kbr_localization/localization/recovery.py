@@ -17,21 +17,27 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
+_SOUGHT = 8  # images of a large map that recovery looks at, at each update
 _COVERAGE_SAMPLES = 300
 _SPARSENESS_POWER = 24
 _LOWEST_RATE = 1e-6
 
 
 def draw_from_image(
-    observation: ObservationModel, similarity: Similarity, size: int, rng: np.random.Generator
+    observation: ObservationModel,
+    similarity: Similarity,
+    size: int,
+    rng: np.random.Generator,
+    most: int | None = None,
 ) -> Belief:
     """
     Points about candidates' poses, weighted as a sample of the uniform law on these.
 
     Half of them are drawn from the conditional mean of the pose given the image, which is where
-    they are needed; importance weights make up for that.
+    they are needed; importance weights make up for that. On a large map the best `most`
+    candidates are drawn from.
     """
-    candidates = observation.plausible(similarity)
+    candidates = observation.plausible(similarity, most)
     n = len(candidates)
     likely = observation.sharpened(similarity.at(candidates), similarity.best)
     proposal = 0.5 / n + 0.5 * likely / likely.sum()
@@ -89,14 +95,15 @@ class Recovery:
         Returns the points that take over, once they explain the images better than the belief by
         more than the prior odds of having been carried, else None.
         """
-        born = draw_from_image(self.observation, similarity, self.config.recovery_points, self.rng)
+        size = self.config.recovery_points
+        born = draw_from_image(self.observation, similarity, size, self.rng, _SOUGHT)
         # the rate is that of the whole map: places that the image does not point at drop out
-        share = len(self.observation.plausible(similarity)) / similarity.size
+        share = len(self.observation.plausible(similarity, _SOUGHT)) / similarity.size
         points = self._joined(born, share * self.rate)
         factors = self.observation.factors(points.points, similarity, self.config.outlier_rate)
         odds = self.mass * points.reweigh(factors)
         self.mass = odds / (odds + (1.0 - min(self.mass, 0.5)) * evidence)
-        self.belief = points.resampled(self.config.recovery_points, self.rng)
+        self.belief = points.resampled(size, self.rng)
         return self.belief if self.mass > 0.5 else None
 
     def _joined(self, born: Belief, rate: float) -> Belief:

@@ -11,7 +11,7 @@ computed exactly from the descriptors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kbr_localization.errors import MapError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
@@ -49,6 +49,7 @@ class SketchIndex:
         self.codes, self.order = arrays['codes'], arrays['order']
         self.starts, self.lists = np.asarray(arrays['starts']), arrays['lists']
         self._check()
+        self._sizes = np.diff(self.starts)
 
     @classmethod
     def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
@@ -121,32 +122,34 @@ class SketchIndex:
             raise MapError(f'the index of {n} images points elsewhere: build the map again')
 
     def _nearest_lists(self, query: Float32Array) -> Indices:
-        distance = np.einsum('ij,ij->i', self.lists - query, self.lists - query)
-        order = np.argsort(distance)
-        read = np.cumsum(np.diff(self.starts)[order])
+        order = np.argsort(-_closeness(self.lists, query))
+        read = np.cumsum(self._sizes[order])
         return np.sort(order[: int(np.searchsorted(read, min(_PROBED, len(self)))) + 1])
 
     def _best_of(self, lists: Indices, query: Float32Array, count: int) -> Indices:
         scores, places = [], []
-        for first, last in self._runs(lists):
-            codes = self.codes[first:last].astype(np.float32)
-            score = 2.0 * (codes @ query) - np.einsum('ij,ij->i', codes, codes)
-            best = _largest(score, count)
-            scores.append(score[best])
-            places.append(best + first)
-        merged = np.concatenate(places)[_largest(np.concatenate(scores), count)]
-        return np.asarray(self.order[merged], dtype=np.intp)
+        for runs in self._batches(lists):
+            codes = np.concatenate([self.codes[first:last] for first, last in runs])
+            places.append(np.concatenate([np.arange(first, last) for first, last in runs]))
+            scores.append(_closeness(codes.astype(np.float32), query))
+        best = _largest(np.concatenate(scores), count)
+        return np.asarray(self.order[np.concatenate(places)[best]], dtype=np.intp)
 
-    def _runs(self, lists: Indices) -> list[tuple[int, int]]:
-        """Ranges of sketches that cover lists, neighbours joined up to a block."""
+    def _batches(self, lists: Indices) -> Iterator[list[tuple[int, int]]]:
+        """Ranges of sketches that cover lists, so many at a time as are worth one product."""
         runs: list[tuple[int, int]] = []
         for index in lists:
-            first, last = int(self.starts[index]), int(self.starts[index + 1])
-            if runs and runs[-1][1] == first and last - runs[-1][0] <= _BLOCK:
-                runs[-1] = (runs[-1][0], last)
-            else:
-                runs.append((first, last))
-        return runs
+            runs.append((int(self.starts[index]), int(self.starts[index + 1])))
+            if sum(last - first for first, last in runs) >= _BLOCK:
+                yield runs
+                runs = []
+        if runs:
+            yield runs
+
+
+def _closeness(points: Float32Array, query: Float32Array) -> Float32Array:
+    """Negative squared distance (m,) of points (m, k) from a query (k,), up to a constant."""
+    return np.asarray(2.0 * (points @ query) - np.einsum('ij,ij->i', points, points))
 
 
 def _blocks(n: int) -> list[slice]:
