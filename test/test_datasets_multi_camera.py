@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry
+from hypothesis import given
+from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.camera_names import camera_name, camera_names
 from kbr_localization.datasets.cold import ColdRun
@@ -89,6 +91,31 @@ def test_stamps_that_jump_back_start_everything_over():
     both = Synchronizer(('front', 'rear'))
     assert sets(both, [(0, 50_000), (1, 50_000), (0, 50_400), (0, 0), (1, 0)])[-1] == (0, 0)
     assert both.dropped == {'before a time jump': 1}
+
+
+ARRIVALS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 3000), st.integers(-80, 80)), max_size=120
+)
+
+
+@given(ARRIVALS)
+def test_whatever_arrives_no_image_is_used_twice_and_all_are_accounted_for(arrivals):
+    three = Synchronizer(('a', 'b', 'c'), size=20)
+    found = []
+    # in the order of arrival, which is nearly that of the stamps
+    ordered = [arrival[:2] for arrival in sorted(arrivals, key=lambda a: a[1] + a[2])]
+    for number, (camera, ms) in enumerate(ordered):
+        found += three.add(camera, START_NS + ms * MS, (number, camera, ms))
+    found += three.finish()
+    used = [item for _, items in found for item in items if item is not None]
+    assert len({number for number, _, _ in used}) == len(used)
+    for stamp_ns, items in found:
+        stamps = [item[2] for item in items if item is not None]
+        assert (stamp_ns - START_NS) // MS == stamps[0]
+        assert max(abs(stamp - stamps[0]) for stamp in stamps) <= 50
+        assert all(item is None or item[1] == camera for camera, item in enumerate(items))
+    left = len(arrivals) - len(used) - sum(three.dropped.values())
+    assert 0 <= left <= 3 * 20, 'what is neither used nor dropped waits, and that is bounded'
 
 
 @pytest.mark.parametrize(

@@ -116,6 +116,20 @@ def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
     assert int(values['images dropped: front: no image of rear near']) > 2
 
 
+def test_time_that_jumps_back_does_not_stop_the_cameras(ros, two_camera_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    node = start_node(ros, two_camera_world, **TWO)
+    robot = TwoCameraRobot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: robot.stamp_ns(3.6) in by_stamp(poses))
+    robot.start_ns -= 1000 * 10**9
+    robot.drive(0.0, 5.0)
+    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    assert error_at(robot, poses, 4.8) < 0.4
+    assert node.stop() == 0 and 'Traceback' not in node.output
+
+
 def test_the_images_of_all_cameras_join_the_map_or_none(ros, two_camera_world, tmp_path):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, two_camera_world, grow_into=tmp_path / 'grown', **TWO)

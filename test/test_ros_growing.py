@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+import threading
 import time
 
 from helpers import START_NS, straight_reference, wall_image
@@ -9,6 +10,7 @@ from kbr_localization.errors import ConfigurationError, KbrError, MapError
 from kbr_localization.localization.growth import grown
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.ros import map_keeper
 from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.map_keeper import MapKeeper
@@ -159,6 +161,19 @@ def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy,
     keeping.keeper.save()
     assert not keeping.keeper.failure
     assert len(KernelMap.load(tmp_path / 'taken' / 'map.h5')) == 44
+
+
+def test_a_slow_disk_holds_up_nobody_and_gets_everything_in_the_end(tiny_world_copy, monkeypatch):
+    monkeypatch.setattr(map_keeper, 'SAVE_SECONDS', 0.0)
+    keeping, disk = Keeping(tiny_world_copy), threading.Event()
+    keeping.background.submit(disk.wait, 30.0)
+    assert keeping.drive(0.0, 9.0) == 5
+    assert keeping.keeper.facts()['images added and not yet written'] == 5
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 40
+    disk.set()
+    keeping.background.shutdown()
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 45
+    assert keeping.keeper.facts()['images added and not yet written'] == 0
 
 
 def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
