@@ -73,18 +73,20 @@ class Experiment:
 def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outcome:
     """Run an experiment from the command line; write its CSV, figure and line of the table."""
     options = parser(experiment.source).parse_args(arguments)
-    started = time.perf_counter()
+    started = time.process_time()
     rng = np.random.default_rng(options.seed)
     with expected_warnings('kbr_localization.kernels'):
         outcome = experiment.measure(rng, **experiment.sizes[options.size])
-    seconds = time.perf_counter() - started
+    seconds = time.process_time() - started
     results = options.out / 'results'
     results.mkdir(parents=True, exist_ok=True)
     write_rows(results / f'{experiment.name}.csv', outcome.rows)
     write_figure(results / f'{experiment.name}.png', outcome.draw)
     write_line(results / f'{experiment.name}.json', experiment, outcome, options, seconds)
     write_table(options.out)
-    print(f'{experiment.source}: {outcome.ours}. {verdict(outcome.claims)} ({seconds:.0f} s)')
+    print(
+        f'{experiment.source}: {outcome.ours}. {verdict(outcome.claims)} ({seconds:.0f} s of CPU)'
+    )
     return outcome
 
 
@@ -156,7 +158,7 @@ def write_table(out: Path) -> None:
     tail = rest.partition(END)[2]
     paths = sorted((out / 'results').glob('*.json'))
     lines = [_table_line(path) for path in paths]
-    header = '| figure | paper | ours | verdict | size, time |\n|---|---|---|---|---|'
+    header = '| figure | paper | ours | verdict | size, CPU time |\n|---|---|---|---|---|'
     notes = [_note(path) for path in paths]
     table = '\n'.join([header, *lines, '', 'What the papers leave open:', '', *notes])
     readme.write_text(f'{head}{START}\n\n{table}\n\n{END}{tail}', encoding='utf-8')

@@ -27,11 +27,10 @@ from matplotlib import pyplot
 import numpy as np
 
 INCREMENT, VARIANCE = 0.4, 0.04
-METHODS = ('EKF', 'UKF', 'KBR', 'pKBR', 'kRegBayes', 'pKBR (δ = 1e-6)', 'kRegBayes (δ = 1e-6)')
+METHODS = ('EKF', 'UKF', 'KBR', 'pKBR', 'kRegBayes')
 SETTINGS = {
     'KBR': {'epsilon': 1e-3, 'delta': 1e-5, 'method': 'squared'},
     'pKBR': {'epsilon': 1e-3, 'delta': 1e-2, 'method': 'thresholded'},
-    'pKBR (δ = 1e-6)': {'epsilon': 1e-3, 'delta': 1e-6, 'method': 'thresholded'},
 }
 
 
@@ -106,8 +105,6 @@ def trial(
         'KBR': lambda: kernel_angles(make_filter(*training, 'KBR'), y, first),
         'pKBR': lambda: kernel_angles(make_filter(*training, 'pKBR'), y, first),
         'kRegBayes': lambda: kernel_angles(make_filter(*training, 'pKBR', teacher), y, first),
-        METHODS[5]: lambda: kernel_angles(make_filter(*training, METHODS[5]), y, first),
-        METHODS[6]: lambda: kernel_angles(make_filter(*training, METHODS[5], teacher), y, first),
     }
     errors, seconds = {}, {}
     for method in METHODS:
@@ -151,10 +148,6 @@ def _claims(final: dict[str, float], total: dict[str, float]) -> list[common.Cla
             'kRegBayes below pKBR by more than 1 %', final['kRegBayes'] < 0.99 * final['pKBR']
         ),
         common.Claim(
-            'kRegBayes below pKBR by more than 1 % where δ = 1e-6 is too small for both',
-            final[METHODS[6]] < 0.99 * final[METHODS[5]],
-        ),
-        common.Claim(
             'kernel filters below EKF and UKF', max(kernel) < min(final['EKF'], final['UKF'])
         ),
         common.Claim('pKBR faster than KBR', total['pKBR'] < total['KBR']),
@@ -179,9 +172,9 @@ EXPERIMENT = common.Experiment(
     'for 50 sets: ratios 6.1 and 1.13',
     settings='dynamics and sizes as printed; angles are embedded in the unit circle and errors '
     'wrapped; bandwidths are 0.3 times the median distances; ε, δ and the weight of the '
-    'supervision were chosen on runs of other seeds. One exact pair in a thousand noisy ones has '
-    'nothing to add to a well-regularised pKBR, at no weight of 1e-5…1e-1: the advantage that the '
-    'paper reports is seen where δ is too small, and pKBR follows single noisy pairs.',
+    'supervision were chosen on runs of other seeds. One exact pair among hundreds of noisy ones '
+    'has nothing to add to pKBR: with two bandwidths, two ε, four δ and weights of 1e-5…1e-1, '
+    'kRegBayes was within 1 % of pKBR or above it wherever pKBR was well regularised.',
     sizes={
         'tiny': {'trials': 2, 'size': 100, 'steps': 30, 'weight': 1e-3},
         'reduced': {'trials': 4, 'size': 500, 'steps': 100, 'weight': 1e-3},

@@ -28,7 +28,6 @@ from kbr_localization.kernels import (
     Noise,
 )
 from kbr_localization.kernels.filters import modes
-from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot
 import numpy as np
 
@@ -117,13 +116,21 @@ def error(
     return float(np.mean(np.sum((modes(beliefs, starts=1) - test[0]) ** 2, axis=1)))
 
 
+def mode_score(
+    x: Any, y: Any, builder: Any, training: Any, validation: Any, **setting: float
+) -> float:
+    """Mean squared error of the pseudo-MAP estimates, of every fourth step to save time."""
+    beliefs = builder(x[training], y[training], **setting).run(y[validation])
+    return float(np.mean((modes(beliefs[::4], starts=1) - x[validation][::4]) ** 2))
+
+
 def tuned(
     method: str, system: System, runs: Sequence[tuple[Any, Any]], grid: Any
 ) -> dict[str, Any]:
     """Return the setting of the lowest two-fold cross-validation error over training runs."""
     builder = functools.partial(make_filter, method, system)
     found = [
-        grid_search(functools.partial(filter_score, *run, builder), grid, k_fold(len(run[0]), 2))
+        grid_search(functools.partial(mode_score, *run, builder), grid, k_fold(len(run[0]), 2))
         for run in runs
     ]
     best = np.argmin(sum(result.mean_scores for result in found))
@@ -234,7 +241,7 @@ EXPERIMENT = common.Experiment(
     'dynamics change in the test phase',
     settings='η, b, M, noises and the observation x -> sign(x) √|x| are ours (the text at hand '
     'has lost its values); bandwidth, ε and δ by two-fold cross-validation over two training '
-    'runs of each size (posterior means); pseudo-MAP estimates in the test.',
+    'runs of each size; pseudo-MAP estimates.',
     sizes={
         'tiny': {'trials': 2, 'sizes': (40, 80), 'steps': 20, 'grid': TINY_GRID},
         'reduced': {'trials': 12, 'sizes': (50, 100, 200, 400), 'steps': 60, 'grid': SMALL_GRID},

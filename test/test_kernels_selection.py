@@ -6,6 +6,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.manifold import nearest_rotation
 from kbr_localization.kernels.rules import thresholded_bayes_rule
 from kbr_localization.kernels.selection import (
     filter_score,
@@ -46,6 +47,11 @@ def test_median_distance_is_the_median_and_subsamples_large_samples():
     assert median_distance(points) == pytest.approx(np.median(pdist(points)))
     assert median_distance(points, 150) == pytest.approx(np.median(pdist(points)), rel=0.1)
     assert median_distance(points, 50) == median_distance(points, 50)
+
+
+def test_median_distance_of_rotations_is_that_of_their_entries():
+    rotations = nearest_rotation(np.random.default_rng(0).normal(size=(20, 3, 3)))
+    assert median_distance(rotations) == median_distance(rotations.reshape(20, 9))
 
 
 def test_median_distance_of_mostly_equal_points_is_positive():

@@ -17,6 +17,7 @@ from typing import Any
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import (
     as_count,
+    as_floats,
     as_points,
     FloatArray,
     IndexArray,
@@ -41,9 +42,14 @@ def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) ->
     """
     Median of the pairwise distances, the usual first bandwidth ([KBR] section 5.1).
 
-    Of `max_points` random points when there are more. Shapes: (n, d), n > 1.
+    Of `max_points` random points when there are more; matrices count as vectors of their
+    entries. Shapes: (n, d) or (n, 3, 3), n > 1.
     """
-    array = as_points('points', points)
+    as_count('max_points', max_points, 2)
+    array = as_floats('points', points)
+    if array.ndim > 2:
+        array = array.reshape(len(array), -1)
+    array = as_points('points', array)
     if array.shape[0] > max_points:
         chosen = np.random.default_rng(seed).choice(array.shape[0], max_points, replace=False)
         array = array[chosen]
