@@ -14,6 +14,7 @@ import pytest
 from ros_helpers import RELIABLE
 from ros_node_helpers import start_node
 from sensor_msgs.msg import CompressedImage
+from std_srvs.srv import Trigger
 
 pytestmark = [pytest.mark.ros, pytest.mark.slow]
 SECOND = 1_000_000_000
@@ -30,7 +31,8 @@ FAULTS = {
     'odometry that is not a number': (240, 250),
     'time jumps back': (280, 281),
     'time jumps ahead': (320, 321),
-    'map file replaced': (360, 361),
+    'map file replaced by rubbish and loaded': (350, 351),
+    'map file replaced by a map and loaded': (375, 376),
     'robot carried away': (400, 401),
     'images of another size': (440, 450),
     'odometry restarted': (480, 481),
@@ -47,8 +49,10 @@ def fault_at(seconds):
 class Life:
     """A robot that drives forth and back along the wall, and what befalls its messages."""
 
-    def __init__(self, ros):
+    def __init__(self, ros, map_file):
         self.ros, self.rng = ros, np.random.default_rng(0)
+        self.map_bytes, self.loads = map_file.read_bytes(), []
+        self.load_map = ros.node.create_client(Trigger, '/localization/load_map')
         create = ros.node.create_publisher
         self.images = create(CompressedImage, 'image/compressed', RELIABLE)
         self.odometry = create(Odometry, 'odom', RELIABLE)
@@ -83,8 +87,10 @@ class Life:
             self.shift -= 100.0
         elif fault == 'time jumps ahead':
             self.shift += 1000.0
-        elif fault == 'map file replaced':
-            world.map_file.write_bytes(b'no map at all')
+        elif fault.startswith('map file replaced'):
+            good = fault == 'map file replaced by a map and loaded'
+            world.map_file.write_bytes(self.map_bytes if good else b'no map at all')
+            self.loads.append(self.load_map.call_async(Trigger.Request()))
         elif fault == 'robot carried away':
             before = self.x(seconds)
             self.carried += 3.0
@@ -158,9 +164,10 @@ class Life:
         return memory
 
 
+@pytest.mark.timeout(900)
 def test_the_node_survives_ten_minutes_of_faults_and_recovers_from_each(ros, tiny_world_copy):
     node = start_node(ros, tiny_world_copy, image_transport='compressed')
-    life = Life(ros)
+    life = Life(ros, tiny_world_copy.map_file)
     ros.spin_until(
         lambda: life.images.get_subscription_count() and life.odometry.get_subscription_count()
     )
@@ -172,18 +179,24 @@ def test_the_node_survives_ten_minutes_of_faults_and_recovers_from_each(ros, tin
         numbers = [message.pose.pose.position.x, message.pose.pose.position.y]
         assert np.all(np.isfinite([*numbers, *message.pose.covariance]))
 
+    assert [load.result().success for load in life.loads] == [False, True]
     seconds, errors, variances = (np.array([a[i] for a in life.answers]) for i in range(3))
-    report = {}
-    for name, (_, end) in {'start': (0, 0), **FAULTS}.items():
-        after = (seconds >= end + RECOVERY) & (seconds < end + RECOVERY + 15)
-        report[name] = (int(after.sum()), float(np.max(errors[after], initial=0.0)))
-    print(report)
-    assert all(count >= 20 and error < 0.5 for count, error in report.values()), report
+    report = {name: after(end, seconds, errors) for name, (_, end) in FAULTS.items()}
+    print(report, memory)
+    assert all(count >= 15 and error < 0.5 for count, error in report.values()), report
 
+    # lost is what it says, 9999 on the diagonal, but for a moment after it was carried away
     lost_but_sure = seconds[(errors > 1.5) & (variances < 100.0)]
-    allowed = [(start, end + RECOVERY) for start, end in FAULTS.values()]
-    surprising = [s for s in lost_but_sure if not any(a <= s <= b for a, b in allowed)]
-    assert not surprising
+    print('lost but sure', lost_but_sure)
+    start = FAULTS['robot carried away'][0]
+    assert np.all((start <= lost_but_sure) & (lost_but_sure < start + RECOVERY))
+    assert np.all((variances < 100.0) | (variances >= 9999.0))
 
     half = len(memory) // 2
     assert max(memory[half:]) < 1.05 * memory[half - 1], memory
+
+
+def after(end, seconds, errors):
+    """Count the answers from five metres after a fault on, and give their largest error."""
+    chosen = errors[(seconds >= end + RECOVERY) & (seconds < end + RECOVERY + 10)]
+    return len(chosen), float(np.max(chosen, initial=0.0))

@@ -5,7 +5,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest
-from ros_node_helpers import by_stamp, start_node, start_player
+from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -61,6 +61,33 @@ def test_an_initial_pose_in_a_wrong_frame_is_refused(ros, robot, poses):
     robot.drive(1.05, 2.0)
     ros.spin(0.5)
     assert not poses
+
+
+def test_a_late_image_is_counted_and_changes_nothing(ros, robot, poses, reports):
+    robot.drive(0.0, 4.0)
+    wait_for_pose(ros, poses, robot.stamp_ns(4.0))
+    answered = len(poses)
+    robot.send_image(3.5)
+    robot.send_image(4.0)  # and one that comes twice
+
+    def counts():
+        return diagnostics(reports, 'input')[1]
+
+    ros.spin_until(lambda: counts().get('images dropped: older than the last one used') == '1')
+    ros.spin_until(lambda: counts().get('images dropped: duplicate stamp') == '1')
+    assert len(poses) == answered
+    robot.drive(4.05, 5.2)
+    assert off_by(wait_for_pose(ros, poses, robot.stamp_ns(5.2)), robot.pose(5.2)) < 0.3
+
+
+def test_an_image_ahead_of_the_odometry_waits_for_it(ros, robot, poses):
+    robot.drive(0.0, 3.0)
+    robot.send_image(3.6)
+    ros.spin(0.5)
+    assert robot.stamp_ns(3.6) not in by_stamp(poses)
+    for tick in range(61, 75):
+        robot.send_odometry(tick / 20)
+    assert off_by(wait_for_pose(ros, poses, robot.stamp_ns(3.6)), robot.pose(3.6)) < 0.3
 
 
 def test_time_that_jumps_back_resets_the_belief_with_one_warning(ros, tiny_world, poses):

@@ -9,13 +9,13 @@ once and damped so that it climbs although weights are signed.
 from __future__ import annotations
 
 from functools import singledispatch
+from typing import Any
 
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel
 from kbr_localization.kernels.checks import FloatArray
 from kbr_localization.kernels.kernels import RadialKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 import numpy as np
-import scipy.optimize
 from scipy.spatial.distance import cdist
 
 _MAX_ITERATIONS = 200
@@ -45,7 +45,7 @@ def find_modes(
         return float(0.5 * kernel.diagonal(row)[0] - value)
 
     begin = points[_spread_starts(kernel, points, weights, starts)]
-    ends = np.array([scipy.optimize.minimize(loss, x, method='L-BFGS-B').x for x in begin])
+    ends = np.array([_minimize(loss, x, method='L-BFGS-B').x for x in begin])
     spread = np.maximum(points.std(axis=0), 1e-12)
     ends = _distinct(ends, _heights(kernel, points, weights, ends), spread)
     return ends, _heights(kernel, points, weights, ends)
@@ -144,7 +144,7 @@ class _Landscape:
             value = float(self.heights(v[np.newaxis])[0])
             return -value / unit, -2.0 * self.peak * direction[0] / unit
 
-        result = scipy.optimize.minimize(
+        result = _minimize(
             loss, u, jac=True, method='L-BFGS-B', options={'ftol': 1e-15, 'gtol': 1e-9}
         )
         pair = np.array([u, result.x])
@@ -182,3 +182,10 @@ def _distinct(u: FloatArray, heights: FloatArray, unit: FloatArray | float = 1.0
         if all(np.sum(((point - other) / unit) ** 2) > _DISTINCT for other in kept):
             kept.append(point)
     return np.array(kept)
+
+
+def _minimize(function: Any, start: FloatArray, **options: Any) -> Any:
+    # a robot's node finds no modes: it starts sooner without the optimiser
+    from scipy.optimize import minimize  # noqa: PLC0415
+
+    return minimize(function, start, **options)
