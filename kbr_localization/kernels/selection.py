@@ -132,7 +132,10 @@ def grid_search(
     require_callable('score', score, 'of training and validation indices and a setting')
     require('grid', grid, Mapping, 'a mapping from names to the values to try')
     require('folds', folds, list | tuple, 'pairs of training and validation indices, see k_fold')
-    require('n_jobs', n_jobs, int, 'a number of processes, or -1 for all')
+    if not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
+        raise KernelError(
+            f'n_jobs: expected a number of processes or -1 for all, got {n_jobs!r}: use n_jobs=1'
+        )
     settings = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
     ]
