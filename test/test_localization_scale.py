@@ -61,7 +61,7 @@ def test_the_grid_finds_every_pose_in_reach_and_few_others(seed, size, reach):
     found = grid.near(points)
     distance = np.linalg.norm(poses[:, np.newaxis, :2] - points[:, :2], axis=-1).min(axis=1)
     assert set(np.flatnonzero(distance <= reach)) <= set(found)
-    assert np.all(distance[found] <= 3 * 0.6 * reach * np.sqrt(2) + 1e-9)
+    assert np.all(distance[found] <= 4 / 3 * reach * np.sqrt(2) + 1e-9)
     np.testing.assert_array_equal(found, np.unique(found))
     near = np.linalg.norm(points[:, np.newaxis, :2] - poses[:5, :2], axis=-1).min(axis=1) <= reach
     assert np.all(grid.within_cells_of(points, poses[:5])[near])

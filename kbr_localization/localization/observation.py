@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import pairwise
 
+from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pose_grid import PoseGrid
@@ -37,6 +38,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 import scipy.linalg
+from scipy.linalg import lapack
 
 Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
@@ -223,16 +225,20 @@ class ObservationModel:
         return np.asarray(np.maximum(cross @ solved, 0.0))
 
     def _solve(self, active: Indices, right_side: FloatArray) -> FloatArray:
-        return np.asarray(
-            scipy.linalg.cho_solve((self._factor(active), True), right_side, check_finite=False)
-        )
+        # LAPACK itself: the checks about it take longer than these small systems
+        return np.asarray(lapack.dpotrs(self._factor(active), right_side, lower=1)[0])
 
     def _factor(self, active: Indices) -> FloatArray:
         key = active.tobytes()
         if key not in self._factors:
             gram = self.kernel.gram(self.poses[active])
             gram.flat[:: active.size + 1] += self.config.state_ridge
-            self._factors[key] = scipy.linalg.cholesky(gram, lower=True, check_finite=False)
+            self._factors[key], failed = lapack.dpotrf(gram, lower=1)
+            if failed:
+                raise LocalizationError(
+                    f'{active.size} map poses make a singular system: raise state_ridge '
+                    f'({self.config.state_ridge:g})'
+                )
         self._factors.move_to_end(key)
         while len(self._factors) > _CACHED_FACTORS:
             self._factors.popitem(last=False)

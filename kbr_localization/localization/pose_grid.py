@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_CELLS_PER_REACH = 5 / 3
-_MARGIN = 2  # cells that a reach spans to each side
+_CELLS_PER_REACH = 3
+_MARGIN = 3  # cells that a reach spans to each side
 _LARGEST_SPAN = 2.0**30  # cells along a side, so that two indices fit into one number
 
 
@@ -33,8 +33,10 @@ class PoseGrid:
         keys, starts = np.unique(keys[self._order], return_index=True)
         self._occupied = keys
         self._starts = np.append(starts, len(poses))
-        around = np.arange(-_MARGIN, _MARGIN + 1)
-        self._around = (around[:, np.newaxis] * self._stride + around).ravel()
+        steps = np.arange(-_MARGIN, _MARGIN + 1)
+        x, y = np.meshgrid(steps, steps)
+        gap = np.hypot(np.maximum(np.abs(x) - 1, 0), np.maximum(np.abs(y) - 1, 0))
+        self._around = (x * self._stride + y)[gap <= _CELLS_PER_REACH]
 
     def near(self, points: FloatArray) -> Indices:
         """
@@ -56,7 +58,7 @@ class PoseGrid:
         known = np.isin(self._keys(self._cells(points)), around)
         return np.asarray(known & self._on_grid(self._cells(points)))
 
-    def blocks(self, points: FloatArray, width: int = 4) -> list[Indices]:
+    def blocks(self, points: FloatArray, width: int = 7) -> list[Indices]:
         """Group points (m, 3) by square blocks of `width` cells: lists of their indices."""
         blocks = self._cells(points) // width
         _, member = np.unique(blocks, axis=0, return_inverse=True)

@@ -17,7 +17,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
-_SOUGHT = 8  # images of a large map that recovery looks at, at each update
+_SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _COVERAGE_SAMPLES = 300
 _SPARSENESS_POWER = 24
 _LOWEST_RATE = 1e-6
