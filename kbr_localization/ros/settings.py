@@ -56,7 +56,14 @@ class Settings:
         """Take the map's filter parameters where none were given."""
         self.filter = self.filter_on(from_map)
         given, values = set(self._given), dataclasses.asdict(self.filter)
-        self._node.set_parameters([Parameter(name, value=v) for name, v in values.items()])
+        # at once and no more than needed: it keeps the executor
+        changes = [
+            Parameter(name, value=value)
+            for name, value in values.items()
+            if self._node.get_parameter(name).value != value
+        ]
+        if changes:
+            self._node.set_parameters_atomically(changes)
         self._given = given
 
     def _coerce(self, changes: list[Parameter[Any]]) -> list[Parameter[Any]]:
