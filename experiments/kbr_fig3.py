@@ -207,11 +207,15 @@ def _summary(rows: Sequence[common.Row], dimension: int) -> str:
     shown = [_of(rows, dimension, method)[-1] for method in (*KERNEL_METHODS, 'ABC')]
     texts = [f'{r["method"]} {r["mse"]:.3g} in {r["seconds"]:.2g} s (n = {r["n"]})' for r in shown]
     ranks = [f'{r["rank_or_accepted"]:.0f} at n = {r["n"]}' for r in _of(rows, dimension, 'KBR')]
-    costs = [f'{1e6 * _break_even(rows, dimension, m):.2g}' for m in KERNEL_METHODS[2:]]
+    costs = [f'{m} {_worth(_break_even(rows, dimension, m))}' for m in KERNEL_METHODS[2:]]
     return (
-        f'd = {dimension}: MSE {", ".join(texts)}; ranks {ranks[0]}, {ranks[-1]}; KBR, COND (CV) '
-        f'faster than ABC of their error once a simulation costs {" or ".join(costs)} µs'
+        f'd = {dimension}: MSE {", ".join(texts)}; ranks {ranks[0]}, {ranks[-1]}; faster than '
+        f'ABC of the same error: {", ".join(costs)}'
     )
+
+
+def _worth(cost: float) -> str:
+    return 'at any cost of a simulation' if cost == 0 else f'from {1e6 * cost:.2g} µs a simulation'
 
 
 def _claims(rows: Sequence[common.Row], dimension: int) -> list[common.Claim]:

@@ -102,6 +102,11 @@ def test_posterior_with_a_given_prior_uses_its_values_at_the_sample(method):
     np.testing.assert_array_equal(same.weights, posterior.weights)
 
 
+def test_a_kernel_of_another_dimension_names_the_observations():
+    with pytest.raises(KernelError, match=r'y: expected points of shape \(n, 2\), got \(1, 1\)'):
+        KernelBayesRule(KX, GaussianKernel([1.0, 1.0]), *pairs(9), 0.1, 0.1)
+
+
 def posterior_errors(method, sizes, trials):
     """Root mean square error of the posterior mean of a linear-Gaussian model."""
     prior = ModelKernelMean(KX, np.array([[0.5]]), np.ones(1), GaussianNoise(0.64))

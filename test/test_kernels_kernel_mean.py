@@ -208,6 +208,14 @@ def test_herding_beats_sampling():
     assert all((pool == row).all(axis=1).any() for row in chosen)
 
 
+def test_a_kernel_of_another_dimension_is_refused_at_once_and_the_text_is_short():
+    kernel = GaussianKernel([1.0, 1.0])
+    with pytest.raises(KernelError, match=r'points: expected points of shape \(n, 2\), got'):
+        KernelMean.of_sample(kernel, np.ones((500, 3)))
+    text = repr(KernelMean.of_sample(kernel, np.ones((500, 2))))
+    assert text.endswith('points of shape (500, 2), weights of sum 1)')
+
+
 def test_heaviest_and_normalised():
     mean = KernelMean(KERNEL, np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([-1.0, 3.0]))
     np.testing.assert_array_equal(mean.heaviest(), [3.0, 4.0])

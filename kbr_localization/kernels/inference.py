@@ -60,6 +60,8 @@ class NonparametricModel:
         require_kernel('kernel_x', kernel_x)
         require_kernel('kernel_y', kernel_y)
         self.x, self.y = as_pairs(x, y)
+        with renamed(x='y'):
+            kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
 
     def at(self, x: ArrayLike) -> KernelMean:

@@ -21,6 +21,7 @@ from kbr_localization.kernels.checks import (
     as_points_like,
     as_weights,
     FloatArray,
+    renamed,
     require,
     require_callable,
 )
@@ -71,7 +72,7 @@ class Embedding(ABC):
         return float(np.sqrt(max(squared, 0.0)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class KernelMean(Embedding):
     """
     Kernel mean m = sum_i w_i k(., x_i).
@@ -91,8 +92,16 @@ class KernelMean(Embedding):
                 f'points: expected shape (n, d) with n > 0, got {points.shape}: reshape scalars '
                 'with x.reshape(-1, 1)'
             )
+        with renamed(x='points'):
+            self.kernel.diagonal(points[:1])  # refuses points that the kernel cannot take
         object.__setattr__(self, 'points', points)
         object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(points)))
+
+    def __repr__(self) -> str:
+        return (
+            f'KernelMean({self.kernel!r}, points of shape {self.points.shape}, weights of sum '
+            f'{self.weights.sum():.3g})'
+        )
 
     @classmethod
     def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
