@@ -62,6 +62,15 @@ def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     assert farthest(points, cells) < 2.5 * farthest(points, greedy)
 
 
+def test_the_loss_of_many_images_is_estimated_from_some(kernel_map, monkeypatch):
+    rng = np.random.default_rng(0)
+    poses = np.column_stack([rng.uniform(0, 4, (600, 2)), rng.uniform(-3, 3, 600)])
+    many = replace(kernel_map.subset(rng.integers(30, size=600)), poses=poses)
+    exact = pruning.prune(many, 150)[1].mmd
+    monkeypatch.setattr(pruning, '_SAMPLE', 300)
+    assert pruning.prune(many, 150)[1].mmd == pytest.approx(exact, abs=0.05)
+
+
 def test_building_and_pruning_choose_alike(kernel_map):
     rngs = (np.random.default_rng(3) for _ in range(2))
     kept = cover(kernel_map.poses, 7, next(rngs))
