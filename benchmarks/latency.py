@@ -20,6 +20,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from typing import Any
 
@@ -104,7 +105,7 @@ class Observer:
             listen(PoseArray, 'particle_cloud', lambda _: None, sensor)
             listen(MarkerArray, 'localization/map_poses', lambda _: None, LATCHED)
             listen(CompressedImage, 'localization/best_match', lambda _: None, sensor)
-        self._client = self.node.create_client(Trigger, '/localization/load_map')
+        self._client: Any = self.node.create_client(Trigger, '/localization/load_map')
         self.executor = SingleThreadedExecutor()
         self.executor.add_node(self.node)
 
@@ -127,9 +128,11 @@ class Observer:
             self._client.call_async(Trigger.Request())
             measured.loads += 1
 
-    def watch(self, camera: subprocess.Popen[str]) -> Measured:
+    def watch(self, camera: subprocess.Popen[str], stop: threading.Event) -> Measured:
         """Listen until the camera has ended."""
         while camera.poll() is None:
+            if stop.is_set():
+                sys.exit('stopped')
             self.executor.spin_once(timeout_sec=0.2)
         self.measured.processor = self._process.cpu_percent()
         end = time.monotonic() + 1.0
@@ -169,9 +172,12 @@ def program(arguments: Sequence[str], log: Path) -> Iterator[subprocess.Popen[st
             process.wait(20)
 
 
-def measure(folder: Path, size: int, options: Any, watching: bool, loading: bool) -> Measured:
+def measure(
+    folder: Path, size: int, options: Any, watching: bool, loading: bool, stop: threading.Event
+) -> Measured:
     """Run node and camera once."""
-    values = {'map_file': folder / f'map{size}.h5', 'pose_file': folder / 'pose.json'}
+    values: dict[str, Any] = {'map_file': folder / f'map{size}.h5'}
+    values['pose_file'] = folder / 'pose.json'
     if loading:
         values['save_pose_rate'] = 5.0
     arguments = [part for key, value in values.items() for part in ('-p', f'{key}:={value}')]
@@ -183,7 +189,7 @@ def measure(folder: Path, size: int, options: Any, watching: bool, loading: bool
         node = stack.enter_context(program(node_program, folder / 'node.log'))
         observer = Observer(node.pid, watching, loading)
         camera = stack.enter_context(program(camera_program, folder / 'camera.log'))
-        measured = observer.watch(camera)
+        measured = observer.watch(camera, stop)
     if not measured.times:
         sys.exit(f'no pose came: see {folder}/node.log and camera.log')
     return measured
@@ -226,8 +232,9 @@ def main() -> None:
             if options.only not in name:
                 continue
             load = os.getloadavg()[0]
-            with ros_context([]):
-                summary = measure(folder, size, options, watching, loading).summary(options.rate)
+            with ros_context([]) as stop:
+                measured = measure(folder, size, options, watching, loading, stop)
+            summary = measured.summary(options.rate)
             summary['load before'] = load
             rows.append([name, *summary.values()])
             figures[f'latency_p95_ms {name}'] = summary['p95 ms']
