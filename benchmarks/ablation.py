@@ -1,0 +1,91 @@
+"""
+What each step beyond the paper is worth: `python -m benchmarks.ablation`.
+
+First the steps from Algorithm 1 as printed to the filter, one after the other; then the filter
+with one step left out or exchanged. Every row runs on the same random maps from a global start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks import evidence, results
+from kbr_localization.evaluation.described import DescribedRun
+from kbr_localization.evaluation.protocol import run_task, Task
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.method_configs import with_values
+import numpy as np
+
+_SHARP = {'sharpening': 0.02}
+_GATED = _SHARP | {'update_min_d': 0.4, 'update_min_a': 0.3}
+_COMPOSED = _GATED | {'multi_step': True}
+STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ('Algorithm 1 as printed', 'algorithm1', {}),
+    ('+ sharpened image kernel', 'algorithm1', _SHARP),
+    ('+ updates gated by motion', 'algorithm1', _GATED),
+    ('+ predictions composed over several steps', 'algorithm1', _COMPOSED),
+    ('+ thresholded rule', 'algorithm1', _COMPOSED | {'bayes_rule': 'thresholded'}),
+    ('+ belief off the map, with recovery: **kbr**', 'kbr', {}),
+    ('kbr without sharpening', 'kbr', {'sharpening': 0.0}),
+    ('kbr without gating', 'kbr', {'update_min_d': 0.0, 'update_min_a': 0.0}),
+    ('kbr without composition', 'kbr', {'multi_step': False}),
+    ('kbr without recovery', 'kbr', {'recovery_points': 0}),
+    ('kbr, importance-weighted rule, delta = 1', 'kbr', {'importance_weighted': True}),
+    (
+        'kbr, importance-weighted rule, delta = 0.01',
+        'kbr',
+        {'importance_weighted': True, 'delta': 0.01},
+    ),
+    ('kbr, Matern kernel of the pose', 'kbr', {'state_kernel': 'matern'}),
+    ('kbr, wrapped normal kernel of the heading', 'kbr', {'state_kernel': 'wrapped'}),
+    ('kbr, Cauchy motion noise', 'kbr', {'motion_law': 'cauchy'}),
+    ('kbr, supervision by odometry, weight 0.1', 'kbr', {'odometry_supervision': 0.1}),
+)
+"""Name, method and changed parameters."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all steps; print the table, and put it into the page when a section is named."""
+    parser = evidence.parser(__doc__ or '')
+    parser.add_argument('--sizes', default='100,400', help='images of the random maps')
+    parser.add_argument('--trials', type=int, default=5, help='random maps of every size')
+    options = parser.parse_args(arguments)
+    sizes = [int(size) for size in options.sizes.split(',')]
+    kernel_map, runs, name = evidence.measured_on(options)
+    rows = [
+        [step, *_measured(with_values(method, kernel_map, values), runs, method, sizes, options)]
+        for step, method, values in STEPS
+    ]
+    header = ['step', *(f'{what}, n = {size}' for size in sizes for what in ('RMSE m', 'lost'))]
+    text = (
+        f'### Steps of the filter ({name})\n\n'
+        f'Mean over {options.trials} random maps of the position RMSE from a global start, and '
+        'share of the frames off by more than 1 m after localizing.\n\n'
+        f'{results.table(header, rows)}'
+    )
+    print(text)
+    if options.section:
+        results.write_section(options.section, text)
+
+
+def _measured(
+    kernel_map: KernelMap,
+    runs: Sequence[DescribedRun],
+    method: str,
+    sizes: Sequence[int],
+    options: Any,
+) -> list[float]:
+    found: list[float] = []
+    for size in sizes:
+        trials = [
+            run_task(kernel_map, runs, options.seed, Task(method, size, trial))[0].metrics
+            for trial in range(options.trials)
+        ]
+        for key in ('position_rmse_m', 'lost_fraction_after_localized'):
+            found.append(float(np.mean([trial[key] for trial in trials])))
+    return found
+
+
+if __name__ == '__main__':
+    main()

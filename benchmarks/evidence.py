@@ -1,0 +1,55 @@
+"""
+The data on which the filter's steps and its recovery are measured.
+
+Runs that are given, or else a building that is rendered: two tours for the map, one by sun and
+one by clouds, and a walk at night.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from pathlib import Path
+
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets.synthetic import (
+    BuildingConfig,
+    DEMO_RUNS,
+    SyntheticBuilding,
+    SyntheticRun,
+)
+from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build_map
+
+_TEST_SECONDS = 200.0
+
+
+def parser(what: str) -> argparse.ArgumentParser:
+    """Make the command line that the measurements share."""
+    made = argparse.ArgumentParser(description=what)
+    made.add_argument('--train', nargs='+', type=Path, help='runs of the map (default: rendered)')
+    made.add_argument('--test', nargs='+', type=Path, help='test runs')
+    made.add_argument('--building', type=int, default=21, help='seed of the rendered building')
+    made.add_argument('--kind', default='office', help='office, rooms or hall')
+    made.add_argument('--seed', type=int, default=0)
+    made.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
+    return made
+
+
+def measured_on(options: argparse.Namespace) -> tuple[KernelMap, list[DescribedRun], str]:
+    """Build the map of the training runs and describe the test runs, images once for all."""
+    training, test, name = _runs(options)
+    kernel_map = build_map(training, seed=options.seed)
+    runs = [describe_run(kernel_map.describer, run) for run in test]
+    return kernel_map, runs, name
+
+
+def _runs(options: argparse.Namespace) -> tuple[list[Dataset], list[Dataset], str]:
+    if options.train and options.test:
+        given = [[open_dataset(path) for path in paths] for paths in (options.train, options.test)]
+        return given[0], given[1], ', '.join(path.name for path in options.test)
+    building = SyntheticBuilding(BuildingConfig(kind=options.kind, seed=options.building))
+    rendered: list[Dataset] = [SyntheticRun(building, run) for run in DEMO_RUNS[:2]]
+    night = SyntheticRun(building, replace(DEMO_RUNS[2], seconds=_TEST_SECONDS))
+    return rendered, [night], f'rendered {options.kind} {options.building} at night'
