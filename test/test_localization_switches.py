@@ -8,7 +8,7 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.motion import MotionNoise, PendingNoise
 from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.recovery import false_alarm_rate
+from kbr_localization.localization.recovery import Recovery
 from kbr_localization.localization.similarity import FullSimilarity
 from kbr_localization.localization.state_kernel import StateKernel
 from map_helpers import tiny_map
@@ -137,14 +137,41 @@ def test_supervision_keeps_the_belief_at_the_odometrys_prediction(kernel_map):
     assert shifts[1] < 0.7 * shifts[0]
 
 
+def recovery_on(kernel_map, **changes):
+    config = replace(FilterConfig(), **changes)
+    return Recovery(ObservationModel(kernel_map, config), config, np.random.default_rng(0))
+
+
 def test_a_map_with_gaps_expects_fewer_kidnappings(kernel_map):
     rates = []
     for count in (30, 20, 3):
         small = kernel_map.subset(np.linspace(0, 29, count).astype(int))
-        model = ObservationModel(small, replace(FilterConfig(), position_bandwidth=0.3))
-        rates.append(false_alarm_rate(model, 0.01))
+        rates.append(recovery_on(small, position_bandwidth=0.3, recovery_rate=0.01).rate)
     assert 0.01 >= rates[0] > rates[1] > rates[2] > 0
-    assert false_alarm_rate(ObservationModel(kernel_map, FilterConfig()), 0.0) == 0.0
+    assert recovery_on(kernel_map, recovery_rate=0.0).rate == 0.0
+
+
+def test_coverage_is_one_on_the_map_and_nothing_in_a_gap(kernel_map):
+    model = ObservationModel(kernel_map, FilterConfig())
+    gap = kernel_map.poses[:3] + np.array([0.0, 30.0, 0.0])
+    np.testing.assert_allclose(model.coverage(kernel_map.poses[3:-3]), 1.0, atol=0.01)
+    np.testing.assert_allclose(model.coverage(gap), 0.0, atol=1e-9)
+    small = ObservationModel(kernel_map, FilterConfig(), largest_system=5)
+    np.testing.assert_array_equal(small.coverage(gap), 1.0)
+
+
+@pytest.mark.parametrize('trusted', [False, True])
+def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map, trusted):
+    """The robot is beside the map of few images; the best match is far away all the time."""
+    sparse = kernel_map.subset(np.array([0, 12, 24, 29]))
+    recovery = recovery_on(sparse, position_bandwidth=0.3)
+    in_gap = Belief(sparse.poses[:1] + np.array([0.0, 5.0, 0.0]), np.ones(1))
+    familiar = FullSimilarity(np.array([0.9, 0.3, 0.3, 0.3]))
+    elsewhere = FullSimilarity(np.array([0.3, 0.3, 0.3, 0.6]))
+    for _ in range(12 if trusted else 0):
+        assert recovery.weigh(familiar, in_gap, 1.0) is None
+    found = [recovery.weigh(elsewhere, in_gap, 0.05) is not None for _ in range(9)]
+    assert any(found) != trusted
 
 
 @pytest.mark.parametrize(

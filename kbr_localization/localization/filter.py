@@ -158,7 +158,8 @@ class KernelBayesFilter:
         assert self.belief is not None
         evidence = self.belief.reweigh(self._factors(self.belief, similarity))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
-        found = self.recovery.weigh(similarity, evidence) if self.recovery.is_on else None
+        recovery = self.recovery
+        found = recovery.weigh(similarity, self.belief, evidence) if recovery.is_on else None
         if found is not None and self._is_elsewhere(found):
             self._recover(found)
         elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):

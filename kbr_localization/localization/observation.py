@@ -74,6 +74,7 @@ class ObservationModel:
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
+        self._one: FloatArray | None = None
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
         """Image kernel (m,) relative to the best match: exp((k - best) / tau), at most 1."""
@@ -164,6 +165,20 @@ class ObservationModel:
         size = np.linalg.norm(self.sharpened(similarities, float(similarities.max())))
         bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
         return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
+
+    def coverage(self, points: FloatArray) -> FloatArray:
+        """
+        How much the map knows of points (m, 3): sum_i b_i(x), 0 in a gap and 1 on a map pose.
+
+        Maps too large to be solved as a whole count as known everywhere.
+        """
+        if len(self.poses) > self.largest_system:
+            return np.ones(len(points))
+        if self._one is None:
+            self._one = self._solve(np.arange(len(self.poses)), np.ones(len(self.poses)))
+        active = self.in_reach(points)
+        known = self._smoothed(points, active, self._one[active])
+        return np.minimum((1.0 + self.config.state_ridge) * known, 1.0)
 
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray

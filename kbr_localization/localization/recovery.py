@@ -18,9 +18,12 @@ import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
-_COVERAGE_SAMPLES = 300
-_SPARSENESS_POWER = 24
+_DENSITY_SAMPLES = 300
+_DENSITY_POWER = 24  # on the rate: the images that a gap lasts
 _LOWEST_RATE = 1e-6
+_EXPLAINED = 0.3  # evidence of an image that the belief explains
+_TRUSTED_AFTER = 10  # such images
+_GAP_MEMORY = 0.9  # how the belief in a gap fades with every image that is not explained
 
 
 def draw_from_image(
@@ -50,34 +53,37 @@ def draw_from_image(
     return Belief(points, weights / weights.sum())
 
 
-def false_alarm_rate(observation: ObservationModel, rate: float) -> float:
+def density(observation: ObservationModel) -> float:
     """
-    Lower the prior rate of having been carried elsewhere where the map has gaps.
+    Tell how free of gaps a map is: k_X of its poses with their nearest others, on average.
 
-    In a gap of the map the best match is somewhere else, image after image, just as after a
-    kidnapping. How dense the map is tells the kernel k_X of its poses with their nearest others,
-    on average 1 without gaps; its power stands for the images that a gap lasts.
+    It is near 1 where the images are much closer than the bandwidth.
     """
     poses = observation.poses
-    step = max(1, len(poses) // _COVERAGE_SAMPLES)
-    values = [_nearest_kernel_value(observation, pose) for pose in poses[::step]]
-    return max(rate * float(np.mean(values)) ** _SPARSENESS_POWER, min(rate, _LOWEST_RATE))
+    step = max(1, len(poses) // _DENSITY_SAMPLES)
+    return float(np.mean([_nearest_kernel_value(observation, pose) for pose in poses[::step]]))
 
 
 class Recovery:
     """
     The population that looks for the robot elsewhere.
 
-    `points`: None or a belief. `mass`: the posterior probability of having been carried.
+    `belief`: its points, or None. `mass`: the posterior probability of having been carried.
+
+    In a gap of the map the best match is somewhere else, image after image, just as after a
+    kidnapping. So the prior rate of kidnappings falls with the density of the map, and a belief
+    that has explained images before is credited with those that it cannot explain because it is
+    where the map knows nothing.
     """
 
     def __init__(
         self, observation: ObservationModel, config: FilterConfig, rng: np.random.Generator
     ) -> None:
         self.observation, self.config, self.rng = observation, config, rng
-        self.rate = false_alarm_rate(observation, config.recovery_rate)
-        self.belief: Belief | None = None
-        self.mass = 0.0
+        self.density = density(observation)
+        lowered = config.recovery_rate * self.density**_DENSITY_POWER
+        self.rate = max(lowered, min(config.recovery_rate, _LOWEST_RATE))
+        self.forget()
 
     @property
     def is_on(self) -> bool:
@@ -86,16 +92,19 @@ class Recovery:
 
     def forget(self) -> None:
         """Start with no hypothesis."""
-        self.belief, self.mass = None, 0.0
+        self.belief: Belief | None = None
+        self.mass = 0.0
+        self._explained, self._unexplained = 0, 0
 
-    def weigh(self, similarity: Similarity, evidence: float) -> Belief | None:
+    def weigh(self, similarity: Similarity, rival: Belief, evidence: float) -> Belief | None:
         """
-        Take in an image that the filter's belief explains with `evidence`.
+        Take in an image that the filter's belief, the rival, explains with `evidence`.
 
         Returns the points that take over, once they explain the images better than the belief by
         more than the prior odds of having been carried, else None.
         """
         size = self.config.recovery_points
+        evidence += self._credit(rival, evidence)
         born = draw_from_image(self.observation, similarity, size, self.rng, _SOUGHT)
         # the rate is that of the whole map: places that the image does not point at drop out
         share = len(self.observation.plausible(similarity, _SOUGHT)) / similarity.size
@@ -105,6 +114,18 @@ class Recovery:
         self.mass = odds / (odds + (1.0 - min(self.mass, 0.5)) * evidence)
         self.belief = points.resampled(size, self.rng)
         return self.belief if self.mass > 0.5 else None
+
+    def _credit(self, rival: Belief, evidence: float) -> float:
+        """Evidence that a belief loses to a gap of the map, as far as it has earned trust."""
+        if evidence > _EXPLAINED:
+            self._explained, self._unexplained = self._explained + 1, 0
+            return 0.0
+        self._unexplained += 1
+        trust = min(1.0, self._explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
+        if (1.0 - self.density) * trust < 1e-3:
+            return 0.0
+        unknown = float(rival.weights @ (1.0 - self.observation.coverage(rival.points)))
+        return (1.0 - self.density) * trust * unknown
 
     def _joined(self, born: Belief, rate: float) -> Belief:
         if self.belief is None:
