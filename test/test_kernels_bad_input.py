@@ -96,9 +96,11 @@ def test_bad_input_is_refused(entry, argument, value):
     assert 'got' in message
 
 
-@pytest.mark.parametrize('entry', CALLS.values(), ids=CALLS)
-def test_good_input_is_accepted(entry):
-    entry.target(**entry.good)
+@pytest.mark.parametrize('name', CALLS)
+def test_good_input_is_accepted(name):
+    if name == 'classical_filter':
+        pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
+    CALLS[name].target(**CALLS[name].good)
 
 
 def test_every_public_name_is_spoilt():
