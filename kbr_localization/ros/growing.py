@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 import math
 from typing import Protocol
@@ -19,6 +19,8 @@ SURE_MASS = 0.95
 """Share of the belief about the pose from which an image may join the map."""
 SURE_TRAVEL = 2.0
 """Metres for which the pose has been sure before an image joins the map by itself."""
+RECENT, FEW = 30, 8
+"""Updates that say how well views match at present, and how few of them say nothing yet."""
 CURRENT_SECONDS = 2.0
 """An older image is not the current one."""
 BY_ITSELF, ON_REQUEST = 'added by itself', 'added on request'
@@ -62,6 +64,10 @@ class MapGrowth:
     """
     Decide which images join a map; everything belongs to the worker's thread.
 
+    By itself it adds images of places that have changed, not of a light that has: in another
+    light every view matches badly, and the first images of it would match those of all other
+    places better than the map's own images of these places do.
+
     `counts`: images added, and good ones not added by reason, since the start.
     """
 
@@ -75,6 +81,7 @@ class MapGrowth:
         self._map = kernel_map
         self._added = kernel_map.poses[grown(kernel_map)]
         self._travel, self._odometry = 0.0, np.full(3, np.nan)
+        self._recent: deque[float] = deque(maxlen=RECENT)
 
     @property
     def added(self) -> int:
@@ -88,7 +95,11 @@ class MapGrowth:
         config = self._config()
         if not config.grow_map or not sure or self._travel < SURE_TRAVEL:
             return None
-        if not answer.estimate.updated or self._similarity(answer) >= config.grow_below:
+        if not answer.estimate.updated:
+            return None
+        similarity = self._similarity(answer)
+        self._recent.append(similarity)
+        if similarity >= config.grow_below:
             return None
         obstacle = self._obstacle(answer)
         if not obstacle:
@@ -101,6 +112,10 @@ class MapGrowth:
 
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
+        if len(self._recent) < FEW:
+            return 'too few views yet to compare with'
+        if float(np.median(self._recent)) < self._config().grow_below:
+            return 'nearly all views match badly, as in another light'
         if self._is_near_added(answer.estimate.pose):
             return 'near one that was added'
         if len(self._map) > LARGEST_TO_GROW:
