@@ -160,6 +160,15 @@ def test_coverage_is_one_on_the_map_and_nothing_in_a_gap(kernel_map):
     np.testing.assert_array_equal(small.coverage(gap), 1.0)
 
 
+@pytest.mark.parametrize('largest_system', [5, 1024])
+def test_a_belief_that_has_left_the_map_has_no_evidence(kernel_map, largest_system):
+    model = ObservationModel(kernel_map, FilterConfig(), largest_system=largest_system)
+    similarity = FullSimilarity(kernel_map.similarities(kernel_map.descriptors[4]))
+    far = kernel_map.poses[:7] + np.array([0.0, 300.0, 0.0])
+    np.testing.assert_array_equal(model.evidence(far, similarity), 0.0)
+    np.testing.assert_allclose(model.factors(far, similarity, 0.05), 0.05)
+
+
 @pytest.mark.parametrize('trusted', [False, True])
 def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map, trusted):
     """The robot is beside the map of few images; the best match is far away all the time."""

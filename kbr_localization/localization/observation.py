@@ -102,6 +102,8 @@ class ObservationModel:
                 active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
             return self._smoothed(points, active, solved[active])
         active = self.in_reach(points)
+        if active.size == 0:
+            return np.zeros(len(points))
         best, values = similarity.best, similarity.at(active)
         if len(active) <= _EXACT_SYSTEM:
             return self._smoothed(
