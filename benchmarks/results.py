@@ -35,15 +35,16 @@ def interleaved(
     functions: Mapping[str, Callable[[], Any]],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
+    warm_up: bool = True,
 ) -> dict[str, list[float]]:
     """
     Time functions in turn, `rounds` times each, in seconds by name.
 
     Whatever else the machine does meets them all alike: compare two by `ratio`. `clock`: seconds;
-    `time.thread_time` leaves out what other processes take.
+    `time.thread_time` leaves out what other processes take. `warm_up`: call each once before.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
-    for function in functions.values():
+    for function in functions.values() if warm_up else ():
         function()  # caches and lazy imports are not what is compared
     gc.collect()
     names = list(functions)

@@ -18,7 +18,7 @@ from kbr_localization.workers import batches, Workers
 import numpy as np
 
 THUMBNAIL_WIDTH = 160
-_BATCH = 16  # images of a task: few enough for a bar that moves, many enough to send
+_BATCH = 64  # images of a task: few enough for a bar that moves, many enough to hand over
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def describe_images(
 
     `report` is called with the images done and their number.
     """
-    size = max(1, min(_BATCH, len(images) // (8 * workers.jobs)))
+    size = max(1, min(_BATCH, len(images) // (16 * workers.jobs)))
     tasks = batches(images, size)
     work = functools.partial(_describe_all, SentDescriber(describer), thumbnails)
     found: list[list[DescribedImage]] = [[] for _ in tasks]
