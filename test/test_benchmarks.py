@@ -3,7 +3,6 @@
 import importlib
 import json
 from pathlib import Path
-import time
 
 import pytest
 
@@ -33,7 +32,12 @@ def test_a_section_is_replaced_where_it_stands(tmp_path):
 
 
 def test_the_ratio_of_two_functions_is_that_of_their_times():
-    functions = {'long': lambda: time.sleep(0.02), 'short': lambda: time.sleep(0.005)}
-    times = results.interleaved(functions, 5)
-    assert 2.0 < results.ratio(times, 'long', 'short') < 8.0
-    assert results.median_ms(times['long']) >= 20.0
+    now = [0.0]
+
+    def taking(seconds):
+        return lambda: now.__setitem__(0, now[0] + seconds)
+
+    functions = {'long': taking(0.5), 'short': taking(0.125)}
+    times = results.interleaved(functions, 5, clock=lambda: now[0])
+    assert results.ratio(times, 'long', 'short') == 4.0
+    assert results.median_ms(times['long']) == 500.0
