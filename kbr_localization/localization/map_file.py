@@ -46,7 +46,9 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
         raise MapError(f'cannot write the map {path}: {error.strerror}') from error
     temporary = Path(name)
     try:
-        with h5py.File(temporary, 'w') as file:
+        # from 1.10 on HDF5 has checksums of its own structures: without them a single wrong byte
+        # can keep it reading for ever
+        with h5py.File(temporary, 'w', libver=('v110', 'v110')) as file:
             _write(file, kernel_map)
         _sync(temporary)
         temporary.chmod(0o644)
@@ -77,14 +79,14 @@ def read_map(path: Path) -> KernelMap:
 
 
 def _write(file: h5py.File, kernel_map: KernelMap) -> None:
-    file.attrs['format'] = FORMAT
+    file.attrs['format'] = _stored(FORMAT)
     file.attrs['format_version'] = FORMAT_VERSION if kernel_map.cameras else FIRST_VERSION
-    file.attrs['package_version'] = __version__
-    file.attrs['created'] = datetime.datetime.now(datetime.timezone.utc).isoformat()
+    file.attrs['package_version'] = _stored(__version__)
+    file.attrs['created'] = _stored(datetime.datetime.now(datetime.timezone.utc).isoformat())
     file.attrs['image_shape'] = kernel_map.image_shape
     for name in _ARRAYS:
         write_array(file, name, getattr(kernel_map, name))
-    file['run_names'] = list(kernel_map.run_names)
+    file['run_names'] = np.array([name.encode() for name in kernel_map.run_names])
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
@@ -102,20 +104,31 @@ def _write_mapping(group: h5py.Group, values: Any) -> None:
         elif isinstance(value, np.ndarray) and value.ndim > 0:
             write_array(group, name, value)
         else:
-            group.attrs[name] = value
+            group.attrs[name] = _stored(value)
+
+
+def _stored(value: Any) -> Any:
+    # a text of fixed length: those of variable length stand where HDF5 has no checksum
+    return np.bytes_(value.encode()) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> Any:
+    # maps made before have texts of variable length, which come as str
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _refusal(file: h5py.File, path: Path) -> str:
     """Say why a whole file is not for this package, or nothing."""
-    if file.attrs.get('format') != FORMAT:
+    if _text(file.attrs.get('format')) != FORMAT:
         return (
             f'{path} is an HDF5 file but not a map of kbr_localization: give a file made by '
             '`kbr map build`'
         )
     version = int(file.attrs['format_version'])
     if version > FORMAT_VERSION:
+        package = _text(file.attrs.get('package_version'))
         return (
-            f'map {path} has format {version} (package {file.attrs.get("package_version")}), this '
+            f'map {path} has format {version} (package {package}), this '
             f'package {__version__} reads up to {FORMAT_VERSION}: update kbr_localization'
         )
     return ''
@@ -148,7 +161,7 @@ def _read_mapping(group: h5py.Group) -> dict[str, Any]:
         for name, item in group.items()
     }
     for name, value in group.attrs.items():
-        values[name] = value.item() if isinstance(value, np.generic) else value
+        values[name] = _text(value.item() if isinstance(value, np.generic) else value)
     return values
 
 
