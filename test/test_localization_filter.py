@@ -130,7 +130,7 @@ def test_evidence_is_the_conditional_kernel_mean_at_the_image(kernel_map):
     def kernel(a, b):
         return np.exp(-0.5 * np.sum(((a[:, np.newaxis] - b) / scale) ** 2, axis=-1))
 
-    ridge = config.state_ridge * np.eye(len(embedded))
+    ridge = observation.ridge * np.eye(len(embedded))
     weights = np.linalg.inv(kernel(embedded, embedded) + ridge) @ kernel(embedded, queries)
     plain = weights.T @ np.exp((similarities - similarities.max()) / config.sharpening)
     evidence = observation.evidence(points, FullSimilarity(similarities))

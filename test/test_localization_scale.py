@@ -159,7 +159,7 @@ def test_local_systems_err_less_than_their_bound(seed, ridge, bandwidth):
 def exact_evidence(model, points, vector):
     """Plain formula on all of the map: no kernel value is left out."""
     x = model.poses
-    gram = model.kernel.gram(x) + model.config.state_ridge * np.eye(len(x))
+    gram = model.kernel.gram(x) + model.ridge * np.eye(len(x))
     values = model.sharpened(vector, float(vector.max()))
     return np.maximum(model.kernel.cross_gram(points, x) @ np.linalg.solve(gram, values), 0.0)
 

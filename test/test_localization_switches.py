@@ -73,7 +73,7 @@ def test_the_importance_weighted_rule_agrees_with_the_dense_formula(kernel_map, 
     factors = model.factors(points, similarity, 0.0, gamma)
 
     everything = kernel_map.poses
-    gram = model.kernel.gram(everything) + config.state_ridge * np.eye(len(everything))
+    gram = model.kernel.gram(everything) + model.ridge * np.eye(len(everything))
     smoother = np.linalg.solve(gram, model.kernel.cross_gram(everything, points))
     images = np.exp(
         (kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors) - 1) / 0.2

@@ -43,7 +43,11 @@ class FilterConfig:
         0.35, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.5, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+        0.5,
+        'epsilon in G_X + n epsilon I, for k_X with unit diagonal; for a belief that leaves the '
+        'map n counts an image and its neighbours, on the map poses it is 1',
+        low=1e-9,
+        high=1e3,
     )
     sharpening: float = parameter(
         0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
@@ -58,10 +62,10 @@ class FilterConfig:
         0.01, 'the same for the first image of a global start', low=0.0, high=1.0
     )
     noise_scale: float = parameter(
-        10.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
+        20.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
     )
     update_min_d: float = parameter(
-        0.4, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+        0.3, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
     )
     update_min_a: float = parameter(
         0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
@@ -94,7 +98,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.3, 'calibration of the reported covariance', low=1e-3, high=1e3
+        0.17, 'calibration of the reported covariance, on a map without gaps', low=1e-3, high=1e3
     )
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01

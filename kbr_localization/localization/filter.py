@@ -7,6 +7,8 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
@@ -25,6 +27,7 @@ _START_FACTOR = 4  # points of a global start, as a multiple of the points while
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
 _MODE_BANDWIDTHS = 0.8
+_LEAST_DENSITY = 0.1
 _OTHER_WAY = 1.0  # rad: a belief that faces as far off does not turn by itself
 
 
@@ -43,6 +46,7 @@ class KernelBayesFilter:
         self.observation = ObservationModel(kernel_map, self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
+        self._reported = self._with_calibration()
         self.recovery = Recovery(self.observation, self.config, self.rng)
         self._pending = PendingNoise(
             kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
@@ -68,6 +72,7 @@ class KernelBayesFilter:
         self.kernel_map = kernel_map
         self.observation = ObservationModel(kernel_map, self.config)
         self.recovery.observation = self.observation
+        self._reported = self._with_calibration()
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -101,8 +106,9 @@ class KernelBayesFilter:
         if self.belief is None:
             return nothing_known(self.why, self._updated)
         why = self.why | {'recovery_mass': self.recovery.mass}
-        pending = self.config.covariance_scale * self._pending.variances
-        return summarize(self.belief, self.config, pending, self._evidence, why, self._updated)
+        config = self._reported
+        pending = config.covariance_scale * self._pending.variances
+        return summarize(self.belief, config, pending, self._evidence, why, self._updated)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
@@ -128,6 +134,11 @@ class KernelBayesFilter:
         self._pending.clear()
         self._global_start = False
         self.gate.reopen()
+
+    def _with_calibration(self) -> FilterConfig:
+        """Widen the covariance of the answers: a map with gaps knows less than the belief says."""
+        wider = self.config.covariance_scale / max(self.observation.density, _LEAST_DENSITY)
+        return replace(self.config, covariance_scale=min(wider, 1e3))
 
     def _beliefs(self) -> list[Belief]:
         return [belief for belief in (self.belief, self.recovery.belief) if belief is not None]

@@ -31,6 +31,7 @@ from itertools import pairwise
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map_density import neighbourhood
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.similarity import Similarity
 from kbr_localization.localization.state_kernel import StateKernel
@@ -57,7 +58,8 @@ class ObservationModel:
     Conditional kernel mean of the images given the pose.
 
     A map of up to `largest_system` images is solved as a whole and factored once, a larger one on
-    the poses in reach.
+    the poses in reach. `density`: how free of gaps the map is, at most 1. `ridge`: n epsilon,
+    where n counts the images that the kernel k_X sees from one of them.
     """
 
     def __init__(
@@ -75,6 +77,8 @@ class ObservationModel:
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
         self._one: FloatArray | None = None
+        self.density, neighbours = neighbourhood(self.poses, self.kernel, self._search)
+        self.ridge = config.state_ridge * (1.0 + neighbours)
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
         """Image kernel (m,) relative to the best match: exp((k - best) / tau), at most 1."""
@@ -165,7 +169,7 @@ class ObservationModel:
         weights = self._solve(active, self.kernel.cross_gram(a, points))
         missed = self.kernel.cross_gram(o, points) - self.kernel.cross_gram(o, a) @ weights
         size = np.linalg.norm(self.sharpened(similarities, float(similarities.max())))
-        bound = np.linalg.norm(missed, axis=0) * size / self.config.state_ridge
+        bound = np.linalg.norm(missed, axis=0) * size / self.ridge
         return np.asarray(bound + _NEGLIGIBLE * np.abs(weights).sum(axis=0))
 
     def coverage(self, points: FloatArray) -> FloatArray:
@@ -180,7 +184,7 @@ class ObservationModel:
             self._one = self._solve(np.arange(len(self.poses)), np.ones(len(self.poses)))
         active = self.in_reach(points)
         known = self._smoothed(points, active, self._one[active])
-        return np.minimum((1.0 + self.config.state_ridge) * known, 1.0)
+        return np.minimum((1.0 + self.ridge) * known, 1.0)
 
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray
@@ -249,7 +253,7 @@ class ObservationModel:
         key = active.tobytes()
         if key not in self._factors:
             gram = self.kernel.gram(self.poses[active])
-            gram.flat[:: active.size + 1] += self.config.state_ridge
+            gram.flat[:: active.size + 1] += self.ridge
             self._factors[key], failed = lapack.dpotrf(gram, lower=1)
             if failed:
                 raise LocalizationError(

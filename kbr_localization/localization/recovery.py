@@ -13,12 +13,10 @@ from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.similarity import Similarity
-from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
-_DENSITY_SAMPLES = 300
 _DENSITY_POWER = 24  # on the rate: the images that a gap lasts
 _LOWEST_RATE = 1e-6
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
@@ -53,17 +51,6 @@ def draw_from_image(
     return Belief(points, weights / weights.sum())
 
 
-def density(observation: ObservationModel) -> float:
-    """
-    Tell how free of gaps a map is: k_X of its poses with their nearest others, on average.
-
-    It is near 1 where the images are much closer than the bandwidth.
-    """
-    poses = observation.poses
-    step = max(1, len(poses) // _DENSITY_SAMPLES)
-    return float(np.mean([_nearest_kernel_value(observation, pose) for pose in poses[::step]]))
-
-
 class Recovery:
     """
     The population that looks for the robot elsewhere.
@@ -80,7 +67,7 @@ class Recovery:
         self, observation: ObservationModel, config: FilterConfig, rng: np.random.Generator
     ) -> None:
         self.observation, self.config, self.rng = observation, config, rng
-        self.density = density(observation)
+        self.density = observation.density
         lowered = config.recovery_rate * self.density**_DENSITY_POWER
         self.rate = max(lowered, min(config.recovery_rate, _LOWEST_RATE))
         self.forget()
@@ -136,10 +123,3 @@ class Recovery:
         points = np.concatenate([self.belief.points, born.points])
         self.mass = total
         return Belief(points, np.concatenate(weights) / total)
-
-
-def _nearest_kernel_value(observation: ObservationModel, pose: FloatArray) -> float:
-    """Kernel k_X of a map pose (3,) and the nearest other one, 0 without any in reach."""
-    near = observation.poses[observation.in_reach(pose[np.newaxis])]
-    values = np.sort(observation.kernel.cross_gram(pose[np.newaxis], near)[0])
-    return float(values[-2]) if len(values) > 1 else 0.0
