@@ -89,11 +89,21 @@ def test_a_closed_pipe_is_silent(run_with_truth):
     assert result.stderr == ''
 
 
+def _heed_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
     os.mkfifo(tmp_path / 'slow.tum')
     run = write_tiny_cold_run(tmp_path / 'run')
     command = [*KBR, 'evaluate', run, tmp_path / 'slow.tum']
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    # whoever started the tests may ignore interrupts, and a child would inherit that
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509
+    )
     # opening the other end waits until the command reads the trajectory
     with (tmp_path / 'slow.tum').open('w'):
         time.sleep(0.1)

@@ -113,7 +113,7 @@ def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
     says_so.seconds = 0.0
     ros.spin_until(says_so)
     values = diagnostics(reports, ': input')[1]
-    assert int(values['images dropped: front: no image of rear near']) > 2
+    assert int(values['images dropped: front: no image of rear near']) >= 1
 
 
 def test_time_that_jumps_back_does_not_stop_the_cameras(ros, two_camera_world):
