@@ -120,12 +120,12 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     much makes up for it: as if each kernel had been sharpened by itself.
 
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
-    bandwidth is at most half of the spread of the positions (a robust form of the median
-    heuristic, [KBR] section 5.3, which alone would grow with the length of the corridors).
+    bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
+    section 5.3, which alone would grow with the length of the corridors).
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
-    scale = min(1.0, max(0.05, 0.5 * spread / defaults.position_bandwidth))
+    scale = min(1.0, max(0.05, spread / defaults.position_bandwidth))
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
