@@ -171,3 +171,11 @@ def test_maps_can_be_cut_down(kernel_map):
 def test_rows_that_do_not_belong_together_are_refused(kernel_map):
     with pytest.raises(MapError, match='descriptors has 3 rows for 30 poses'):
         replace(kernel_map, descriptors=kernel_map.descriptors[:3])
+
+
+def test_single_values_are_put_into_the_configuration_that_suits_the_map():
+    suited = tiny_map().filter_config
+    changed = tiny_map(filter_config={'points': 77}).filter_config
+    assert changed == replace(suited, points=77)
+    whole = replace(suited, position_bandwidth=3.0)
+    assert tiny_map(filter_config=whole).filter_config == whole

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,15 +62,12 @@ def build(
         from kbr_localization.datasets import open_dataset
         from kbr_localization.localization.mapping import build_map
 
-        vision, _ = configurations(settings or ())
+        vision, given = configurations(settings or ())
         console.prepare_output(out)
         datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
         with terminal_progress() as progress:
-            kernel_map = build_map(datasets, vision, None, max_images, seed, progress, workers)
-            # what is not set is what suits the map
-            _, given = split_settings(parse_settings(settings or ()), 'vision.')
-            config = with_settings(kernel_map.filter_config, given)
-            dataclasses.replace(kernel_map, filter_config=config).save(out)
+            kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
+            kernel_map.save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
@@ -128,12 +124,17 @@ def _loss_rows(loss: Any) -> dict[str, Any]:
 
 
 def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
-    """Vision and filter configuration with `--set NAME=VALUE` applied."""
+    """
+    Vision configuration, and the filter's values, of `--set NAME=VALUE`.
+
+    What is not set of the filter is what suits the map.
+    """
     from kbr_localization.localization.config import FilterConfig
     from kbr_localization.vision import VisionConfig
 
     vision, rest = split_settings(parse_settings(settings), 'vision.')
-    return with_settings(VisionConfig(), vision), with_settings(FilterConfig(), rest)
+    whole = with_settings(FilterConfig(), rest)
+    return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:

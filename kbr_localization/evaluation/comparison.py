@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ class MapSource:
     ready: Path | None = None
     tuning_trials: int = 0
     vision: VisionConfig = field(default_factory=VisionConfig)
-    filter_config: FilterConfig = field(default_factory=FilterConfig)
+    filter_config: FilterConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def make(
         self,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
@@ -44,7 +45,7 @@ class _Candidate:
 def build_map(
     datasets: Sequence[Dataset],
     vision: VisionConfig | None = None,
-    filter_config: FilterConfig | None = None,
+    filter_config: FilterConfig | Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -54,8 +55,9 @@ def build_map(
     Build a map from runs with reference poses; it does not depend on the workers.
 
     Runs of several cameras (`MultiCameraRun`) give a map of those cameras, with the images of
-    moments at which all of them have one. `max_images` keeps that many images, chosen to cover the
-    runs. An image that cannot be read is left out and counted in its dataset's `skipped`.
+    moments at which all of them have one. `filter_config`: whole, or single values by name for a
+    configuration that otherwise suits the map (`sensible_config`). `max_images` keeps that many
+    images, chosen to cover the runs. An image that cannot be read is left out and counted in its dataset's `skipped`.
     `progress` is called with what is being done, the steps done and their number. Raises MapError
     when no image is left.
     """
@@ -83,10 +85,17 @@ def build_map(
         image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
-        filter_config=filter_config or sensible_config(poses, max(1, len(cameras))),
+        filter_config=_suited(filter_config, sensible_config(poses, max(1, len(cameras)))),
         motion_noise=estimate_noise(_tracks(candidates, len(datasets))),
         thumbnails=tuple(image.thumbnail for image in described),
     )
+
+
+def _suited(
+    given: FilterConfig | Mapping[str, Any] | None, sensible: FilterConfig
+) -> FilterConfig:
+    """Take a whole configuration as it is; put single values into the one that suits the map."""
+    return given if isinstance(given, FilterConfig) else replace(sensible, **(given or {}))
 
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:

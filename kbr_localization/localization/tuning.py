@@ -9,10 +9,11 @@ maximum likelihood, not searched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 import math
 from pathlib import Path
+from typing import Any
 import zlib
 
 from kbr_localization.datasets import Dataset
@@ -92,7 +93,7 @@ def tune(
     datasets: Sequence[Dataset],
     plan: TuningPlan | None = None,
     vision: VisionConfig | None = None,
-    filter_config: FilterConfig | None = None,
+    filter_config: FilterConfig | Mapping[str, Any] | None = None,
     journal: Path | None = None,
     fresh: bool = False,
     progress: Progress | None = None,
