@@ -8,6 +8,7 @@ with one step left out or exchanged. Every row runs on the same random maps from
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import sys
 from typing import Any
 
 from benchmarks import evidence, results
@@ -53,10 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(',')]
     kernel_map, runs, name = evidence.measured_on(options)
-    rows = [
-        [step, *_measured(with_values(method, kernel_map, values), runs, method, sizes, options)]
-        for step, method, values in STEPS
-    ]
+    rows: list[list[Any]] = []
+    for step, method, values in STEPS:
+        tried = with_values(method, kernel_map, values)
+        rows.append([step, *_measured(tried, runs, method, sizes, options)])
+        print(*rows[-1], file=sys.stderr, flush=True)
     header = ['step', *(f'{what}, n = {size}' for size in sizes for what in ('RMSE m', 'lost'))]
     text = (
         f'### Steps of the filter ({name})\n\n'
