@@ -108,12 +108,14 @@ def test_cameras_that_never_agree_are_explained(ros, two_camera_world):
     def says_so():
         robot.drive(says_so.seconds, says_so.seconds + 0.35, image_every=0.2)
         says_so.seconds += 0.4
-        return 'raise sync_tolerance' in diagnostics(reports, ': input')[0]
+        message, values = diagnostics(reports, ': input')
+        if 'raise sync_tolerance' not in message:
+            return False
+        return int(values['images dropped: front: no image of rear near']) > 2
 
     says_so.seconds = 0.0
+    # the message may come with the first dropped image, and stays
     ros.spin_until(says_so)
-    values = diagnostics(reports, ': input')[1]
-    assert int(values['images dropped: front: no image of rear near']) >= 1
 
 
 def test_time_that_jumps_back_does_not_stop_the_cameras(ros, two_camera_world):

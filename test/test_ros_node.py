@@ -148,7 +148,8 @@ def test_a_node_killed_in_mid_run_and_started_again_goes_on_within_two_seconds(r
         robot.drive(seconds, seconds + 0.15, image_every=0.1, pace=0.05)
         seconds += 0.2
     took, used = time.monotonic() - started, sum(process.cpu_times()[:2])
-    # in processor time, as other programs may be at work
+    assert took < 5.0, (took, used)
+    # strictly in processor time, as other programs may be at work
     assert used < 2.0, (took, used)
     print(f'first pose {took:.2f} s after the start, {used:.2f} s of the processor')
     assert 'going on from the saved pose' in again.output

@@ -26,7 +26,6 @@ import numpy as np
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
-_MODE_BANDWIDTHS = 0.8
 _LEAST_DENSITY = 0.1
 _OTHER_WAY = 1.0  # rad: a belief that faces as far off does not turn by itself
 
@@ -182,7 +181,7 @@ class KernelBayesFilter:
         weights = belief.weights if config.importance_weighted else None
         factors = self.observation.factors(belief.points, similarity, config.outlier_rate, weights)
         if config.odometry_supervision > 0.0:
-            predicted = belief.mode(_MODE_BANDWIDTHS * config.position_bandwidth)[np.newaxis]
+            predicted = belief.mode(config.mode_bandwidth)[np.newaxis]
             pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]
             factors = factors + config.odometry_supervision * pull
         return factors
@@ -190,7 +189,7 @@ class KernelBayesFilter:
     def _is_elsewhere(self, found: Belief) -> bool:
         """Whether points are about another place than the belief, or face another way."""
         assert self.belief is not None
-        width = _MODE_BANDWIDTHS * self.config.position_bandwidth
+        width = self.config.mode_bandwidth
         apart = se2.between(self.belief.mode(width), found.mode(width))
         elsewhere = bool(np.hypot(apart[0], apart[1]) > self.config.localized_radius)
         if not (elsewhere or abs(apart[2]) > _OTHER_WAY):

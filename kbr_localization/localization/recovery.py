@@ -67,15 +67,18 @@ class Recovery:
         self, observation: ObservationModel, config: FilterConfig, rng: np.random.Generator
     ) -> None:
         self.observation, self.config, self.rng = observation, config, rng
-        self.density = observation.density
-        lowered = config.recovery_rate * self.density**_DENSITY_POWER
-        self.rate = max(lowered, min(config.recovery_rate, _LOWEST_RATE))
         self.forget()
 
     @property
     def is_on(self) -> bool:
         """Whether the configuration wants it."""
         return self.config.recovery_points > 0 and self.config.recovery_rate > 0.0
+
+    @property
+    def rate(self) -> float:
+        """Prior weight of having been carried elsewhere, per update, on this map."""
+        rate = self.config.recovery_rate
+        return max(rate * self.observation.density**_DENSITY_POWER, min(rate, _LOWEST_RATE))
 
     def forget(self) -> None:
         """Start with no hypothesis."""
@@ -109,10 +112,10 @@ class Recovery:
             return 0.0
         self._unexplained += 1
         trust = min(1.0, self._explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
-        if (1.0 - self.density) * trust < 1e-3:
+        credit = (1.0 - self.observation.density) * trust
+        if credit < 1e-3:
             return 0.0
-        unknown = float(rival.weights @ (1.0 - self.observation.coverage(rival.points)))
-        return (1.0 - self.density) * trust * unknown
+        return credit * float(rival.weights @ (1.0 - self.observation.coverage(rival.points)))
 
     def _joined(self, born: Belief, rate: float) -> Belief:
         if self.belief is None:

@@ -32,7 +32,7 @@ def summarize(
     last dispersed. `evidence`: how well the belief explained the last images, 1 for as well as
     the best place on the map. The confidence is the share of the belief near the mode.
     """
-    members = belief.within(belief.mode(0.8 * config.position_bandwidth), config.localized_radius)
+    members = belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
     mass = float(belief.weights[members].sum())
     pose, covariance = belief.moments(members)
     status = _status(mass, evidence, config)
