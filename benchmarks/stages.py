@@ -33,6 +33,13 @@ class Stopwatch:
         self.seconds.setdefault(stage, []).append(time.perf_counter() - start)
         return result
 
+    def go_on(self, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Time one more call of the same stage in the same frame."""
+        result = self(stage, function, *arguments)
+        seconds = self.seconds[stage]
+        seconds[-2:] = [sum(seconds[-2:])]
+        return result
+
 
 def stage_times(
     scene: Scene, publish: Callable[[Any, int], None] | None
@@ -47,8 +54,9 @@ def stage_times(
         watch('predict', localizer.predict, increment)
         if localizer.wants_image():
             descriptor = describe_in_stages(watch, scene.kernel_map.describer, image)
-            similarity = watch('kernel vector', compared, localizer, descriptor)
-            watch('update', localizer._take_in, similarity)
+            watch('update', localizer._disperse)
+            similarity = watch('kernel vector', localizer._compare, descriptor)
+            watch.go_on('update', localizer._take_in, similarity)
         estimate = watch('estimate', localizer.estimate)
         if publish is not None:
             watch('publish', publish, estimate, frame.stamp_ns)
@@ -62,14 +70,6 @@ def describe_in_stages(watch: Stopwatch, describer: Any, image: np.ndarray) -> n
     patches = watch('dense SIFT', describer._local.describe, grey)
     words = watch('quantisation', describer.words, patches)
     return watch('pyramid', describer.counts, words)
-
-
-def compared(localizer: KernelBayesFilter, descriptor: np.ndarray) -> Any:
-    """Compare with the map, as far as the belief reaches: lazy values are computed here."""
-    similarity = localizer.kernel_map.compare(descriptor)
-    for belief in localizer._beliefs():
-        similarity.at(localizer.observation.in_reach(belief.points))
-    return similarity
 
 
 def frame_times(scene: Scene, localizer: Any) -> tuple[list[float], list[float]]:

@@ -31,9 +31,11 @@ def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
     """
     a, b = np.asarray(pose, dtype=np.float64), np.asarray(increment, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
-    x = a[..., 0] + cosine * b[..., 0] - sine * b[..., 1]
-    y = a[..., 1] + sine * b[..., 0] + cosine * b[..., 1]
-    return np.stack(np.broadcast_arrays(x, y, wrap_angle(a[..., 2] + b[..., 2])), axis=-1)
+    result = np.empty(np.broadcast_shapes(a.shape, b.shape))
+    result[..., 0] = a[..., 0] + cosine * b[..., 0] - sine * b[..., 1]
+    result[..., 1] = a[..., 1] + sine * b[..., 0] + cosine * b[..., 1]
+    result[..., 2] = wrap_angle(a[..., 2] + b[..., 2])
+    return result
 
 
 def inverse(pose: ArrayLike) -> FloatArray:

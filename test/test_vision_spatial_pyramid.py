@@ -118,3 +118,15 @@ def test_prepared_images_have_the_same_kernel():
     for query in counts[[0, 3, 700]]:
         expected = spm.cross_gram(query[np.newaxis], counts, 5, 2)[0]
         np.testing.assert_array_equal(prepared.compared_with(query), expected)
+
+
+def test_prepared_images_count_beyond_a_byte():
+    rng = np.random.default_rng(3)
+    counts = rng.integers(0, 9, size=(40, 16 * 5), dtype=np.uint16)
+    counts[rng.random(counts.shape) < 0.05] = 700
+    counts[7, 3] = 4000
+    for levels, words in ((2, 5), (0, 80), (1, 20)):
+        prepared = spm.PreparedImages(counts[:30], words, levels)
+        for query in counts[[0, 7, 35]]:
+            expected = spm.cross_gram(query[np.newaxis], counts[:30], words, levels)[0]
+            np.testing.assert_array_equal(prepared.compared_with(query), expected)

@@ -92,8 +92,7 @@ class KernelBayesFilter:
     def update(self, descriptor: np.ndarray) -> None:
         """Weigh the points by an image (d,): the kernel Bayes rule."""
         self._disperse()
-        nearby = self._reached() if self.kernel_map.is_large else None
-        self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby))
+        self._take_in(self._compare(descriptor))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Update by the kernel vector (n,) of an image."""
@@ -115,6 +114,11 @@ class KernelBayesFilter:
             return np.zeros((0, 3))
         # its own generator: who looks at the belief must not change its course
         return self.belief.resampled(size, np.random.default_rng(0)).points
+
+    def _compare(self, descriptor: np.ndarray) -> Similarity:
+        """Compare with the map, on a large one as far as the points reach."""
+        nearby = self._reached() if self.kernel_map.is_large else None
+        return self.kernel_map.compare(descriptor, self._global_start, nearby)
 
     def _take_in(self, similarity: Similarity) -> None:
         self.gate.restart()

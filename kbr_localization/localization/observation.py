@@ -25,28 +25,25 @@ that reach only images with values below c count as without evidence, an error o
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from itertools import pairwise
 
-from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.map_density import neighbourhood
 from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
 from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 import scipy.linalg
-from scipy.linalg import lapack
 
 Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
 """Bandwidths after which a value of k_X counts as zero: below 0.003."""
 _SECTORS = 72  # of the circle, in which headings are told apart
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
-_CACHED_FACTORS = 8
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
 _USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
 LARGEST_SYSTEM = 1024
@@ -57,7 +54,7 @@ class ObservationModel:
     """
     Conditional kernel mean of the images given the pose.
 
-    A map of up to `largest_system` images is solved as a whole and factored once, a larger one on
+    A map of up to `largest_system` images is solved as a whole and inverted once, a larger one on
     the poses in reach. `density`: how free of gaps the map is, at most 1. `ridge`: n epsilon,
     where n counts the images that the kernel k_X sees from one of them.
     """
@@ -73,12 +70,12 @@ class ObservationModel:
         self.grid = PoseGrid(self.poses, reach * config.position_bandwidth)
         self._seen = _sectors_within(reach * config.heading_bandwidth)
         self.largest_system = largest_system
-        self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
-        self._one: FloatArray | None = None
+        self._crossed: tuple[FloatArray, Indices, FloatArray] | None = None
         self.density, neighbours = neighbourhood(self.poses, self.kernel, self._search)
         self.ridge = config.state_ridge * (1.0 + neighbours)
+        self._system = PoseSystem(self.kernel, self.poses, self.ridge)
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
         """Image kernel (m,) relative to the best match: exp((k - best) / tau), at most 1."""
@@ -111,7 +108,7 @@ class ObservationModel:
         best, values = similarity.best, similarity.at(active)
         if len(active) <= _EXACT_SYSTEM:
             return self._smoothed(
-                points, active, self._solve(active, self.sharpened(values, best))
+                points, active, self._system.solve(active, self.sharpened(values, best))
             )
         result = np.zeros(len(points))
         like = active[self.sharpened(values, best) > _NEGLIGIBLE]
@@ -120,7 +117,7 @@ class ObservationModel:
             return result
         for group, reach in self._systems(points[worth]):
             members = worth[group]
-            solved = self._solve(reach, self.sharpened(similarity.at(reach), best))
+            solved = self._system.solve(reach, self.sharpened(similarity.at(reach), best))
             result[members] = self._smoothed(points[members], reach, solved)
         return result
 
@@ -166,7 +163,7 @@ class ObservationModel:
         active = self.in_reach(points)
         others = np.setdiff1d(np.arange(len(self.poses)), active)
         a, o = self.poses[active], self.poses[others]
-        weights = self._solve(active, self.kernel.cross_gram(a, points))
+        weights = self._system.solve(active, self.kernel.cross_gram(a, points))
         missed = self.kernel.cross_gram(o, points) - self.kernel.cross_gram(o, a) @ weights
         size = np.linalg.norm(self.sharpened(similarities, float(similarities.max())))
         bound = np.linalg.norm(missed, axis=0) * size / self.ridge
@@ -180,10 +177,8 @@ class ObservationModel:
         """
         if len(self.poses) > self.largest_system:
             return np.ones(len(points))
-        if self._one is None:
-            self._one = self._solve(np.arange(len(self.poses)), np.ones(len(self.poses)))
         active = self.in_reach(points)
-        known = self._smoothed(points, active, self._one[active])
+        known = self._smoothed(points, active, self._system.solution_of_ones[active])
         return np.minimum((1.0 + self.ridge) * known, 1.0)
 
     def _importance_weighted(
@@ -199,7 +194,7 @@ class ObservationModel:
         if active.size == 0:
             return evidence
         root = np.sqrt(weights)
-        smoother = self._solve(active, self.kernel.cross_gram(self.poses[active], points))
+        smoother = self._system.solve(active, self.kernel.cross_gram(self.poses[active], points))
         q = (root[:, np.newaxis] * smoother.T) @ self._image_factor(active)
         v = root * evidence
         inner = q.T @ q + self.config.delta * np.eye(active.size)
@@ -236,34 +231,17 @@ class ObservationModel:
         if self._last is None or self._last[0] is not similarity:
             everything = np.arange(len(self.poses))
             values = self.sharpened(similarity.at(everything), similarity.best)
-            self._last = (similarity, self._solve(everything, values))
+            self._last = (similarity, self._system.solve_whole(values))
         return self._last[1]
 
     def _smoothed(self, points: FloatArray, active: Indices, solved: FloatArray) -> FloatArray:
         if active.size == 0:
             return np.zeros(len(points))
-        cross = self.kernel.cross_gram(points, self.poses[active])
-        return np.asarray(np.maximum(cross @ solved, 0.0))
-
-    def _solve(self, active: Indices, right_side: FloatArray) -> FloatArray:
-        # LAPACK itself: the checks about it take longer than these small systems
-        return np.asarray(lapack.dpotrs(self._factor(active), right_side, lower=1)[0])
-
-    def _factor(self, active: Indices) -> FloatArray:
-        key = active.tobytes()
-        if key not in self._factors:
-            gram = self.kernel.gram(self.poses[active])
-            gram.flat[:: active.size + 1] += self.ridge
-            self._factors[key], failed = lapack.dpotrf(gram, lower=1)
-            if failed:
-                raise LocalizationError(
-                    f'{active.size} map poses make a singular system: raise state_ridge '
-                    f'({self.config.state_ridge:g})'
-                )
-        self._factors.move_to_end(key)
-        while len(self._factors) > _CACHED_FACTORS:
-            self._factors.popitem(last=False)
-        return self._factors[key]
+        last = self._crossed
+        if last is None or last[0] is not points or last[1] is not active:
+            cross = self.kernel.cross_gram(points, self.poses[active])
+            self._crossed = last = (points, active, cross)
+        return np.asarray(np.maximum(last[2] @ solved, 0.0))
 
 
 def _sector(headings: FloatArray) -> Indices:

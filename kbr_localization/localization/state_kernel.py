@@ -24,7 +24,9 @@ class StateKernel:
 
     def __init__(self, config: FilterConfig) -> None:
         h, a = config.position_bandwidth, config.heading_bandwidth
-        scale = np.array([h, h, a, a]) ** 2
+        self._widths = np.array([h, h, a, a])
+        scale = self._widths**2
+        self._is_gaussian = config.state_kernel == 'gaussian'
         self._on_circle = config.state_kernel == 'wrapped'
         self._kernel: Kernel = GaussianKernel(scale, normalised=False)
         if config.state_kernel == 'matern':
@@ -39,7 +41,27 @@ class StateKernel:
 
     def cross_gram(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Matrix of k_X(x_i, z_j). Shapes: (n, 3), (m, 3) -> (n, m)."""
+        if self._is_gaussian:
+            return _gaussian(
+                self._embedded(left) / self._widths, self._embedded(right) / self._widths
+            )
         return self._kernel.cross_gram(self._embedded(left), self._embedded(right))
 
     def _embedded(self, poses: FloatArray) -> FloatArray:
         return poses if self._on_circle else se2.to_plane_and_circle(poses)
+
+
+def _gaussian(left: FloatArray, right: FloatArray) -> FloatArray:
+    """
+    Values exp(-|x - z|^2 / 2), the exponent by one matrix product: (n, d), (m, d) -> (n, m).
+
+    The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
+    the squared distances from there.
+    """
+    centre = right.mean(axis=0) if len(right) else 0.0
+    x, z = left - centre, right - centre
+    x_part, z_part = (-0.5 * np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
+    rows = np.hstack([x, x_part, np.ones_like(x_part)])
+    columns = np.hstack([z, np.ones_like(z_part), z_part])
+    values = rows @ columns.T
+    return np.asarray(np.exp(values, out=values))

@@ -27,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.unsignedinteger]
-_ROWS_PER_BLOCK = 512  # a block stays in the processor's cache
+_ROWS_PER_BLOCK = 256  # a block stays in the processor's cache
+_BYTE = 255
 _LARGEST_UINT16 = 65535.0
 
 
@@ -95,23 +96,48 @@ class Pyramids:
 
 class PreparedImages:
     """
-    Images that single ones are compared with again and again; their sums are made once.
+    Images that single ones are compared with again and again.
 
-    The counts (n, 4**levels * words) are kept, not copied, and must not change.
+    All levels lie in one row, each times 2^L w_l, which is a whole number: the kernel is a single
+    sum of minima, made where the rows are in the cache. They are bytes. What a number has beyond
+    255 goes on in further columns, since min(s, t) is the sum over k >= 0 of the minima of s and t
+    less 255 k, cut to 0 .. 255.
     """
 
     def __init__(self, counts: Counts, words: int, levels: int) -> None:
         self._words, self._levels = words, levels
-        starts = range(0, len(counts), _ROWS_PER_BLOCK)
-        self._blocks = [
-            Pyramids(counts[slice(start, start + _ROWS_PER_BLOCK)], words, levels)
-            for start in starts
-        ]
+        self._scale = _inverse_root(_row_sums(counts)) / 2**levels
+        blocks = [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, len(counts), _ROWS_PER_BLOCK)]
+        largest = np.max([self._row(counts[block]).max(axis=0) for block in blocks], axis=0)
+        layers = np.maximum(-(-largest.astype(np.int64) // _BYTE), 1)
+        self._columns = np.repeat(np.arange(len(largest)), layers)
+        below = np.arange(len(self._columns)) - np.repeat(np.cumsum(layers) - layers, layers)
+        self._below = (_BYTE * below).astype(np.int32)
+        self._rows = [self._bytes(counts[block]) for block in blocks]
+        self._shared = np.empty((_ROWS_PER_BLOCK, len(self._columns)), dtype=np.uint8)
 
     def compared_with(self, query: Counts) -> NDArray[np.float64]:
         """Kernel vector (n,) of these images and another one (4**levels * words,)."""
-        one = Pyramids(query[np.newaxis], self._words, self._levels)
-        return np.concatenate([block.compared_with(one)[0] for block in self._blocks])
+        row = self._bytes(query[np.newaxis])
+        overlaps = [
+            _row_sums(np.minimum(rows, row, out=self._shared[: len(rows)])) for rows in self._rows
+        ]
+        kernel = np.concatenate(overlaps) * (
+            _inverse_root(_row_sums(query[np.newaxis])) * self._scale
+        )
+        return np.asarray(np.clip(kernel, 0.0, 1.0, out=kernel))
+
+    def _row(self, counts: Counts) -> NDArray[np.int32]:
+        """All levels of images (m, 4**levels * words), one after the other, times 2^L w_l."""
+        weights = (2**self._levels * level_weights(self._levels)).astype(np.int32)
+        levels = pyramid(counts, self._words, self._levels)
+        return np.concatenate(
+            [w * level for w, level in zip(weights, levels, strict=True)], axis=1
+        )
+
+    def _bytes(self, counts: Counts) -> NDArray[np.uint8]:
+        beyond = self._row(counts).take(self._columns, axis=1) - self._below
+        return np.asarray(np.clip(beyond, 0, _BYTE), dtype=np.uint8)
 
 
 def pyramid(counts: Counts, words: int, levels: int) -> list[Counts]:

@@ -1,0 +1,88 @@
+"""What makes an update quick on a map that is solved as a whole, against the plain formulas."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.pose_system import PoseSystem
+from kbr_localization.localization.recovery import draw_from_image
+from kbr_localization.localization.similarity import FullSimilarity
+from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.se2 import to_plane_and_circle
+from map_helpers import tiny_map
+import numpy as np
+
+seeds = st.integers(0, 10**6)
+
+
+def random_poses(rng, count, size):
+    return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])
+
+
+@given(seeds, st.floats(0.2, 200.0), st.floats(0.05, 10.0))
+@settings(max_examples=40, deadline=None)
+def test_a_whole_map_is_solved_by_its_nearly_sparse_inverse(seed, size, ridge):
+    rng = np.random.default_rng(seed)
+    poses, values = random_poses(rng, 120, size), rng.random(120)
+    kernel = StateKernel(FilterConfig())
+    system = PoseSystem(kernel, poses, ridge)
+    dense = np.linalg.solve(kernel.gram(poses) + ridge * np.eye(120), values)
+    tolerance = 1e-10 * values.sum() + 1e-12 * np.abs(dense).max()
+    np.testing.assert_allclose(system.solve_whole(values), dense, rtol=0, atol=tolerance)
+    np.testing.assert_allclose(system.solve(np.arange(120), values), dense, rtol=1e-9, atol=1e-12)
+
+
+@given(seeds, st.floats(0.2, 500.0), st.floats(-1e6, 1e6))
+@settings(max_examples=40, deadline=None)
+def test_the_state_kernel_by_a_matrix_product_is_the_gaussian_kernel(seed, size, origin):
+    rng = np.random.default_rng(seed)
+    config = FilterConfig(position_bandwidth=0.3, heading_bandwidth=0.2)
+    left, right = random_poses(rng, 50, size), random_poses(rng, 20, size)
+    left[:20] = right + rng.normal(0.0, 0.1, right.shape)
+    left[:, :2] += origin
+    right[:, :2] += origin
+    plain = GaussianKernel(np.array([0.09, 0.09, 0.04, 0.04]), normalised=False)
+    expected = plain.cross_gram(to_plane_and_circle(left), to_plane_and_circle(right))
+    found = StateKernel(config).cross_gram(left, right)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+
+def test_no_pose_and_no_point_make_an_empty_matrix():
+    kernel, poses = StateKernel(FilterConfig()), np.zeros((4, 3))
+    assert kernel.cross_gram(poses, poses[:0]).shape == (4, 0)
+    assert kernel.cross_gram(poses[:0], poses).shape == (0, 4)
+
+
+def test_evidence_of_a_whole_map_is_the_conditional_kernel_mean():
+    rng = np.random.default_rng(5)
+    kernel_map = replace(tiny_map(40), poses=random_poses(rng, 40, 1.0))
+    model = ObservationModel(kernel_map, kernel_map.filter_config)
+    values = rng.random(40)
+    points = kernel_map.poses[:40] + rng.normal(0.0, 0.05, (40, 3))
+    gram = model.kernel.gram(kernel_map.poses) + model.ridge * np.eye(40)
+    solved = np.linalg.solve(gram, model.sharpened(values, values.max()))
+    active = model.in_reach(points)
+    cross = model.kernel.cross_gram(points, kernel_map.poses[active])
+    expected = np.maximum(cross @ solved[active], 0.0)
+    for _ in range(2):  # the second time from what was kept
+        found = model.evidence(points, FullSimilarity(values))
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-8)
+    ones = np.linalg.solve(gram, np.ones(40))[active]
+    known = np.minimum((1.0 + model.ridge) * np.maximum(cross @ ones, 0.0), 1.0)
+    np.testing.assert_allclose(model.coverage(points), known, rtol=0, atol=1e-8)
+
+
+def test_points_are_drawn_from_the_conditional_mean_of_the_pose():
+    rng = np.random.default_rng(6)
+    kernel_map = tiny_map(60)
+    model = ObservationModel(kernel_map, kernel_map.filter_config)
+    values = rng.uniform(0.5, 0.6, 60)
+    drawn = draw_from_image(model, FullSimilarity(values), 500, np.random.default_rng(7))
+    likely = model.sharpened(values, values.max())
+    proposal = 0.5 / 60 + 0.5 * likely / likely.sum()
+    chosen = np.random.default_rng(7).choice(60, size=500, p=proposal)
+    weights = 1.0 / proposal[chosen]
+    np.testing.assert_allclose(drawn.weights, weights / weights.sum(), rtol=1e-12)
