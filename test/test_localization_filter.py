@@ -104,6 +104,23 @@ def test_an_initial_pose_is_believed(kernel_map):
         np.testing.assert_allclose(difference, 0.0, atol=0.15)
 
 
+def test_a_global_start_takes_images_more_often_until_the_filter_is_sure(kernel_map):
+    localizer = make(kernel_map, update_min_d=0.5, start_share=0.2, localized_mass=0.7)
+    localizer.initialize_globally()
+    there, elsewhere = ring_pose(3.0), ring_pose(13.0)
+    localizer.update_similarities(seen_from(kernel_map, there, [(elsewhere, 0.3)]))
+    step = np.array([0.15, 0.0, 0.0])
+    localizer.predict(step)
+    assert not localizer.estimate().localized and localizer.wants_image()
+    localizer.update_similarities(seen_from(kernel_map, ring_pose(3.15)))
+    localizer.predict(step)
+    assert localizer.estimate().localized and not localizer.wants_image()
+    localizer.initialize(there, np.diag([0.1, 0.1, 0.1]))
+    localizer.update_similarities(seen_from(kernel_map, there))
+    localizer.predict(step)
+    assert not localizer.wants_image()
+
+
 def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize(ring_pose(0.0), np.diag([1e-4, 1e-4, 1e-4]))

@@ -40,17 +40,17 @@ class FilterConfig:
         0.5, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
     )
     heading_bandwidth: float = parameter(
-        0.35, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+        0.2, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.5,
+        0.25,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; for a belief that leaves the '
         'map n counts an image and its neighbours, on the map poses it is 1',
         low=1e-9,
         high=1e3,
     )
     sharpening: float = parameter(
-        0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.015, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
     delta: float = parameter(
         1.0, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
@@ -69,6 +69,13 @@ class FilterConfig:
     )
     update_min_a: float = parameter(
         0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
+    )
+    start_share: float = parameter(
+        0.3,
+        'share of update_min_d and update_min_a that suffices after a global start, until the '
+        'filter has been sure of a pose; 0 uses every image',
+        low=0.0,
+        high=1.0,
     )
     motion_law: str = parameter(
         'gaussian',

@@ -19,7 +19,7 @@ from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.recovery import draw_from_image, Recovery
 from kbr_localization.localization.similarity import FullSimilarity, Similarity
-from kbr_localization.localization.summary import nothing_known, summarize
+from kbr_localization.localization.summary import about_mode, nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -65,6 +65,7 @@ class KernelBayesFilter:
         """Start anywhere on the map: the first image draws the points."""
         self._reset()
         self._global_start = True
+        self.gate.share = self.config.start_share
 
     def follow_map(self, kernel_map: KernelMap) -> None:
         """Go on with the belief on a map that has more images at its end."""
@@ -128,6 +129,8 @@ class KernelBayesFilter:
             self._start(similarity)
         elif self.belief is not None:
             self._weigh(similarity)
+        if self.gate.share < 1.0 and self._is_sure():
+            self.gate.share = 1.0
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:
@@ -137,6 +140,14 @@ class KernelBayesFilter:
         self._pending.clear()
         self._global_start = False
         self.gate.reopen()
+        self.gate.share = 1.0
+
+    def _is_sure(self) -> bool:
+        """Whether the belief lies about one place, as it does once a global start is over."""
+        if self.belief is None:
+            return False
+        mass = self.belief.weights[about_mode(self.belief, self.config)].sum()
+        return bool(mass >= self.config.localized_mass)
 
     def _with_calibration(self) -> FilterConfig:
         """Widen the covariance of the answers: a map with gaps knows less than the belief says."""

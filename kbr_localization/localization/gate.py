@@ -13,11 +13,13 @@ class UpdateGate:
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
     Images taken nearly at the same place share their errors; counting each as new evidence makes
-    a belief too sure ([PR] section 8.3 and AMCL do the same).
+    a belief too sure ([PR] section 8.3 and AMCL do the same). `share`: of both, that suffices for
+    now.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
         self.min_distance, self.min_angle = min_distance, min_angle
+        self.share = 1.0
         self.reopen()
 
     def reopen(self) -> None:
@@ -41,7 +43,8 @@ class UpdateGate:
         """Whether it would be due after a further increment (3,)."""
         distance = self._distance + float(np.hypot(increment[0], increment[1]))
         angle = self._angle + abs(float(increment[2]))
-        return distance >= self.min_distance or angle >= self.min_angle
+        enough = distance >= self.share * self.min_distance
+        return enough or angle >= self.share * self.min_angle
 
     def overdue(self) -> bool:
         """Whether the way since the last update is long, so that images seem to be missing."""

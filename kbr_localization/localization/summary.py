@@ -7,6 +7,7 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
 _LOST_EVIDENCE = 0.05  # of the best explanation on the map, smoothed over the last updates
 
@@ -32,7 +33,7 @@ def summarize(
     last dispersed. `evidence`: how well the belief explained the last images, 1 for as well as
     the best place on the map. The confidence is the share of the belief near the mode.
     """
-    members = belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
+    members = about_mode(belief, config)
     mass = float(belief.weights[members].sum())
     pose, covariance = belief.moments(members)
     status = _status(mass, evidence, config)
@@ -46,6 +47,11 @@ def summarize(
         'effective_points': belief.effective_size(),
     }
     return PoseEstimate(pose, covariance, mass, status, details, updated)
+
+
+def about_mode(belief: Belief, config: FilterConfig) -> NDArray[np.bool_]:
+    """Which points (m,) of a belief are about its highest mode."""
+    return belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
 
 
 def in_map_axes(variances: FloatArray, heading: float) -> FloatArray:
