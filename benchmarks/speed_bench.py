@@ -28,10 +28,8 @@ from benchmarks.stages import (
     STAGES,
 )
 from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.baselines import (
-    NearestNeighbourConfig,
-    NearestNeighbourParticleFilter,
-)
+from kbr_localization.localization.baselines import NearestNeighbourParticleFilter
+from kbr_localization.localization.config import NearestNeighbourConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.progress import terminal_progress
 import numpy as np

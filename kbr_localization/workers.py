@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from kbr_localization.errors import WorkersError
 
 Work = Callable[[Any], Any]
+_SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
 _THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 
 
@@ -68,10 +69,10 @@ class Processes:
             ) from error
 
     def _share(self, work: Work, waiting: deque[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Give the others more tasks than they do, so that none waits while one is done here."""
+        """Give the others two tasks each, so that none waits while one is done here."""
         away: set[Any] = set()
         while waiting or away:
-            while waiting and len(away) < 2 * self.jobs:
+            while waiting and len(away) < 2 * (self.jobs - 1):
                 away.add(self._pool.submit(_numbered, work, *waiting.popleft()))
             done, away = concurrent.futures.wait(
                 away, 0 if waiting else None, concurrent.futures.FIRST_COMPLETED
@@ -82,8 +83,8 @@ class Processes:
                 yield number, work(task)
 
     def close(self) -> None:
-        """End the other processes."""
-        self._pool.terminate()
+        """Let the other processes end, while this one goes on."""
+        self._pool.shutdown(wait=False)
 
 
 class Cluster:
@@ -153,6 +154,20 @@ def open_workers(
 def batches(items: Any, size: int) -> list[Any]:
     """Cut a sequence or an array into parts of `size`, the last one may be shorter."""
     return [items[slice(start, start + size)] for start in range(0, len(items), size)]
+
+
+def shrinking_batches(items: Any, largest: int, jobs: int) -> list[Any]:
+    """
+    Cut a sequence into parts that become small towards its end.
+
+    Large ones are quickly handed over, small ones let `jobs` workers end at the same time.
+    """
+    parts, start = [], 0
+    while start < len(items):
+        size = min(max((len(items) - start) // (_SHARES * jobs), _SMALLEST), largest)
+        parts.append(items[slice(start, start + size)])
+        start += size
+    return parts
 
 
 @contextmanager

@@ -106,6 +106,12 @@ def test_other_odometry_lines_are_refused(line):
         parse_odometry_line(line)
 
 
+@given(st.floats(-1e6, 1e6))
+def test_headings_are_wrapped_as_everywhere(angle):
+    line = parse_odometry_line(f'0 0 0 1 2 2 0 6 0 0 0 {angle!r} 0 0')
+    assert line.pose[2] == se2.wrap_angle(angle)
+
+
 POSES = st.tuples(
     st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(-np.pi, np.pi, exclude_max=True)
 )

@@ -1,9 +1,9 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.localization.algorithm1 import as_printed, MapPoseFilter
+from kbr_localization.localization.algorithm1 import MapPoseFilter
 from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import as_printed, FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter

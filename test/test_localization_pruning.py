@@ -6,7 +6,7 @@ import json
 from command import invoke
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError, MapError
-from kbr_localization.localization import algorithm1, pruning
+from kbr_localization.localization import algorithm1, covering, pruning
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import cover
 from kbr_localization.localization.pipeline import make_localizer
@@ -54,9 +54,9 @@ def test_more_images_lose_less(kernel_map):
 def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     rng = np.random.default_rng(0)
     points = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.ones(3000), np.zeros(3000)])
-    greedy = pruning.choose(points, 400, rng)
-    monkeypatch.setattr(pruning, '_GREEDY', 0.0)
-    cells = pruning.choose(points, 400, rng)
+    greedy = covering.choose(points, 400, rng)
+    monkeypatch.setattr(covering, '_GREEDY', 0.0)
+    cells = covering.choose(points, 400, rng)
     assert 300 <= len(cells) <= 400
     assert len(np.unique(cells)) == len(cells)
     assert farthest(points, cells) < 2.5 * farthest(points, greedy)
@@ -75,7 +75,7 @@ def test_building_and_pruning_choose_alike(kernel_map):
     rngs = (np.random.default_rng(3) for _ in range(2))
     kept = cover(kernel_map.poses, 7, next(rngs))
     points = se2.to_plane_and_circle(kernel_map.poses)
-    np.testing.assert_array_equal(kept, pruning.choose(points, 7, next(rngs)))
+    np.testing.assert_array_equal(kept, covering.choose(points, 7, next(rngs)))
 
 
 def test_no_image_at_all_is_refused(kernel_map):

@@ -1,6 +1,7 @@
 """Quantisation against brute force; k-means: repeatable, and right on separable data."""
 
 from kbr_localization.errors import VisionError
+from kbr_localization.vision import vocabulary as module
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
 import numpy as np
 import pytest
@@ -40,3 +41,15 @@ def test_fewer_distinct_patches_than_words_is_refused():
     data = np.tile(np.eye(4, dtype=np.float32), (50, 1))
     with pytest.raises(VisionError, match='4 distinct patches'):
         learn_vocabulary(data, 10, np.random.default_rng(0))
+
+
+def test_sums_of_clusters_are_those_of_their_members():
+    rng = np.random.default_rng(5)
+    descriptors = rng.normal(0.0, 50.0, (3000, 7)).astype(np.float32)
+    centres = descriptors[rng.choice(3000, 40, replace=False)]
+    centres[7] = 1e4  # a word without patches
+    assigned, sums, sizes = module._cluster_sums(descriptors, centres)
+    for word in range(40):
+        members = descriptors[assigned == word]
+        assert sizes[word] == len(members)
+        np.testing.assert_allclose(sums[word], members.sum(axis=0), rtol=1e-4, atol=1e-2)

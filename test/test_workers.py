@@ -6,8 +6,10 @@ import signal
 import time
 
 import cv2
+from hypothesis import given
+from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
-from kbr_localization.workers import batches, one_thread, open_workers
+from kbr_localization.workers import batches, one_thread, open_workers, shrinking_batches
 import pytest
 
 
@@ -55,6 +57,15 @@ def test_threads_are_given_back():
 
 def test_batches_keep_the_order():
     assert [list(part) for part in batches(range(5), 2)] == [[0, 1], [2, 3], [4]]
+
+
+@given(st.integers(0, 3000), st.integers(1, 80), st.integers(1, 9))
+def test_batches_shrink_and_keep_the_order(count, largest, jobs):
+    parts = shrinking_batches(range(count), largest, jobs)
+    assert [item for part in parts for item in part] == list(range(count))
+    sizes = [len(part) for part in parts]
+    assert max(sizes, default=0) <= largest
+    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_processes_that_nobody_needs_are_no_error():

@@ -67,7 +67,7 @@ def build(
         datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
         with terminal_progress() as progress:
             kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
-            kernel_map.save(out)
+    kernel_map.save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')

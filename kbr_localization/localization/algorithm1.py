@@ -7,8 +7,6 @@ several predictions and a sharper image kernel can be switched on one by one by 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kbr_localization import se2
 from kbr_localization.errors import KernelError, LocalizationError
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -22,7 +20,7 @@ from kbr_localization.kernels.rules import (
     regularise,
 )
 from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import as_printed, FilterConfig
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
@@ -31,31 +29,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _TRACE = 1e-8  # of the largest weight: what is smaller counts as zero in a prior
-
-
-def as_printed(config: FilterConfig) -> FilterConfig:
-    """
-    Return the configuration with every step beyond the paper switched off.
-
-    Its other values are the best of a search on training runs: a belief that cannot leave the
-    map's poses needs a wider kernel and more noise than one that can. The position bandwidth
-    keeps the configuration's ratio to the default, with which it follows the size of the map.
-    """
-    defaults = FilterConfig()
-    return replace(
-        config,
-        off_map=False,
-        multi_step=False,
-        bayes_rule='squared',
-        sharpening=0.0,
-        update_min_d=0.0,
-        update_min_a=0.0,
-        position_bandwidth=1.3 * config.position_bandwidth / defaults.position_bandwidth,
-        heading_bandwidth=0.45,
-        state_ridge=0.12,
-        delta=2e-3,
-        noise_scale=30.0,
-    )
 
 
 LARGEST_DENSE = 8000

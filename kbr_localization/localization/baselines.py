@@ -7,12 +7,9 @@ filter (NN, [NN]). The fully-nonparametric filter is in `nonparametric`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
 from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import FilterConfig, NearestNeighbourConfig
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
@@ -124,26 +121,6 @@ class DeadReckoning:
         if self._pose is None:
             return nothing_known({})
         return PoseEstimate(self._pose, self._covariance, 0.5, 'localized', {})
-
-
-@dataclass(frozen=True)
-class NearestNeighbourConfig:
-    """
-    Parameters of the k-nearest-neighbour observation model, tuned like the filter's own.
-
-    The defaults are the best of a search on training runs.
-    """
-
-    neighbours: int = parameter(15, 'map images that say where the robot may be', 1, 1000)
-    power: float = parameter(30.0, 'exponent on the similarities', 0.0, 1000.0)
-    position_bandwidth: float = parameter(0.4, 'spread about a neighbour, metres', 1e-3, 100.0)
-    heading_bandwidth: float = parameter(0.2, 'spread about a neighbour, radians', 1e-3, 10.0)
-    outlier_rate: float = parameter(0.005, 'likelihood far from all neighbours', 1e-12, 1.0)
-    noise_scale: float = parameter(8.0, 'factor on the motion variances', 1e-3, 1e4)
-    points: int = parameter(1000, 'number of particles', 10, 1_000_000)
-
-    def __post_init__(self) -> None:
-        validate(self)
 
 
 class NearestNeighbourParticleFilter:

@@ -14,7 +14,7 @@ from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.workers import batches, Workers
+from kbr_localization.workers import shrinking_batches, Workers
 import numpy as np
 
 THUMBNAIL_WIDTH = 160
@@ -69,8 +69,7 @@ def describe_images(
 
     `report` is called with the images done and their number.
     """
-    size = max(1, min(_BATCH, len(images) // (16 * workers.jobs)))
-    tasks = batches(images, size)
+    tasks = shrinking_batches(images, _BATCH, workers.jobs)
     work = functools.partial(_describe_all, SentDescriber(describer), thumbnails)
     found: list[list[DescribedImage]] = [[] for _ in tasks]
     done = 0

@@ -12,9 +12,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kbr_localization.configuration import from_mapping
-from kbr_localization.localization.algorithm1 import as_printed
-from kbr_localization.localization.baselines import NearestNeighbourConfig
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import (
+    as_printed,
+    FilterConfig,
+    NearestNeighbourConfig,
+)
 from kbr_localization.localization.kernel_map import KernelMap
 
 PRINTED = ('algorithm1', 'fkbf')

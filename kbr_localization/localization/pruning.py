@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
+from kbr_localization.localization.covering import choose
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -14,10 +15,6 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
-_GREEDY = 2e9
-"""Distances up to which every pose is weighed at every choice; above, cells are chosen."""
-_ROUNDS = 40
-_SMALLEST_CELL = 0.02
 _SAMPLE = 2000
 _CUT = 6.0  # bandwidths after which a Gaussian kernel is nothing
 
@@ -54,49 +51,6 @@ def prune(kernel_map: KernelMap, max_images: int, seed: int = 0) -> tuple[Kernel
     points = se2.to_plane_and_circle(kernel_map.poses)
     kept = choose(points, max_images, np.random.default_rng(seed))
     return kernel_map.subset(kept), _loss(kernel_map, points, kept)
-
-
-def choose(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
-    """
-    Choose points that cover all of them.
-
-    Shapes: (n, d) -> increasing indices, min(count, n) of them or, of very many, a few less.
-    """
-    if count >= len(points):
-        return np.arange(len(points))
-    if float(len(points)) * count <= _GREEDY:
-        return _farthest(points, count, rng)
-    return _one_per_cell(points, count)
-
-
-def _farthest(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
-    chosen = [int(rng.integers(len(points)))]
-    distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
-    while len(chosen) < count:
-        chosen.append(int(np.argmax(distance)))
-        distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
-    return np.sort(chosen)
-
-
-def _one_per_cell(points: FloatArray, count: int) -> Indices:
-    """Point nearest to the middle of each occupied cell, the cells as small as can be."""
-    low, high = _SMALLEST_CELL, float(np.ptp(points, axis=0).max()) + 1.0
-    for _ in range(_ROUNDS):
-        size = np.sqrt(low * high)
-        low, high = (size, high) if len(_cells(points, size)[1]) > count else (low, size)
-    cell, first = _cells(points, high)
-    inside = (points - points.min(axis=0)) / high
-    offset = inside - np.floor(inside) - 0.5
-    order = np.lexsort([np.sum(offset**2, axis=1), cell])
-    return np.sort(order[np.searchsorted(cell[order], np.arange(len(first)))])
-
-
-def _cells(points: FloatArray, size: float) -> tuple[Indices, Indices]:
-    """Cell number of each point, and a point of each cell."""
-    corner = np.floor((points - points.min(axis=0)) / size).astype(np.int64)
-    keys = np.ravel_multi_index(tuple(corner.T), tuple(corner.max(axis=0) + 1))
-    _, first, cell = np.unique(keys, return_index=True, return_inverse=True)
-    return cell, first
 
 
 def _loss(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> PruningLoss:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 
 from kbr_localization.errors import MapError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+from kbr_localization.workers import one_thread
 import numpy as np
 from numpy.typing import NDArray
 
@@ -59,7 +60,9 @@ class SketchIndex:
         They are read block by block, so they may lie in a file.
         """
         n = len(descriptors)
-        centre, axes, scale = _principal_axes(_features(descriptors[_sample(n, _SAMPLE, rng)]))
+        sample = _features(descriptors[_sample(n, _SAMPLE, rng)])
+        with one_thread():  # several wait for each other on a machine that is busy
+            centre, axes, scale = _principal_axes(sample)
         codes = np.empty((n, axes.shape[1]), dtype=np.int8)
         for block in _blocks(n):
             codes[block] = _codes((_features(descriptors[block]) - centre) @ axes, scale)
@@ -182,9 +185,9 @@ def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array,
     count = min(AXES, *centred.shape)
     # randomised range finder with power iterations (Halko et al. 2011)
     basis = np.random.default_rng(0).standard_normal((len(centred), count + 16), dtype=np.float32)
-    for _ in range(3):
-        basis = np.linalg.qr(centred.T @ basis)[0]
-        basis = np.linalg.qr(centred @ basis)[0]
+    for _ in range(2):
+        basis = centred @ np.linalg.qr(centred.T @ basis)[0]
+    basis = np.linalg.qr(basis)[0]
     axes = np.linalg.svd(basis.T @ centred, full_matrices=False)[2][:count].T
     axes = np.ascontiguousarray(axes, dtype=np.float32)
     scale = float(np.abs(centred @ axes).max()) / 127.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from kbr_localization.localization.baselines import NearestNeighbourConfig
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import FilterConfig, NearestNeighbourConfig
 from kbr_localization.localization.method_configs import NEIGHBOURS
 import numpy as np
 

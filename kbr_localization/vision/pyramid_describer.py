@@ -18,7 +18,7 @@ from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
-from kbr_localization.workers import batches, one_thread, Workers
+from kbr_localization.workers import one_thread, shrinking_batches, Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -123,7 +123,8 @@ class PyramidDescriber:
         share = max(1, config.vocabulary_samples // len(images))
         work = functools.partial(sample_patches, config, preparation.state(), share)
         # each image has its own seed, so that it does not matter who samples it
-        tasks = batches(list(zip(images, rng.integers(2**63, size=len(images)), strict=True)), 8)
+        seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
+        tasks = shrinking_batches(seeded, 8, workers.jobs)
         samples: list[NDArray[np.float32]] = [np.empty(0, np.float32)] * len(tasks)
         for done, (number, found) in enumerate(workers.run(work, tasks), start=1):
             samples[number] = found

@@ -14,7 +14,6 @@ from kbr_localization.errors import VisionError
 from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
-import scipy.sparse
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 16384  # descriptors per product, so that its result stays small
@@ -95,12 +94,12 @@ def _cluster_sums(
     descriptors: Float32Array, centres: Float32Array
 ) -> tuple[NDArray[np.intp], Float32Array, NDArray[np.intp]]:
     """Nearest centres (k,) of descriptors (k, d), sums (words, d) and sizes (words,) by centre."""
-    assigned, words = nearest_words(descriptors, centres), len(centres)
-    members = scipy.sparse.csr_array(
-        (np.ones(len(assigned), dtype=np.float32), (assigned, np.arange(len(assigned)))),
-        shape=(words, len(assigned)),
-    )
-    return assigned, members @ descriptors, np.bincount(assigned, minlength=words)
+    assigned = nearest_words(descriptors, centres)
+    sums = np.zeros(centres.T.shape, dtype=np.float32)
+    # as fast as a product with a sparse matrix, and importing that takes longer than all of this
+    for total, values in zip(sums, descriptors.T, strict=True):
+        np.add.at(total, assigned, values)
+    return assigned, sums.T, np.bincount(assigned, minlength=len(centres))
 
 
 def _means(sums: Any, centres: Float32Array, sizes: Any) -> Float32Array:
