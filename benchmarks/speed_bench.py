@@ -33,6 +33,7 @@ from kbr_localization.localization.config import NearestNeighbourConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.progress import terminal_progress
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 ROUNDS = 3
 DENSE_FRAMES = 8
@@ -116,7 +117,8 @@ def section(
     text = [
         '## A frame while tracking',
         f'{results.machine()}. Map of 1000 images, 640x480; {100 * frames["share"]:.0f}% of the '
-        f'frames update the belief. Peak memory {peak_mb():.0f} MB.',
+        'frames update the belief. Stages and frames with one thread for linear algebra, as in '
+        f'the node. Peak memory {peak_mb():.0f} MB.',
         results.table(['stage', 'median ms', 'frames'], rows),
         f'Everything beside feature extraction (quantisation and pyramid included) takes '
         f'{found["rest_over_extraction_1k"]:.2f} of dense SIFT by OpenCV on the same image '
@@ -151,7 +153,8 @@ def main() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name, terminal_progress() as progress:
         folder = Path(name)
         scene = make_scene(folder, progress)
-        stages, frames = measure_stages(scene), measure_frames(scene)
+        with threadpool_limits(1, 'blas'):  # as in the node and in the commands
+            stages, frames = measure_stages(scene), measure_frames(scene)
         groups = {
             'Dense descriptors of an image': results.interleaved(peers.extraction(scene), 31),
             'From an image to its histogram': results.interleaved(peers.description(scene), 31),

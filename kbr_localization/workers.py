@@ -18,10 +18,10 @@ import os
 from typing import Any, Protocol
 
 from kbr_localization.errors import WorkersError
+from kbr_localization.threads import VARIABLES as THREAD_VARIABLES
 
 Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
-_THREAD_VARIABLES = ('OMP_NUM_THREADS', 'OPENBLAS_NUM_THREADS', 'MKL_NUM_THREADS')
 
 
 class Workers(Protocol):
@@ -53,7 +53,7 @@ class Processes:
         """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
         make = _needed('joblib.executor', 'tools').get_memmapping_executor
-        self._pool = make(jobs - 1, env=dict.fromkeys(_THREAD_VARIABLES, '1'))
+        self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1'))
         for _ in range(jobs - 1):
             self._pool.submit(_import, tuple(modules))
 
@@ -196,7 +196,7 @@ def _numbered(work: Work, number: int, task: Any) -> tuple[int, Any]:
 @functools.cache
 def _stay_on_one_thread() -> None:
     """Limit the threads of a worker's process once and for all."""
-    for variable in _THREAD_VARIABLES:
+    for variable in THREAD_VARIABLES:
         os.environ[variable] = '1'
     importlib.import_module('cv2').setNumThreads(1)
     try:

@@ -10,7 +10,10 @@ import kbr_localization
 import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
-BASE = {'', 'errors', 'se2', 'configuration', 'progress', 'resources', 'trajectory', 'workers'}
+BASE = {
+    '', 'errors', 'se2', 'configuration', 'progress', 'resources', 'threads', 'trajectory',
+    'workers',
+}  # fmt: skip
 ALLOWED = {
     'errors': set(),
     'configuration': {'errors'},
@@ -18,7 +21,8 @@ ALLOWED = {
     'trajectory': {'se2'},
     'progress': set(),
     'resources': set(),
-    'workers': {'errors'},
+    'threads': set(),
+    'workers': {'errors', 'threads'},
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},
     'datasets': BASE | {'datasets'},

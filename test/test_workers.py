@@ -3,12 +3,15 @@
 from multiprocessing import parent_process
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import cv2
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
+from kbr_localization.threads import VARIABLES
 from kbr_localization.workers import batches, one_thread, open_workers, shrinking_batches
 import pytest
 
@@ -53,6 +56,20 @@ def test_threads_are_given_back():
     with one_thread():
         assert cv2.getNumThreads() == 1
     assert cv2.getNumThreads() == before
+
+
+@pytest.mark.parametrize('room', ['cli', 'ros'])
+@pytest.mark.parametrize(('given', 'expected'), [({}, 1), ({'OMP_NUM_THREADS': '2'}, 2)])
+def test_programs_use_one_thread_unless_told_otherwise(room, given, expected):
+    code = f"""
+import kbr_localization.{room}, numpy, threadpoolctl
+print(max(pool['num_threads'] for pool in threadpoolctl.threadpool_info()))
+"""
+    environment = {k: v for k, v in os.environ.items() if k not in VARIABLES} | given
+    done = subprocess.run(
+        [sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) == min(expected, os.cpu_count() or 1)
 
 
 def test_batches_keep_the_order():

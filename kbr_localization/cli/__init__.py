@@ -1,5 +1,9 @@
 """The command `kbr`: arguments in, library calls, text or JSON out."""
 
-from kbr_localization.cli.app import main
+from kbr_localization.threads import prefer_one_thread
+
+prefer_one_thread()
+
+from kbr_localization.cli.app import main  # noqa: E402
 
 __all__ = ['main']

@@ -1,1 +1,5 @@
 """The ROS 2 face: nodes and message conversions, no mathematics."""
+
+from kbr_localization.threads import prefer_one_thread
+
+prefer_one_thread()

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
-_BLOCK = 16384  # descriptors per product, so that its result stays small
+_BLOCK = 1024  # descriptors per product, so that its result stays in the cache
 _SETTLED = 0.02  # share of the descriptors that still change their word: the rest gains 0.5%
 _PART = 4096  # descriptors that a thread clusters at a time
 
