@@ -181,6 +181,20 @@ def test_recall_counts_the_queries_whose_place_is_among_the_k_most_similar():
     assert result['recall_at_5'] == 1.0
 
 
+def test_recall_is_that_of_a_stable_sort():
+    rng = np.random.default_rng(8)
+    map_poses, queries = rng.uniform(0, 6, (60, 3)), rng.uniform(0, 6, (40, 3))
+    similarity = rng.integers(0, 5, (40, 60)) / 5  # many are equal
+    offset = queries[:, np.newaxis] - map_poses
+    turned = np.abs(np.angle(np.exp(1j * offset[..., 2])))
+    same = (np.hypot(offset[..., 0], offset[..., 1]) <= 1.0) & (turned <= np.radians(30))
+    ranked = np.argsort(-similarity, axis=1, kind='stable')
+    found = np.take_along_axis(same, ranked, axis=1)[same.any(axis=1)]
+    result = recall_at(iter(similarity), map_poses, queries)
+    assert result.pop('recall_frames') == len(found) > 10
+    assert result == {f'recall_at_{k}': found[:, :k].any(axis=1).mean() for k in (1, 5, 10)}
+
+
 def test_recall_needs_the_heading_too():
     opposite = np.array([[0.0, 0.0, np.pi]])
     with pytest.raises(EvaluationError, match='no map image'):

@@ -221,14 +221,14 @@ def _retrieval(map_file: Path, dataset: Any) -> dict[str, Any]:
     import numpy as np
 
     kernel_map = KernelMap.load(map_file)
-    similarities, references = [], []
+    frames = [frame for frame in dataset if frame.reference is not None]
+    references = np.array([frame.reference for frame in frames])
     with terminal_progress() as progress:
-        for index, frame in enumerate(dataset):
-            progress('comparing images', index + 1, len(dataset))
-            if frame.reference is None:
-                continue
-            descriptor = kernel_map.describer.describe(frame.load_image())
-            row = kernel_map.describer.cross_gram(descriptor[np.newaxis], kernel_map.descriptors)
-            similarities.append(row[0])
-            references.append(frame.reference)
-    return recall_at(np.array(similarities), kernel_map.poses, np.array(references))
+
+        def compare(index: int) -> Any:
+            progress('comparing images', index + 1, len(frames))
+            return kernel_map.similarities(
+                kernel_map.describer.describe(frames[index].load_image())
+            )
+
+        return recall_at(map(compare, range(len(frames))), kernel_map.poses, references)
