@@ -12,14 +12,15 @@ import sys
 from typing import Any
 
 from benchmarks import evidence, results
-from kbr_localization.evaluation.described import DescribedRun
-from kbr_localization.evaluation.protocol import run_task, Task
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.evaluation.protocol import Outcome, run_tasks, Task
+from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.method_configs import with_values
+from kbr_localization.workers import open_workers
 import numpy as np
 
-_SHARP = {'sharpening': 0.02}
-_GATED = _SHARP | {'update_min_d': 0.4, 'update_min_a': 0.3}
+_KBR = FilterConfig()
+_SHARP = {'sharpening': _KBR.sharpening}
+_GATED = _SHARP | {'update_min_d': _KBR.update_min_d, 'update_min_a': _KBR.update_min_a}
 _COMPOSED = _GATED | {'multi_step': True}
 STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('Algorithm 1 as printed', 'algorithm1', {}),
@@ -31,6 +32,8 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('kbr without sharpening', 'kbr', {'sharpening': 0.0}),
     ('kbr without gating', 'kbr', {'update_min_d': 0.0, 'update_min_a': 0.0}),
     ('kbr without composition', 'kbr', {'multi_step': False}),
+    ('kbr, a global start as patient as the rest', 'kbr', {'start_share': 1.0}),
+    ('kbr, broader headings: 0.35', 'kbr', {'heading_bandwidth': 0.35}),
     ('kbr without recovery', 'kbr', {'recovery_points': 0}),
     ('kbr, importance-weighted rule, delta = 1', 'kbr', {'importance_weighted': True}),
     (
@@ -44,6 +47,11 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('kbr, supervision by odometry, weight 0.1', 'kbr', {'odometry_supervision': 0.1}),
 )
 """Name, method and changed parameters."""
+COLUMNS = {
+    'RMSE': 'position_rmse_m',
+    'after localizing': 'rmse_after_localized_m',
+    'lost': 'lost_fraction_after_localized',
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -55,15 +63,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = [int(size) for size in options.sizes.split(',')]
     kernel_map, runs, name = evidence.measured_on(options)
     rows: list[list[Any]] = []
-    for step, method, values in STEPS:
-        tried = with_values(method, kernel_map, values)
-        rows.append([step, *_measured(tried, runs, method, sizes, options)])
-        print(*rows[-1], file=sys.stderr, flush=True)
-    header = ['step', *(f'{what}, n = {size}' for size in sizes for what in ('RMSE m', 'lost'))]
+    with open_workers(None) as workers:
+        for step, method, values in STEPS:
+            tried = with_values(method, kernel_map, values)
+            tasks = [
+                Task(method, size, trial) for size in sizes for trial in range(options.trials)
+            ]
+            done = [outcome for outcome, _ in run_tasks(tried, runs, tasks, options.seed, workers)]
+            rows.append([step, *_means(done, sizes)])
+            print(*rows[-1], file=sys.stderr, flush=True)
+    header = ['step', *(f'{what}, n = {size}' for size in sizes for what in COLUMNS)]
     text = (
         f'### Steps of the filter ({name})\n\n'
-        f'Mean over {options.trials} random maps of the position RMSE from a global start, and '
-        'share of the frames off by more than 1 m after localizing.\n\n'
+        f'Mean over {options.trials} random maps of the position RMSE in metres from a global '
+        'start, of that after localizing, and share of the frames off by more than 1 m after '
+        'localizing.\n\n'
         f'{results.table(header, rows)}'
     )
     print(text)
@@ -71,21 +85,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results.write_section(options.section, text)
 
 
-def _measured(
-    kernel_map: KernelMap,
-    runs: Sequence[DescribedRun],
-    method: str,
-    sizes: Sequence[int],
-    options: Any,
-) -> list[float]:
-    found: list[float] = []
+def _means(done: Sequence[Outcome], sizes: Sequence[int]) -> list[float]:
+    """Means over the trials of every size, of those that have the number."""
+    found = []
     for size in sizes:
-        trials = [
-            run_task(kernel_map, runs, options.seed, Task(method, size, trial))[0].metrics
-            for trial in range(options.trials)
-        ]
-        for key in ('position_rmse_m', 'lost_fraction_after_localized'):
-            found.append(float(np.mean([trial[key] for trial in trials])))
+        trials = [outcome.metrics for outcome in done if outcome.task.size == size]
+        for key in COLUMNS.values():
+            known = [value for trial in trials if (value := trial[key]) is not None]
+            found.append(float(np.mean(known)) if known else float('nan'))
     return found
 
 
