@@ -105,7 +105,9 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.17, 'calibration of the reported covariance, on a map without gaps', low=1e-3, high=1e3
+        0.17,
+        'calibration of the reported covariance, on a map without gaps that shows what is seen',
+        low=1e-3, high=1e3
     )
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
@@ -133,7 +135,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
 
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
     bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
-    section 5.3, which alone would grow with the length of the corridors).
+    section 5.3, which alone would grow with the length of the corridors). That of the heading
+    grows a little in return, by the cube root, so that the kernel keeps some of its neighbours.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
@@ -141,6 +144,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
+        heading_bandwidth=scale ** (-1 / 3) * defaults.heading_bandwidth,
         update_min_d=scale * defaults.update_min_d,
         sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )

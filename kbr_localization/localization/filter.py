@@ -7,10 +7,9 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
@@ -26,7 +25,6 @@ import numpy as np
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
-_LEAST_DENSITY = 0.1
 _OTHER_WAY = 1.0  # rad: a belief that faces as far off does not turn by itself
 
 
@@ -45,7 +43,7 @@ class KernelBayesFilter:
         self.observation = ObservationModel(kernel_map, self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
-        self._reported = self._with_calibration()
+        self.calibration = Calibration(kernel_map, self.observation)
         self.recovery = Recovery(self.observation, self.config, self.rng)
         self._pending = PendingNoise(
             kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
@@ -72,7 +70,7 @@ class KernelBayesFilter:
         self.kernel_map = kernel_map
         self.observation = ObservationModel(kernel_map, self.config)
         self.recovery.observation = self.observation
-        self._reported = self._with_calibration()
+        self.calibration = Calibration(kernel_map, self.observation)
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -105,9 +103,10 @@ class KernelBayesFilter:
         if self.belief is None:
             return nothing_known(self.why, self._updated)
         why = self.why | {'recovery_mass': self.recovery.mass}
-        config = self._reported
-        pending = config.covariance_scale * self._pending.variances
-        return summarize(self.belief, config, pending, self._evidence, why, self._updated)
+        pending, wider = self._pending.variances, self.calibration.widening
+        return summarize(
+            self.belief, self.config, pending, self._evidence, why, self._updated, wider
+        )
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
@@ -131,11 +130,13 @@ class KernelBayesFilter:
             self._weigh(similarity)
         if self.gate.share < 1.0 and self._is_sure():
             self.gate.share = 1.0
+        self.calibration.see(similarity.best)
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:
         self.belief = None
         self.recovery.forget()
+        self.calibration.forget()
         self._evidence = 0.0
         self._pending.clear()
         self._global_start = False
@@ -148,11 +149,6 @@ class KernelBayesFilter:
             return False
         mass = self.belief.weights[about_mode(self.belief, self.config)].sum()
         return bool(mass >= self.config.localized_mass)
-
-    def _with_calibration(self) -> FilterConfig:
-        """Widen the covariance of the answers: a map with gaps knows less than the belief says."""
-        wider = self.config.covariance_scale / max(self.observation.density, _LEAST_DENSITY)
-        return replace(self.config, covariance_scale=min(wider, 1e3))
 
     def _beliefs(self) -> list[Belief]:
         return [belief for belief in (self.belief, self.recovery.belief) if belief is not None]

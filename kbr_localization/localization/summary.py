@@ -25,13 +25,15 @@ def summarize(
     evidence: float,
     why: dict[str, float],
     updated: bool,
+    widening: float = 1.0,
 ) -> PoseEstimate:
     """
     Mean and covariance about the belief's highest mode, and how far they can be trusted.
 
     `pending` (3,): variances along, across and in heading of the motion since the points were
-    last dispersed. `evidence`: how well the belief explained the last images, 1 for as well as
-    the best place on the map. The confidence is the share of the belief near the mode.
+    last dispersed. `widening`: factor on the covariance, beside that of the configuration.
+    `evidence`: how well the belief explained the last images, 1 for as well as the best place on
+    the map. The confidence is the share of the belief near the mode.
     """
     members = about_mode(belief, config)
     mass = float(belief.weights[members].sum())
@@ -40,7 +42,8 @@ def summarize(
     if status == 'not localized':
         covariance = np.diag(np.full(3, UNKNOWN_VARIANCE))
     else:
-        covariance = config.covariance_scale * covariance + in_map_axes(pending, pose[2])
+        spread = covariance + in_map_axes(pending, pose[2])
+        covariance = widening * config.covariance_scale * spread
     details = why | {
         'mass_in_radius': mass,
         'evidence': evidence,

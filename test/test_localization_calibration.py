@@ -1,0 +1,84 @@
+"""How wide the filter's covariance is stated, and why."""
+
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.localization.calibration import Calibration
+from kbr_localization.localization.config import FilterConfig, sensible_config
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.observation import ObservationModel
+from map_helpers import tiny_map
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def kernel_map():
+    """Map of images every 0.2 m along a line."""
+    return tiny_map(frames=40)
+
+
+def calibration(kernel_map, **changes):
+    config = replace(kernel_map.filter_config, **changes)
+    return Calibration(kernel_map, ObservationModel(kernel_map, config))
+
+
+def plain_likeness(kernel_map):
+    """Median of the best values among the neighbours, over all pairs of images."""
+    poses, config = kernel_map.poses, kernel_map.filter_config
+    scale = np.array([config.position_bandwidth] * 2 + [config.heading_bandwidth] * 2)
+    embedded = se2.to_plane_and_circle(poses) / scale
+    squared = ((embedded[:, np.newaxis] - embedded) ** 2).sum(axis=2)
+    values = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
+    others = (np.exp(-0.5 * squared) <= 0.8) & (squared < 3.5**2)
+    return np.median([row[near].max() for row, near in zip(values, others, strict=True)])
+
+
+def test_likeness_is_what_neighbours_usually_have(kernel_map):
+    assert calibration(kernel_map).likeness == pytest.approx(plain_likeness(kernel_map), rel=0.02)
+
+
+def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
+    usual = calibration(kernel_map)
+    narrow = usual.widening
+    usual.see(usual.likeness)
+    assert usual.widening == narrow
+    for _ in range(40):
+        usual.see(usual.likeness - 0.1)
+    assert usual.widening / narrow == pytest.approx(np.exp(2.0), rel=1e-3)
+    for _ in range(50):
+        usual.see(0.0)
+    assert usual.widening / narrow == pytest.approx(100.0, rel=0.02)
+    usual.forget()
+    assert usual.widening == narrow
+
+
+def test_gaps_widen_it_too(kernel_map):
+    sparse = kernel_map.subset(np.arange(0, 40, 8))
+    assert calibration(sparse).widening > 1.5 * calibration(kernel_map).widening
+
+
+def test_a_map_of_one_image_has_no_neighbours_to_compare_with(kernel_map):
+    lonely = calibration(kernel_map.subset(np.array([3])))
+    lonely.see(0.1)
+    assert np.isnan(lonely.likeness) and np.isfinite(lonely.widening)
+
+
+def test_the_answer_is_wider_by_that_factor(kernel_map):
+    localizer = KernelBayesFilter(kernel_map)
+    localizer.initialize(kernel_map.poses[5], np.diag([0.01, 0.01, 0.01]))
+    before, known = localizer.estimate(), localizer.calibration.widening
+    for _ in range(20):
+        localizer.calibration.see(localizer.calibration.likeness - 0.15)
+    ratio = localizer.estimate().covariance / before.covariance
+    expected = localizer.calibration.widening / known
+    np.testing.assert_allclose(np.diag(ratio), expected, rtol=1e-9)
+
+
+def test_a_small_map_has_narrow_kernels_in_position_and_wider_ones_in_heading():
+    poses = np.array([[0.0, 0.0, 0.0], [0.2, 0.1, 0.3], [0.1, 0.3, -0.2]])
+    usual, small = FilterConfig(), sensible_config(poses)
+    assert small.position_bandwidth < 0.5 * usual.position_bandwidth
+    shrunk = small.position_bandwidth / usual.position_bandwidth
+    assert small.heading_bandwidth == pytest.approx(usual.heading_bandwidth / np.cbrt(shrunk))
+    assert sensible_config(30.0 * poses) == usual
