@@ -107,7 +107,8 @@ class FilterConfig:
     covariance_scale: float = parameter(
         0.17,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
-        low=1e-3, high=1e3
+        low=1e-3,
+        high=1e3,
     )
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
