@@ -60,11 +60,11 @@ def _likeness(kernel_map: KernelMap, observation: ObservationModel) -> float:
     """Median over a sample of the map's images of the best value in their neighbourhoods."""
     found = []
     for index in range(0, len(kernel_map), max(1, len(kernel_map) // _SAMPLES)):
-        pose = kernel_map.poses[index : index + 1]
+        pose = kernel_map.poses[[index]]
         near = observation.in_reach(pose)
         near = near[observation.kernel.cross_gram(pose, kernel_map.poses[near])[0] <= _APART]
         if near.size:
-            image = kernel_map.descriptors[index : index + 1]
+            image = kernel_map.descriptors[[index]]
             row = kernel_map.describer.cross_gram(image, kernel_map.descriptors[near])
             found.append(float(row.max()))
     return float(np.median(found)) if found else float('nan')
