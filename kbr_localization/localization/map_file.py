@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 import dataclasses
 import datetime
 import os
@@ -48,8 +49,13 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
     try:
         # from 1.10 on HDF5 has checksums of its own structures: without them a single wrong byte
         # can keep it reading for ever
-        with h5py.File(temporary, 'w', libver=('v110', 'v110')) as file:
+        with (
+            ThreadPoolExecutor(1) as pool,
+            h5py.File(temporary, 'w', libver=('v110', 'v110')) as file,
+        ):
+            index = pool.submit(_index_of, kernel_map)  # it is learnt while the rest is written
             _write(file, kernel_map)
+            _write_index(file, index.result())
         _sync(temporary)
         temporary.chmod(0o644)
         temporary.replace(path)
@@ -93,8 +99,15 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     for method, values in kernel_map.baselines.items():
         _write_mapping(file.create_group(f'baselines/{method}'), values)
     write_thumbnails(file, kernel_map.thumbnails)
-    if kernel_map.is_large:
-        _write_mapping(file.create_group('index'), kernel_map.search_index.arrays)
+
+
+def _index_of(kernel_map: KernelMap) -> SketchIndex | None:
+    return kernel_map.search_index if kernel_map.is_large else None
+
+
+def _write_index(file: h5py.File, index: SketchIndex | None) -> None:
+    if index is not None:
+        _write_mapping(file.create_group('index'), index.arrays)
 
 
 def _write_mapping(group: h5py.Group, values: Any) -> None:

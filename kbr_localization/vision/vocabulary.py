@@ -30,9 +30,10 @@ def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArra
     transposed = np.ascontiguousarray(vocabulary.T)
     offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
     result = np.empty(len(descriptors), dtype=np.intp)
+    scores = np.empty((min(len(descriptors), _BLOCK), len(vocabulary)), dtype=np.float32)
     for start in range(0, len(descriptors), _BLOCK):
         block = slice(start, start + _BLOCK)
-        score = descriptors[block] @ transposed
+        score = np.matmul(descriptors[block], transposed, out=scores[: len(result[block])])
         score -= offset
         score.argmax(axis=1, out=result[block])
     return result
