@@ -141,11 +141,15 @@ class SketchIndex:
     def _batches(self, lists: Indices) -> Iterator[list[tuple[int, int]]]:
         """Ranges of sketches that cover lists, so many at a time as are worth one product."""
         runs: list[tuple[int, int]] = []
-        for index in lists:
-            runs.append((int(self.starts[index]), int(self.starts[index + 1])))
-            if sum(last - first for first, last in runs) >= _BLOCK:
+        held = 0
+        for first, last in zip(
+            self.starts[lists].tolist(), self.starts[lists + 1].tolist(), strict=True
+        ):
+            runs.append((first, last))
+            held += last - first
+            if held >= _BLOCK:
                 yield runs
-                runs = []
+                runs, held = [], 0
         if runs:
             yield runs
 
