@@ -7,6 +7,7 @@ the filter tracks a drive.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 import resource
@@ -86,6 +87,16 @@ def measure_filters(scene: Scene) -> dict[str, list[float]]:
     return times
 
 
+def measure_groups(scene: Scene, note: Callable[[str], None]) -> dict[str, dict[str, list[float]]]:
+    """Seconds of what a frame consists of, ours and that of others, by title and name."""
+    return {
+        'Dense descriptors of an image': results.interleaved(peers.extraction(scene), 31),
+        'From an image to its histogram': results.interleaved(peers.description(scene), 31),
+        'Comparing with 1000 images': results.interleaved(peers.search(scene, note), 31),
+        'A filter step with an update (kernel vector included)': measure_filters(scene),
+    }
+
+
 def figures(stages: dict[str, float], frames: dict[str, float], yard: float) -> dict[str, float]:
     """Collect the figures of `latest.json`; see the section's text for their meaning."""
     rest = sum(ms for stage, ms in stages.items() if stage not in DESCRIPTION)
@@ -117,8 +128,8 @@ def section(
     text = [
         '## A frame while tracking',
         f'{results.machine()}. Map of 1000 images, 640x480; {100 * frames["share"]:.0f}% of the '
-        'frames update the belief. Stages and frames with one thread for linear algebra, as in '
-        f'the node. Peak memory {peak_mb():.0f} MB.',
+        'frames update the belief. Linear algebra has one thread, as in the node. Peak memory '
+        f'{peak_mb():.0f} MB.',
         results.table(['stage', 'median ms', 'frames'], rows),
         f'Everything beside feature extraction (quantisation and pyramid included) takes '
         f'{found["rest_over_extraction_1k"]:.2f} of dense SIFT by OpenCV on the same image '
@@ -155,14 +166,7 @@ def main() -> dict[str, Any]:
         scene = make_scene(folder, progress)
         with threadpool_limits(1, 'blas'):  # as in the node and in the commands
             stages, frames = measure_stages(scene), measure_frames(scene)
-        groups = {
-            'Dense descriptors of an image': results.interleaved(peers.extraction(scene), 31),
-            'From an image to its histogram': results.interleaved(peers.description(scene), 31),
-            'Comparing with 1000 images': results.interleaved(
-                peers.search(scene, notes.append), 31
-            ),
-            'A filter step with an update (kernel vector included)': measure_filters(scene),
-        }
+            groups = measure_groups(scene, notes.append)
         save_plot(cost_against_size(folder, progress), results.FOLDER / 'cost_against_size.png')
         built = map_building.measure(scene, folder)
     yard = results.median_ms(groups['Dense descriptors of an image'][YARDSTICK])
