@@ -80,5 +80,6 @@ def test_a_small_map_has_narrow_kernels_in_position_and_wider_ones_in_heading():
     usual, small = FilterConfig(), sensible_config(poses)
     assert small.position_bandwidth < 0.5 * usual.position_bandwidth
     shrunk = small.position_bandwidth / usual.position_bandwidth
-    assert small.heading_bandwidth == pytest.approx(usual.heading_bandwidth / np.cbrt(shrunk))
+    assert small.heading_bandwidth == pytest.approx(min(usual.heading_bandwidth / shrunk, 0.6))
+    assert small.update_min_d == pytest.approx(usual.update_min_d * shrunk**2)
     assert sensible_config(30.0 * poses) == usual

@@ -9,6 +9,8 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 
+_BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
+
 
 @dataclass(frozen=True)
 class FilterConfig:
@@ -137,7 +139,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
     bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
     section 5.3, which alone would grow with the length of the corridors). That of the heading
-    grows a little in return, by the cube root, so that the kernel keeps some of its neighbours.
+    grows in return, so that the kernel sees as many images as before; and the way between two
+    updates shrinks with the square, because a camera that moves little also turns while it does.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
@@ -145,8 +148,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
-        heading_bandwidth=scale ** (-1 / 3) * defaults.heading_bandwidth,
-        update_min_d=scale * defaults.update_min_d,
+        heading_bandwidth=min(_BROADEST, 1.0 / scale) * defaults.heading_bandwidth,
+        update_min_d=scale**2 * defaults.update_min_d,
         sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )
 
