@@ -12,6 +12,7 @@ computed exactly from the descriptors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+import functools
 
 from kbr_localization.errors import MapError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
@@ -51,6 +52,7 @@ class SketchIndex:
         self.starts, self.lists = np.asarray(arrays['starts']), arrays['lists']
         self._check()
         self._sizes = np.diff(self.starts)
+        self._list_squares = _squares(np.asarray(self.lists))
 
     @classmethod
     def fit(cls, descriptors: np.ndarray, rng: np.random.Generator) -> SketchIndex:
@@ -124,8 +126,14 @@ class SketchIndex:
         if np.any(np.diff(self.starts) < 0) or self.order.min() < 0 or self.order.max() >= n:
             raise MapError(f'the index of {n} images points elsewhere: build the map again')
 
+    @functools.cached_property
+    def _code_squares(self) -> Float32Array:
+        """Squared lengths (n,) of the sketches."""
+        blocks = [_squares(self.codes[b].astype(np.float32)) for b in _blocks(len(self))]
+        return np.concatenate(blocks)
+
     def _nearest_lists(self, query: Float32Array) -> Indices:
-        order = np.argsort(-_closeness(self.lists, query))
+        order = np.argsort(self._list_squares - 2.0 * (self.lists @ query))
         read = np.cumsum(self._sizes[order])
         return np.sort(order[: int(np.searchsorted(read, min(_PROBED, len(self)))) + 1])
 
@@ -134,8 +142,9 @@ class SketchIndex:
         for runs in self._batches(lists):
             codes = np.concatenate([self.codes[first:last] for first, last in runs])
             places.append(np.concatenate([np.arange(first, last) for first, last in runs]))
-            scores.append(_closeness(codes.astype(np.float32), query))
-        best = _largest(np.concatenate(scores), count)
+            scores.append(2.0 * (codes.astype(np.float32) @ query))
+        closeness = np.concatenate(scores) - self._code_squares[np.concatenate(places)]
+        best = _largest(closeness, count)
         return np.asarray(self.order[np.concatenate(places)[best]], dtype=np.intp)
 
     def _batches(self, lists: Indices) -> Iterator[list[tuple[int, int]]]:
@@ -154,9 +163,8 @@ class SketchIndex:
             yield runs
 
 
-def _closeness(points: Float32Array, query: Float32Array) -> Float32Array:
-    """Negative squared distance (m,) of points (m, k) from a query (k,), up to a constant."""
-    return np.asarray(2.0 * (points @ query) - np.einsum('ij,ij->i', points, points))
+def _squares(points: Float32Array) -> Float32Array:
+    return np.asarray(np.einsum('ij,ij->i', points, points))
 
 
 def _blocks(n: int) -> list[slice]:
