@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 import functools
 import importlib
 import os
+import threading
 from typing import Any, Protocol
 
 from kbr_localization.errors import WorkersError
@@ -83,8 +84,8 @@ class Processes:
                 yield number, work(task)
 
     def close(self) -> None:
-        """Let the other processes end, while this one goes on."""
-        self._pool.shutdown(wait=False)
+        """Let the other processes end and their shared files go, while this one goes on."""
+        threading.Thread(target=self._pool.terminate).start()
 
 
 class Cluster:

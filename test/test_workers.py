@@ -90,3 +90,17 @@ def test_processes_that_nobody_needs_are_no_error():
         pass
     with pytest.raises(ValueError), open_workers(2, modules=['kbr_localization.vision']):
         raise ValueError('before the work')
+
+
+def test_nothing_of_large_tasks_is_left_behind():
+    """Arrays of more than a megabyte are shared as files, which must go."""
+    code = (
+        'import functools, operator\n'
+        'import numpy as np\n'
+        'from kbr_localization.workers import open_workers\n'
+        'work = functools.partial(operator.getitem, np.arange(500_000.0))\n'
+        'with open_workers(2) as workers:\n'
+        '    print(sum(value for _, value in workers.run(work, list(range(40)))))\n'
+    )
+    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (0, '780.0\n', '')
