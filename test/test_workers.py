@@ -102,5 +102,6 @@ def test_nothing_of_large_tasks_is_left_behind():
         'with open_workers(2) as workers:\n'
         '    print(sum(value for _, value in workers.run(work, list(range(40)))))\n'
     )
-    run = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True, timeout=60)
-    assert (run.returncode, run.stdout, run.stderr) == (0, '780.0\n', '')
+    command = [sys.executable, '-c', code]
+    run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ('780.0\n', '')
