@@ -18,8 +18,8 @@ _LEAST_DENSITY = 0.1
 _SAMPLES = 100  # map images that are compared with their neighbours
 _APART = 0.8  # k_X of neighbours that count: nearer ones may be almost the same photograph
 _USUAL_SHORTFALL = 0.05  # of the best match, behind what map images have with their neighbours
-_SHORTFALL_SCALE = 0.025
-_LARGEST_EXCESS = 4.6  # a factor of 100
+_SHORTFALL_SCALE = 0.04
+_LARGEST_EXCESS = 2.15  # a factor of 100
 _MEMORY = 0.7
 
 
@@ -53,7 +53,7 @@ class Calibration:
         if shortfall is None or not np.isfinite(shortfall):
             return self._gaps
         excess = max(0.0, shortfall - _USUAL_SHORTFALL) / _SHORTFALL_SCALE
-        return float(self._gaps * np.exp(min(excess, _LARGEST_EXCESS)))
+        return float(self._gaps * np.exp(min(excess, _LARGEST_EXCESS) ** 2))
 
 
 def _likeness(kernel_map: KernelMap, observation: ObservationModel) -> float:
