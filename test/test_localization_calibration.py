@@ -20,7 +20,7 @@ def kernel_map():
 
 def calibration(kernel_map, **changes):
     config = replace(kernel_map.filter_config, **changes)
-    return Calibration(kernel_map, ObservationModel(kernel_map, config))
+    return Calibration(ObservationModel(kernel_map, config))
 
 
 def plain_likeness(kernel_map):
@@ -83,3 +83,23 @@ def test_a_small_map_has_narrow_kernels_in_position_and_wider_ones_in_heading():
     assert small.heading_bandwidth == pytest.approx(min(usual.heading_bandwidth / shrunk, 0.6))
     assert small.update_min_d == pytest.approx(usual.update_min_d * shrunk**2)
     assert sensible_config(30.0 * poses) == usual
+
+
+def test_a_covered_lens_says_nothing_about_the_pose(kernel_map):
+    localizer = KernelBayesFilter(kernel_map)
+    localizer.initialize(kernel_map.poses[5], np.diag([0.01, 0.01, 0.01]))
+    before = localizer.estimate()
+    dark = np.where(np.arange(40) == 30, 0.06, 0.01)  # most like an image far from here
+    for _ in range(20):
+        localizer.update_similarities(dark)
+    after = localizer.estimate()
+    np.testing.assert_allclose(after.pose, before.pose, atol=1e-3)
+    assert localizer.why['recoveries'] == 0
+    assert after.covariance[0, 0] > 50 * before.covariance[0, 0]
+
+
+def test_trust_is_whole_for_what_the_map_shows_and_falls_smoothly(kernel_map):
+    model = ObservationModel(kernel_map, kernel_map.filter_config)
+    trust = [model.trust(model.likeness - short) for short in (-0.2, 0.0, 0.15, 0.25, 0.6)]
+    assert trust[:3] == [1.0, 1.0, pytest.approx(1.0)]
+    assert trust[3] == pytest.approx(np.exp(-1.0)) and trust[4] < 1e-8

@@ -31,12 +31,12 @@ def kernel_map():
 
 def seen_from(kernel_map, pose, aliases=()):
     """Kernel vector of the image that would be seen at a pose: like those taken nearby."""
-    similarity = np.full(len(kernel_map), 0.4)
+    similarity = np.full(len(kernel_map), 0.6)
     for place, height in [(pose, 0.3), *aliases]:
         difference = kernel_map.poses - place
         distance = np.hypot(difference[:, 0], difference[:, 1])
         turn = np.abs(se2.wrap_angle(difference[:, 2]))
-        similarity = np.maximum(similarity, 0.4 + height * np.exp(-distance / 0.5 - turn))
+        similarity = np.maximum(similarity, 0.6 + height * np.exp(-distance / 0.5 - turn))
     return similarity
 
 

@@ -10,13 +10,10 @@ mapped what the camera sees here.
 
 from __future__ import annotations
 
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.observation import ObservationModel
 import numpy as np
 
 _LEAST_DENSITY = 0.1
-_SAMPLES = 100  # map images that are compared with their neighbours
-_APART = 0.8  # k_X of neighbours that count: nearer ones may be almost the same photograph
 _USUAL_SHORTFALL = 0.05  # of the best match, behind what map images have with their neighbours
 _SHORTFALL_SCALE = 0.04
 _LARGEST_EXCESS = 2.15  # a factor of 100
@@ -27,13 +24,12 @@ class Calibration:
     """
     The factor on the covariance of a belief, beside the configuration's `covariance_scale`.
 
-    `likeness`: kernel value k_Y that an image of the map usually has with the best of those
-    around it, NaN when none has another one around it.
+    `likeness`: that of the observation model.
     """
 
-    def __init__(self, kernel_map: KernelMap, observation: ObservationModel) -> None:
+    def __init__(self, observation: ObservationModel) -> None:
         self._gaps = 1.0 / max(observation.density, _LEAST_DENSITY)
-        self.likeness = _likeness(kernel_map, observation)
+        self.likeness = observation.likeness
         self.forget()
 
     def forget(self) -> None:
@@ -54,17 +50,3 @@ class Calibration:
             return self._gaps
         excess = max(0.0, shortfall - _USUAL_SHORTFALL) / _SHORTFALL_SCALE
         return float(self._gaps * np.exp(min(excess, _LARGEST_EXCESS) ** 2))
-
-
-def _likeness(kernel_map: KernelMap, observation: ObservationModel) -> float:
-    """Median over a sample of the map's images of the best value in their neighbourhoods."""
-    found = []
-    for index in range(0, len(kernel_map), max(1, len(kernel_map) // _SAMPLES)):
-        pose = kernel_map.poses[[index]]
-        near = observation.in_reach(pose)
-        near = near[observation.kernel.cross_gram(pose, kernel_map.poses[near])[0] <= _APART]
-        if near.size:
-            image = kernel_map.descriptors[[index]]
-            row = kernel_map.describer.cross_gram(image, kernel_map.descriptors[near])
-            found.append(float(row.max()))
-    return float(np.median(found)) if found else float('nan')

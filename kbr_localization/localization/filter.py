@@ -43,7 +43,7 @@ class KernelBayesFilter:
         self.observation = ObservationModel(kernel_map, self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
-        self.calibration = Calibration(kernel_map, self.observation)
+        self.calibration = Calibration(self.observation)
         self.recovery = Recovery(self.observation, self.config, self.rng)
         self._pending = PendingNoise(
             kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
@@ -70,7 +70,7 @@ class KernelBayesFilter:
         self.kernel_map = kernel_map
         self.observation = ObservationModel(kernel_map, self.config)
         self.recovery.observation = self.observation
-        self.calibration = Calibration(kernel_map, self.observation)
+        self.calibration = Calibration(self.observation)
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""

@@ -29,7 +29,7 @@ from itertools import pairwise
 
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.map_density import neighbourhood
+from kbr_localization.localization.map_density import neighbourhood, neighbours_likeness
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
@@ -43,6 +43,8 @@ Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
 """Bandwidths after which a value of k_X counts as zero: below 0.003."""
 _SECTORS = 72  # of the circle, in which headings are told apart
+_UNLIKE = 0.15  # of the best match, behind what map images have with their neighbours
+_UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
 _USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
@@ -56,7 +58,8 @@ class ObservationModel:
 
     A map of up to `largest_system` images is solved as a whole and inverted once, a larger one on
     the poses in reach. `density`: how free of gaps the map is, at most 1. `ridge`: n epsilon,
-    where n counts the images that the kernel k_X sees from one of them.
+    where n counts the images that the kernel k_X sees from one of them. `likeness`: kernel value
+    k_Y that an image of the map usually has with the best of those around it, or NaN.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ObservationModel:
         self._crossed: tuple[FloatArray, Indices, FloatArray] | None = None
         self.density, neighbours = neighbourhood(self.poses, self.kernel, self._search)
         self.ridge = config.state_ridge * (1.0 + neighbours)
+        self.likeness = neighbours_likeness(kernel_map, self.kernel, self._search)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge)
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
@@ -83,6 +87,18 @@ class ObservationModel:
         if tau == 0.0:
             return np.asarray(np.clip(values / max(best, 1e-12), 0.0, 1.0))
         return np.asarray(np.exp(np.minimum(values - best, 0.0) / tau))
+
+    def trust(self, best: float) -> float:
+        """
+        How far an image counts whose best match has that value: 1, less where it is like nothing.
+
+        What comes from a covered lens, or shows what nobody has mapped, is most like some image of
+        the map too, but that says nothing about the pose.
+        """
+        if np.isnan(self.likeness):
+            return 1.0
+        excess = max(0.0, self.likeness - best - _UNLIKE) / _UNLIKE_SCALE
+        return float(np.exp(-(excess**2)))
 
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
@@ -131,12 +147,14 @@ class ObservationModel:
         """
         Factors (m,) by which an image changes the weights of points (m, 3).
 
-        With `weights` (m,) by the importance-weighted rule with delta, else by its limit.
+        With `weights` (m,) by the importance-weighted rule with delta, else by its limit. An image
+        that is like nothing on the map changes them little.
         """
         evidence = self.evidence(points, similarity)
         if weights is not None:
             evidence = self._importance_weighted(points, similarity, weights, evidence)
-        return np.asarray(np.minimum(evidence, 1.0) + outlier_rate)
+        trust = self.trust(similarity.best)
+        return np.asarray(trust * (np.minimum(evidence, 1.0) + outlier_rate) + (1.0 - trust))
 
     def plausible(self, similarity: Similarity, most: int | None = None) -> Indices:
         """
