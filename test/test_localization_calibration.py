@@ -100,6 +100,6 @@ def test_a_covered_lens_says_nothing_about_the_pose(kernel_map):
 
 def test_trust_is_whole_for_what_the_map_shows_and_falls_smoothly(kernel_map):
     model = ObservationModel(kernel_map, kernel_map.filter_config)
-    trust = [model.trust(model.likeness - short) for short in (-0.2, 0.0, 0.15, 0.25, 0.6)]
+    trust = [model.trust(model.likeness - short) for short in (-0.2, 0.0, 0.35, 0.45, 0.9)]
     assert trust[:3] == [1.0, 1.0, pytest.approx(1.0)]
     assert trust[3] == pytest.approx(np.exp(-1.0)) and trust[4] < 1e-8

@@ -73,7 +73,7 @@ class FilterConfig:
         0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
     )
     start_share: float = parameter(
-        0.3,
+        0.6,
         'share of update_min_d and update_min_a that suffices after a global start, until the '
         'filter has been sure of a pose; 0 uses every image',
         low=0.0,

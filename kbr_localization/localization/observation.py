@@ -43,7 +43,7 @@ Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
 """Bandwidths after which a value of k_X counts as zero: below 0.003."""
 _SECTORS = 72  # of the circle, in which headings are told apart
-_UNLIKE = 0.15  # of the best match, behind what map images have with their neighbours
+_UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter

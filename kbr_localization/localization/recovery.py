@@ -18,7 +18,7 @@ import numpy as np
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 14  # on the rate: the images that a gap lasts
-_LOWEST_RATE = 1e-9
+_LOWEST_RATE = 1e-7
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images
 _GAP_MEMORY = 0.9  # how the belief in a gap fades with every image that is not explained
