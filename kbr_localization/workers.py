@@ -70,10 +70,10 @@ class Processes:
             ) from error
 
     def _share(self, work: Work, waiting: deque[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-        """Give the others two tasks each, so that none waits while one is done here."""
+        """Give the others more tasks than they do, so that none waits while one is done here."""
         away: set[Any] = set()
         while waiting or away:
-            while waiting and len(away) < 2 * (self.jobs - 1):
+            while waiting and len(away) < 2 * self.jobs:
                 away.add(self._pool.submit(_numbered, work, *waiting.popleft()))
             done, away = concurrent.futures.wait(
                 away, 0 if waiting else None, concurrent.futures.FIRST_COMPLETED
