@@ -33,6 +33,11 @@ def tiny_map(frames: int = 30, **options) -> KernelMap:
     return build_map([TinyRun(frames)], vision=TINY_VISION, **options)
 
 
+def random_poses(rng, count, size) -> np.ndarray:
+    """Poses (count, 3) in a square of twice `size` metres, facing anywhere."""
+    return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])
+
+
 def position_errors(trajectory, run) -> np.ndarray:
     """Distances (n,) in metres from the reference."""
     references = np.array([frame.reference for frame in run])

@@ -12,14 +12,10 @@ from kbr_localization.localization.recovery import draw_from_image
 from kbr_localization.localization.similarity import FullSimilarity
 from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import to_plane_and_circle
-from map_helpers import tiny_map
+from map_helpers import random_poses, tiny_map
 import numpy as np
 
 seeds = st.integers(0, 10**6)
-
-
-def random_poses(rng, count, size):
-    return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])
 
 
 @given(seeds, st.floats(0.2, 200.0), st.floats(0.05, 10.0))

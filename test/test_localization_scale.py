@@ -17,7 +17,7 @@ from kbr_localization.localization.observation import LARGEST_SYSTEM, Observatio
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
 from kbr_localization.localization.sketch_index import SketchIndex
-from map_helpers import tiny_map
+from map_helpers import random_poses, tiny_map
 import numpy as np
 import pytest
 
@@ -46,10 +46,6 @@ def similarities(large):
 
 
 seeds = st.integers(0, 10**6)
-
-
-def random_poses(rng, count, size):
-    return np.column_stack([rng.uniform(-size, size, (count, 2)), rng.uniform(-4, 4, count)])
 
 
 @given(seeds, st.floats(0.1, 100.0), st.floats(0.05, 10.0))
