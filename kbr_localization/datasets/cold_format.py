@@ -16,7 +16,7 @@ import re
 from typing import TypeVar
 
 from kbr_localization.errors import DatasetError
-from kbr_localization.se2 import FloatArray
+from kbr_localization.se2 import FloatArray, wrap_angle
 import numpy as np
 
 Parsed = TypeVar('Parsed')
@@ -171,6 +171,4 @@ def _pose(x: float, y: float, angle: float) -> FloatArray:
     # a comparison with NaN is false
     if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M and abs(angle) <= FARTHEST_M):
         raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
-    # as se2.wrap_angle does, at a tenth of its cost for a single number
-    wrapped = (angle + math.pi) % (2.0 * math.pi) - math.pi
-    return np.array([x, y, wrapped if wrapped < math.pi else -math.pi])
+    return np.array([x, y, float(wrap_angle(angle))])

@@ -42,8 +42,7 @@ def draw_from_image(
     n = len(candidates)
     likely = observation.sharpened(similarity.at(candidates), similarity.best)
     proposal = 0.5 / n + 0.5 * likely / likely.sum()
-    sums = np.cumsum(proposal)
-    chosen = np.searchsorted(sums / sums[-1], rng.random(size), side='right')
+    chosen = rng.choice(n, size=size, p=proposal)
     h, a = observation.config.position_bandwidth, observation.config.heading_bandwidth
     spread = _SPREAD * np.array([h, h, a])
     points = observation.poses[candidates[chosen]] + rng.standard_normal((size, 3)) * spread
