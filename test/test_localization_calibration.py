@@ -35,16 +35,17 @@ def plain_likeness(kernel_map):
 
 
 def test_likeness_is_what_neighbours_usually_have(kernel_map):
-    assert calibration(kernel_map).likeness == pytest.approx(plain_likeness(kernel_map), rel=0.02)
+    likeness = calibration(kernel_map).observation.likeness
+    assert likeness == pytest.approx(plain_likeness(kernel_map), rel=0.02)
 
 
 def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
     usual = calibration(kernel_map)
     narrow = usual.widening
-    usual.see(usual.likeness)
+    usual.see(usual.observation.likeness)
     assert usual.widening == narrow
     for _ in range(40):
-        usual.see(usual.likeness - 0.11)
+        usual.see(usual.observation.likeness - 0.11)
     assert usual.widening / narrow == pytest.approx(np.exp(1.5**2), rel=1e-3)
     for _ in range(50):
         usual.see(0.0)
@@ -61,7 +62,7 @@ def test_gaps_widen_it_too(kernel_map):
 def test_a_map_of_one_image_has_no_neighbours_to_compare_with(kernel_map):
     lonely = calibration(kernel_map.subset(np.array([3])))
     lonely.see(0.1)
-    assert np.isnan(lonely.likeness) and np.isfinite(lonely.widening)
+    assert np.isnan(lonely.observation.likeness) and np.isfinite(lonely.widening)
 
 
 def test_the_answer_is_wider_by_that_factor(kernel_map):
@@ -69,7 +70,7 @@ def test_the_answer_is_wider_by_that_factor(kernel_map):
     localizer.initialize(kernel_map.poses[5], np.diag([0.01, 0.01, 0.01]))
     before, known = localizer.estimate(), localizer.calibration.widening
     for _ in range(20):
-        localizer.calibration.see(localizer.calibration.likeness - 0.15)
+        localizer.calibration.see(localizer.observation.likeness - 0.15)
     ratio = localizer.estimate().covariance / before.covariance
     expected = localizer.calibration.widening / known
     np.testing.assert_allclose(np.diag(ratio), expected, rtol=1e-9)

@@ -21,32 +21,27 @@ _MEMORY = 0.7
 
 
 class Calibration:
-    """
-    The factor on the covariance of a belief, beside the configuration's `covariance_scale`.
-
-    `likeness`: that of the observation model.
-    """
+    """The factor on the covariance of a belief, beside the configuration's `covariance_scale`."""
 
     def __init__(self, observation: ObservationModel) -> None:
-        self._gaps = 1.0 / max(observation.density, _LEAST_DENSITY)
-        self.likeness = observation.likeness
+        self.observation = observation
         self.forget()
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self._shortfall: float | None = None
+        self._best: float | None = None
 
     def see(self, best: float) -> None:
         """Take in the value (k_Y) of the map image that is most like the robot's."""
-        shortfall = self.likeness - best
-        before = shortfall if self._shortfall is None else self._shortfall
-        self._shortfall = _MEMORY * before + (1.0 - _MEMORY) * shortfall
+        before = best if self._best is None else self._best
+        self._best = _MEMORY * before + (1.0 - _MEMORY) * best
 
     @property
     def widening(self) -> float:
         """Return the factor, at least 1."""
-        shortfall = self._shortfall
-        if shortfall is None or not np.isfinite(shortfall):
-            return self._gaps
+        gaps = 1.0 / max(self.observation.density, _LEAST_DENSITY)
+        if self._best is None:
+            return gaps
+        shortfall = self.observation.shortfall(self._best)
         excess = max(0.0, shortfall - _USUAL_SHORTFALL) / _SHORTFALL_SCALE
-        return float(self._gaps * np.exp(min(excess, _LARGEST_EXCESS) ** 2))
+        return float(gaps * np.exp(min(excess, _LARGEST_EXCESS) ** 2))

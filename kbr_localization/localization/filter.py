@@ -70,7 +70,7 @@ class KernelBayesFilter:
         self.kernel_map = kernel_map
         self.observation = ObservationModel(kernel_map, self.config)
         self.recovery.observation = self.observation
-        self.calibration = Calibration(self.observation)
+        self.calibration.observation = self.observation
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -147,8 +147,7 @@ class KernelBayesFilter:
         """Whether the belief lies about one place, as it does once a global start is over."""
         if self.belief is None:
             return False
-        mass = self.belief.weights[about_mode(self.belief, self.config)].sum()
-        return bool(mass >= self.config.localized_mass)
+        return about_mode(self.belief, self.config)[1] >= self.config.localized_mass
 
     def _beliefs(self) -> list[Belief]:
         return [belief for belief in (self.belief, self.recovery.belief) if belief is not None]

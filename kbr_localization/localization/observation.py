@@ -88,6 +88,10 @@ class ObservationModel:
             return np.asarray(np.clip(values / max(best, 1e-12), 0.0, 1.0))
         return np.asarray(np.exp(np.minimum(values - best, 0.0) / tau))
 
+    def shortfall(self, best: float) -> float:
+        """How far a best match of that value stays behind `likeness`; 0 where that is unknown."""
+        return 0.0 if np.isnan(self.likeness) else self.likeness - best
+
     def trust(self, best: float) -> float:
         """
         How far an image counts whose best match has that value: 1, less where it is like nothing.
@@ -95,9 +99,7 @@ class ObservationModel:
         What comes from a covered lens, or shows what nobody has mapped, is most like some image of
         the map too, but that says nothing about the pose.
         """
-        if np.isnan(self.likeness):
-            return 1.0
-        excess = max(0.0, self.likeness - best - _UNLIKE) / _UNLIKE_SCALE
+        excess = max(0.0, self.shortfall(best) - _UNLIKE) / _UNLIKE_SCALE
         return float(np.exp(-(excess**2)))
 
     def in_reach(self, points: FloatArray) -> Indices:

@@ -35,8 +35,7 @@ def summarize(
     `evidence`: how well the belief explained the last images, 1 for as well as the best place on
     the map. The confidence is the share of the belief near the mode.
     """
-    members = about_mode(belief, config)
-    mass = float(belief.weights[members].sum())
+    members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
     status = _status(mass, evidence, config)
     if status == 'not localized':
@@ -52,9 +51,10 @@ def summarize(
     return PoseEstimate(pose, covariance, mass, status, details, updated)
 
 
-def about_mode(belief: Belief, config: FilterConfig) -> NDArray[np.bool_]:
-    """Which points (m,) of a belief are about its highest mode."""
-    return belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
+def about_mode(belief: Belief, config: FilterConfig) -> tuple[NDArray[np.bool_], float]:
+    """Which points (m,) of a belief are about its highest mode, and their share of it."""
+    members = belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
+    return members, float(belief.weights[members].sum())
 
 
 def in_map_axes(variances: FloatArray, heading: float) -> FloatArray:
