@@ -104,3 +104,13 @@ def test_trust_is_whole_for_what_the_map_shows_and_falls_smoothly(kernel_map):
     trust = [model.trust(model.likeness - short) for short in (-0.2, 0.0, 0.35, 0.45, 0.9)]
     assert trust[:3] == [1.0, 1.0, pytest.approx(1.0)]
     assert trust[3] == pytest.approx(np.exp(-1.0)) and trust[4] < 1e-8
+
+
+def test_what_was_seen_outlasts_the_growth_of_the_map(kernel_map):
+    localizer = KernelBayesFilter(kernel_map)
+    localizer.initialize(kernel_map.poses[5], np.diag([0.01, 0.01, 0.01]))
+    fresh = localizer.calibration.widening
+    localizer.calibration.see(localizer.observation.likeness - 0.15)
+    before = localizer.calibration.widening
+    localizer.follow_map(replace(kernel_map))
+    assert localizer.calibration.widening == before > 2 * fresh
