@@ -26,6 +26,7 @@ from kbr_localization.vision.pyramid_describer import local_descriptor, PyramidD
 import numpy as np
 
 IMAGE_SHAPE = (480, 640)
+VISION = VisionConfig(vocabulary_tree=False)  # nothing is quantised here
 SPACING = 0.2
 _ROW_DISTANCE = 5.0
 _SCENE_DISTANCE = 1.2
@@ -48,7 +49,7 @@ class Corridors:
         rng = np.random.default_rng(seed)
         self.length = length
         self.row = max(10.0, float(np.sqrt(length * _ROW_DISTANCE)))
-        config = VisionConfig()
+        config = VISION
         self.size = 4**config.levels * config.words
         words = rng.gamma(1.5, 1.0, config.words)
         cells = rng.gamma(6.0, 1.0 / 6.0, self.size)
@@ -136,7 +137,7 @@ def drive(
 
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:
     n = len(poses)
-    config = VisionConfig()
+    config = VISION
     preparation = Preparation(config, IMAGE_SHAPE)
     size = local_descriptor(config, preparation).size
     vocabulary = np.random.default_rng(0).random((config.words, size), dtype=np.float32)

@@ -121,7 +121,7 @@ def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['filter']['sharpening'] == 1.0
     assert facts['filter']['off_map'] is False
-    assert facts['descriptor_size'] == 16 * 20
+    assert facts['descriptor_size'] == 4 * 20
 
 
 def test_every_parameter_is_described():

@@ -45,7 +45,7 @@ def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
     usual.see(usual.observation.likeness)
     assert usual.widening == narrow
     for _ in range(40):
-        usual.see(usual.observation.likeness - 0.11)
+        usual.see(usual.observation.likeness - 0.095)
     assert usual.widening / narrow == pytest.approx(np.exp(1.5**2), rel=1e-3)
     for _ in range(50):
         usual.see(0.0)

@@ -10,6 +10,7 @@ import pytest
 
 MIRROR = Mirror(166.0, 115.0, 30.0, 104.0)
 SHAPE = (240, 320)
+PLAIN = VisionConfig(illumination='none')
 
 
 def surroundings(seed, width=720, height=120):
@@ -39,13 +40,13 @@ def test_wide_images_are_scaled_down_and_small_ones_are_not_scaled_up():
     assert Preparation(VisionConfig(), (1200, 1600)).shape == (240, 320)
     assert Preparation(VisionConfig(), (120, 160)).shape == (120, 160)
     image = np.random.default_rng(0).integers(0, 256, size=(480, 640), dtype=np.uint8)
-    prepared = Preparation(VisionConfig(), (480, 640)).grey(image)
+    prepared = Preparation(PLAIN, (480, 640)).grey(image)
     means = image.reshape(240, 2, 320, 2).mean(axis=(1, 3))
     np.testing.assert_allclose(prepared, means, atol=1)
 
 
 def test_colour_becomes_grey_and_grey_becomes_colour():
-    preparation = Preparation(VisionConfig(), (4, 6))
+    preparation = Preparation(PLAIN, (4, 6))
     red = np.zeros((4, 6, 3), np.uint8)
     red[:, :, 2] = 255
     np.testing.assert_array_equal(preparation.grey(red), 76)
@@ -65,7 +66,7 @@ def test_another_size_is_refused_unless_any_scale_is_set():
 
 def test_clahe_brings_out_dark_corners():
     image = np.random.default_rng(0).integers(0, 24, size=(120, 160), dtype=np.uint8)
-    plain = Preparation(VisionConfig(), image.shape).grey(image)
+    plain = Preparation(PLAIN, image.shape).grey(image)
     clahe = Preparation(VisionConfig(illumination='clahe'), image.shape).grey(image)
     assert clahe.std() > 1.5 * plain.std()
 

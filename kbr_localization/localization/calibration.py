@@ -15,7 +15,7 @@ import numpy as np
 
 _LEAST_DENSITY = 0.1
 _USUAL_SHORTFALL = 0.05  # of the best match, behind what map images have with their neighbours
-_SHORTFALL_SCALE = 0.04
+_SHORTFALL_SCALE = 0.03
 _LARGEST_EXCESS = 2.15  # a factor of 100
 _MEMORY = 0.7
 

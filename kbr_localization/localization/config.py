@@ -52,7 +52,7 @@ class FilterConfig:
         high=1e3,
     )
     sharpening: float = parameter(
-        0.015, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.01, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
     delta: float = parameter(
         1.0, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12

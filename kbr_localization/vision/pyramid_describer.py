@@ -18,6 +18,7 @@ from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+from kbr_localization.vision.vocabulary_tree import learn_tree, VocabularyTree
 from kbr_localization.workers import one_thread, shrinking_batches, Workers
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ class PyramidDescriber:
 
     With `root_counts` they are square roots of counts, in eighths. `basis`: (size of a local
     descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: (words, c or
-    the size of a local descriptor) float32. See `spatial_pyramid` for the kernel.
+    the size of a local descriptor) float32; with a `tree`, its words. See `spatial_pyramid` for
+    the kernel.
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class PyramidDescriber:
         preparation: Preparation,
         vocabulary: NDArray[np.float32],
         basis: NDArray[np.float32] | None = None,
+        tree: VocabularyTree | None = None,
     ) -> None:
         self.kind = config.descriptor
         self.config, self.preparation = config, preparation
-        self.vocabulary, self.basis = vocabulary, basis
+        self.vocabulary, self.basis, self._tree = vocabulary, basis, tree
         self.size = 4**config.levels * len(vocabulary)
         self._local = local_descriptor(config, preparation)
         grid = self._local.grid
@@ -69,10 +72,11 @@ class PyramidDescriber:
         return self.counts(self.words(self._local.describe(self.preparation.grey(image))))
 
     def words(self, patches: NDArray[np.float32]) -> NDArray[np.intp]:
-        """Find the nearest word of each local descriptor: (k, size) -> (k,)."""
-        return nearest_words(
-            patches if self.basis is None else patches @ self.basis, self.vocabulary
-        )
+        """Find the word of each local descriptor: (k, size) -> (k,)."""
+        projected = patches if self.basis is None else patches @ self.basis
+        if self._tree is not None:
+            return self._tree.nearest(projected)
+        return nearest_words(projected, self.vocabulary)
 
     def counts(self, words: NDArray[np.intp]) -> NDArray[np.unsignedinteger]:
         """Sum the words of all patches of an image up in each cell: (k,) -> (size,)."""
@@ -94,6 +98,8 @@ class PyramidDescriber:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         state = {**to_mapping(self.config), **self.preparation.state()}
         state['vocabulary'] = self.vocabulary
+        if self._tree is not None:
+            state |= self._tree.state()
         return state if self.basis is None else state | {'basis': self.basis}
 
     @classmethod
@@ -107,7 +113,8 @@ class PyramidDescriber:
             basis = _checked('basis', state['basis'], (size, min(config.patch_components, size)))
             size = basis.shape[1]
         vocabulary = _checked('vocabulary', state['vocabulary'], (config.words, size))
-        return cls(config, preparation, vocabulary, basis)
+        tree = VocabularyTree.from_state(vocabulary, state) if config.vocabulary_tree else None
+        return cls(config, preparation, vocabulary, basis, tree)
 
     @classmethod
     def fit(
@@ -135,9 +142,14 @@ class PyramidDescriber:
             if 0 < config.patch_components < patches.shape[1]:
                 basis = principal_components(patches, config.patch_components)
                 patches = patches @ basis
-            vocabulary = learn_vocabulary(patches, config.words, rng, threads=workers.jobs)
+            tree = None
+            if config.vocabulary_tree:
+                tree = learn_tree(patches, config.words, rng, workers.jobs)
+                vocabulary = tree.words
+            else:
+                vocabulary = learn_vocabulary(patches, config.words, rng, threads=workers.jobs)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis)
+        return cls(config, preparation, vocabulary, basis, tree)
 
 
 def sample_patches(

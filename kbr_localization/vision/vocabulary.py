@@ -45,15 +45,17 @@ def learn_vocabulary(
     rng: np.random.Generator,
     iterations: int = 30,
     threads: int = 1,
+    seeds_from: Float32Array | None = None,
 ) -> Float32Array:
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
     Seeded by k-means++ on `rng`, then Lloyd's iterations until hardly anything moves, at most
     `iterations`; the same generator and data give the same vocabulary, whatever the number of
-    threads. Raises VisionError when there are fewer distinct descriptors than words.
+    threads. `seeds_from`: (s, d) descriptors that the seeds are taken from, in place of all.
+    Raises VisionError when there are fewer distinct descriptors than words.
     """
-    centres = _spread_seeds(descriptors, words, rng)
+    centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
     parts = batches(descriptors, _PART)
     assigned = np.full(len(descriptors), -1)
     with ThreadPoolExecutor(threads) as pool:

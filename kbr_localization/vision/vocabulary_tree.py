@@ -1,0 +1,143 @@
+"""
+Visual words in a tree of two levels: many words at the price of few.
+
+A descriptor is compared with the branches, and then with the words of the nearest branch only
+(Nister and Stewenius, CVPR 2006): about 2 sqrt(M) distances in place of M. It may miss the very
+nearest word where that belongs to the next branch, but equal patches get equal words, which is
+what counting words needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+import math
+from typing import Any
+
+from kbr_localization.errors import VisionError
+from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+Sizes = NDArray[np.int64]
+
+
+class VocabularyTree:
+    """
+    Words (words, d) float32, branch after branch.
+
+    `branches`: (b, d) float32, their centres. `sizes`: (b,) how many words each of them has, at
+    least one.
+    """
+
+    def __init__(self, words: Float32Array, branches: Float32Array, sizes: Sizes) -> None:
+        self.words, self.branches, self.sizes = words, branches, sizes
+        self._ends = np.cumsum(sizes)
+        starts = (self._ends - sizes).tolist()
+        parts = [slice(*ends) for ends in zip(starts, self._ends.tolist(), strict=True)]
+        self._transposed = [np.ascontiguousarray(words[part].T) for part in parts]
+        squares = 0.5 * np.einsum('ij,ij->i', words, words)
+        self._offsets = [squares[part] for part in parts]
+        self._starts = starts
+        self._index_type = np.min_scalar_type(len(branches))
+
+    def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
+        """Index of the nearest word in the nearest branch: (k, d) float32 -> (k,)."""
+        found = nearest_words(descriptors, self.branches).astype(self._index_type)
+        order = np.argsort(found, kind='stable')  # of small integers: a radix sort
+        ends = np.cumsum(np.bincount(found, minlength=len(self.branches))).tolist()
+        gathered = descriptors[order]
+        words = np.empty(len(descriptors), dtype=np.intp)
+        for branch, (start, end) in enumerate(pairwise([0, *ends])):
+            if start == end:
+                continue
+            scores = gathered[start:end] @ self._transposed[branch]
+            scores -= self._offsets[branch]
+            words[start:end] = scores.argmax(axis=1)
+            words[start:end] += self._starts[branch]
+        result = np.empty_like(words)
+        result[order] = words
+        return result
+
+    def state(self) -> dict[str, Any]:
+        """Return the arrays by name, without the words: what `from_state` needs beside them."""
+        return {'branches': self.branches, 'branch_sizes': self.sizes}
+
+    @classmethod
+    def from_state(cls, words: Float32Array, state: Mapping[str, Any]) -> VocabularyTree:
+        """Build again from words and `state()`; raises VisionError for damaged arrays."""
+        branches = np.ascontiguousarray(state['branches'], dtype=np.float32)
+        sizes = np.asarray(state['branch_sizes']).astype(np.int64)
+        fits = branches.ndim == words.ndim and branches.shape == (len(sizes), words.shape[1])
+        if not (fits and np.isfinite(branches).all() and (sizes > 0).all()):
+            raise VisionError(
+                f'branches of shape {branches.shape} with {sizes.shape} sizes: expected those of '
+                f'words of shape {words.shape}; build the map again'
+            )
+        if sizes.sum() != len(words):
+            raise VisionError(
+                f'branches of {sizes.sum()} words: expected {len(words)}; build the map again'
+            )
+        return cls(words, branches, sizes)
+
+
+def learn_tree(
+    descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
+) -> VocabularyTree:
+    """
+    Cluster descriptors (k, d) into sqrt(words) branches and each of them into words, by k-means.
+
+    Branches get words by how far their descriptors spread. The same generator and data give the
+    same tree, whatever the number of threads. Raises VisionError when there are fewer distinct
+    descriptors than words.
+    """
+    branches = learn_vocabulary(descriptors, math.isqrt(words), rng, threads=threads)
+    found = nearest_words(descriptors, branches)
+    members = [descriptors[found == branch] for branch in range(len(branches))]
+    seeds = rng.integers(2**63, size=len(branches)).tolist()
+    with ThreadPoolExecutor(threads) as pool:
+        distinct = list(pool.map(_distinct, members))
+        # a branch without descriptors keeps one word: its centre
+        most = np.array([max(len(one), 1) for one in distinct])
+        if most.sum() < words:
+            raise VisionError(
+                f'vocabulary of {words} words: the images have {most.sum()} distinct patches '
+                f'only; use more images or fewer words'
+            )
+        spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
+        sizes = _shares(spread, words, most)
+        leaves = list(pool.map(_words_of, members, distinct, branches, sizes.tolist(), seeds))
+    return VocabularyTree(np.concatenate(leaves), branches, sizes)
+
+
+def _distinct(descriptors: Float32Array) -> Float32Array:
+    return np.unique(descriptors, axis=0)
+
+
+def _spread(descriptors: Float32Array, centre: Float32Array) -> float:
+    return float(((descriptors - centre) ** 2).sum(dtype=np.float64))
+
+
+def _shares(spread: NDArray[np.float64], words: int, most: Sizes) -> Sizes:
+    """Share words out by spread (b,), to each branch at least one and at most so many (b,)."""
+    rest = words - len(spread)
+    wanted = 1 + np.floor(rest * spread / max(spread.sum(), np.finfo(float).tiny)).astype(np.int64)
+    sizes: Sizes = np.minimum(wanted, most)
+    while sizes.sum() < words:
+        # where a further word makes most of a difference; where there is none to be had, nowhere
+        sizes[np.argmax(np.where(sizes < most, spread / sizes, -1.0))] += 1
+    return sizes
+
+
+def _words_of(
+    members: Float32Array,
+    distinct: Float32Array,
+    centre: Float32Array,
+    size: int,
+    seed: int,
+) -> Float32Array:
+    if len(distinct) <= size:
+        return distinct if len(distinct) else centre[np.newaxis]
+    return learn_vocabulary(members, size, np.random.default_rng(seed), seeds_from=distinct)
