@@ -34,14 +34,18 @@ MAP_STEP, QUERY_STEP = 1, 2
 DEFAULT = VisionConfig()
 VARIANTS: Mapping[str, VisionConfig] = {
     'dense SIFT pyramid (default)': DEFAULT,
+    'words of a flat vocabulary': replace(DEFAULT, vocabulary_tree=False),
+    '200 words': replace(DEFAULT, words=200),
+    '200 words in 4 x 4 cells': replace(DEFAULT, words=200, levels=2),
+    'patches of 16 pixels, blurred by 0.8': replace(DEFAULT, patch_size=16, blur=0.8),
+    'light as it is': replace(DEFAULT, illumination='none'),
     'all 128 numbers of a patch': replace(DEFAULT, patch_components=0),
-    'with CLAHE': replace(DEFAULT, illumination='clahe'),
     'plain counts': replace(DEFAULT, root_counts=False),
     'OpenCV SIFT, else the same': replace(DEFAULT, descriptor='opencv_sift_pyramid'),
     'as [MbKSR] 6.3: OpenCV SIFT, 640 columns': PAPER,
     'DAISY pyramid': replace(DEFAULT, descriptor='daisy', spacing=8),
     'HOG': replace(DEFAULT, descriptor='hog'),
-    'HOG with CLAHE': replace(DEFAULT, descriptor='hog', illumination='clahe'),
+    'HOG, light as it is': replace(DEFAULT, descriptor='hog', illumination='none'),
 }
 
 

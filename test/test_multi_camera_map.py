@@ -12,9 +12,10 @@ from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.vision import fit_cameras
-from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
+from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION
 import numpy as np
@@ -58,8 +59,8 @@ def test_a_camera_without_an_image_is_left_out_of_the_kernel(run, kernel_map):
     describer = kernel_map.describer
     front, rear = run[7].load_image()
     alone = describer.describe((front, None))
-    assert describer.is_complete(describer.describe((front, rear)))
-    assert not describer.is_complete(alone)
+    assert missing_cameras(describer, describer.describe((front, rear))) == 0
+    assert missing_cameras(describer, alone) == 1
     section = describer.sections[0]
     expected = describer.describers[0].cross_gram(
         alone[np.newaxis, section], kernel_map.descriptors[:, section]
@@ -128,7 +129,7 @@ def test_an_omnidirectional_camera_beside_a_usual_one_is_unwrapped():
     describer = fit_cameras(TINY_VISION, ('std', 'omni'), images, np.random.default_rng(0))
     assert [one.preparation.wraps for one in describer.describers] == [False, True]
     turned = omnidirectional(surroundings(3), turn=0.02)
-    assert describer.is_complete(describer.describe((textured_image(3), turned)))
+    assert missing_cameras(describer, describer.describe((textured_image(3), turned))) == 0
 
 
 def test_runs_of_different_cameras_make_no_map(run):
@@ -169,3 +170,16 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     one = write_tiny_cold_run(tmp_path / 'one', 8)
     refused = invoke('localize', tmp_path / 'map.h5', one, '--out', tmp_path / 'x.tum')
     assert_one_line(refused, 'expected a folder front_cam; cameras: std_cam')
+
+
+def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
+    """Its constant stands for a kernel that is usually larger: that must not widen anything."""
+    model = ObservationModel(kernel_map, kernel_map.filter_config)
+    front, rear = run[7].load_image()
+    describe = kernel_map.describer.describe
+    whole = kernel_map.compare(describe((front, rear)))
+    alone = kernel_map.compare(describe((front, None)))
+    assert (whole.missing, alone.missing) == (0, 1)
+    assert model.whole_best(whole) == whole.best
+    assert model.shortfall(alone.best) > 0.1 > model.shortfall(model.whole_best(alone))
+    assert model.trust(model.whole_best(alone)) == 1.0

@@ -130,7 +130,7 @@ class KernelBayesFilter:
             self._weigh(similarity)
         if self.gate.share < 1.0 and self._is_sure():
             self.gate.share = 1.0
-        self.calibration.see(similarity.best)
+        self.calibration.see(self.observation.whole_best(similarity))
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:

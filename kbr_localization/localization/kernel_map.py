@@ -19,6 +19,7 @@ from kbr_localization.localization.similarity import (
 from kbr_localization.localization.sketch_index import SketchIndex
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
+from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 
 EXACT_IMAGES = 2048
@@ -116,8 +117,9 @@ class KernelMap:
         map for candidates, for a start without a belief. `nearby`: (m,) increasing indices of
         images that are going to be asked for.
         """
+        missing = missing_cameras(self.describer, descriptor)
         if not self.is_large:
-            return FullSimilarity(self.similarities(descriptor))
+            return FullSimilarity(self.similarities(descriptor), missing)
         count = START_CANDIDATES if thorough else CANDIDATES
         candidates = self.search_index.candidates(descriptor, count, thorough)
 
@@ -125,7 +127,7 @@ class KernelMap:
             rows = self.descriptors[indices]
             return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
 
-        return LocalSimilarity(compute, candidates, len(self), nearby)
+        return LocalSimilarity(compute, candidates, len(self), nearby, missing)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
         """Find the image most similar to a descriptor (d,): its index and its kernel value."""

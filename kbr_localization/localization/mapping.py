@@ -20,7 +20,7 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
 from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.vision.multi_camera import MultiCameraDescriber
+from kbr_localization.vision.multi_camera import missing_cameras
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
@@ -152,11 +152,6 @@ def _examples(candidates: list[_Candidate]) -> list[LoadableImage]:
     return [candidates[index].frame.image for index in np.unique(spread.astype(int))]
 
 
-def _is_complete(describer: Describer, descriptor: np.ndarray) -> bool:
-    """Whether each of several cameras had an image."""
-    return not isinstance(describer, MultiCameraDescriber) or describer.is_complete(descriptor)
-
-
 def _describe(
     candidates: list[_Candidate],
     describer: Describer,
@@ -170,7 +165,8 @@ def _describe(
     described = describe_images(describer, images, workers, counting, thumbnails=True)
     kept = []
     for candidate, image in zip(candidates, described, strict=True):
-        lacking = image.descriptor is not None and not _is_complete(describer, image.descriptor)
+        found = image.descriptor
+        lacking = found is not None and missing_cameras(describer, found) > 0
         if image.error is None and not lacking:
             kept.append((candidate, image))
             continue

@@ -35,6 +35,7 @@ from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
 from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 from numpy.typing import NDArray
 import scipy.linalg
@@ -87,6 +88,13 @@ class ObservationModel:
         if tau == 0.0:
             return np.asarray(np.clip(values / max(best, 1e-12), 0.0, 1.0))
         return np.asarray(np.exp(np.minimum(values - best, 0.0) / tau))
+
+    def whole_best(self, similarity: Similarity) -> float:
+        """Return the best match's value, with cameras that had no image counted as usual ones."""
+        if not similarity.missing or np.isnan(self.likeness):
+            return similarity.best
+        usual = self.likeness ** (1.0 / len(self._kernel_map.cameras))
+        return float(similarity.best * (usual / TYPICAL_SIMILARITY) ** similarity.missing)
 
     def shortfall(self, best: float) -> float:
         """How far a best match of that value stays behind `likeness`; 0 where that is unknown."""
@@ -155,7 +163,7 @@ class ObservationModel:
         evidence = self.evidence(points, similarity)
         if weights is not None:
             evidence = self._importance_weighted(points, similarity, weights, evidence)
-        trust = self.trust(similarity.best)
+        trust = self.trust(self.whole_best(similarity))
         return np.asarray(trust * (np.minimum(evidence, 1.0) + outlier_rate) + (1.0 - trust))
 
     def plausible(self, similarity: Similarity, most: int | None = None) -> Indices:

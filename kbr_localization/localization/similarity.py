@@ -23,10 +23,12 @@ class Similarity(Protocol):
     Kernel values of an image and the images of a map.
 
     `candidates`: (k,) indices of the map images that may be the most similar ones. `size`: n.
+    `missing`: how many of the map's cameras had no image.
     """
 
     candidates: Indices
     size: int
+    missing: int
 
     def at(self, indices: Indices) -> FloatArray:
         """Kernel values (m,) of map images, exact; indices (m,) increasing."""
@@ -41,8 +43,8 @@ class Similarity(Protocol):
 class FullSimilarity:
     """All of the kernel vector (n,); every image is a candidate."""
 
-    def __init__(self, similarities: FloatArray) -> None:
-        self.similarities = similarities
+    def __init__(self, similarities: FloatArray, missing: int = 0) -> None:
+        self.similarities, self.missing = similarities, missing
         self.size = len(similarities)
         self.candidates = np.arange(self.size)
         self.best = float(similarities.max())
@@ -66,8 +68,9 @@ class LocalSimilarity:
         candidates: Indices,
         size: int,
         nearby: Indices | None = None,
+        missing: int = 0,
     ) -> None:
-        self.size = size
+        self.size, self.missing = size, missing
         self.candidates = np.unique(candidates)
         self._compute = compute
         self._known = self.candidates if nearby is None else np.union1d(candidates, nearby)

@@ -13,6 +13,7 @@ from kbr_localization.localization.describing import make_thumbnail
 from kbr_localization.localization.growth import grown, LARGEST_TO_GROW, NewImage, with_images
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros.answer import Answer
+from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 
 SURE_MASS = 0.95
@@ -149,8 +150,7 @@ class MapGrowth:
     def _with(self, answer: Answer, how: str) -> KernelMap:
         image, pose = answer.image.load(), answer.estimate.pose
         descriptor = self._map.describer.describe(image)
-        is_complete = getattr(self._map.describer, 'is_complete', None)
-        if is_complete is not None and not is_complete(descriptor):
+        if missing_cameras(self._map.describer, descriptor):
             raise LocalizationError('a camera has no image: only images of all join the map')
         new = NewImage(answer.stamp_ns, pose, descriptor, make_thumbnail(image))
         self._map = with_images(self._map, [new])

@@ -61,10 +61,6 @@ class MultiCameraDescriber:
                 raise VisionError(f'camera {camera}: {error}') from error
         return descriptor
 
-    def is_complete(self, descriptor: NDArray[Any]) -> bool:
-        """Whether every camera had an image."""
-        return all(bool(descriptor[section].any()) for section in self.sections)
-
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Product (n, m) in [0, 1] of the cameras' kernels of (n, size) and (m, size)."""
         result = np.ones((len(left), len(right)))
@@ -83,6 +79,13 @@ class MultiCameraDescriber:
         """Return the names and a group for each camera: what `from_state` needs."""
         sections = {_group(i): dict(d.state()) for i, d in enumerate(self.describers)}
         return {'cameras': ','.join(self.cameras), **sections}
+
+
+def missing_cameras(describer: Describer, descriptor: NDArray[Any]) -> int:
+    """Count the cameras of a descriptor (d,) that had no image; 0 for a map of one camera."""
+    if not isinstance(describer, MultiCameraDescriber):
+        return 0
+    return sum(not descriptor[section].any() for section in describer.sections)
 
 
 def sections_of(state: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
