@@ -52,7 +52,7 @@ class FilterConfig:
         high=1e3,
     )
     sharpening: float = parameter(
-        0.01, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.015, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
     delta: float = parameter(
         1.0, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
@@ -188,7 +188,7 @@ class NearestNeighbourConfig:
     """
 
     neighbours: int = parameter(15, 'map images that say where the robot may be', 1, 1000)
-    power: float = parameter(30.0, 'exponent on the similarities', 0.0, 1000.0)
+    power: float = parameter(60.0, 'exponent on the similarities', 0.0, 1000.0)
     position_bandwidth: float = parameter(0.4, 'spread about a neighbour, metres', 1e-3, 100.0)
     heading_bandwidth: float = parameter(0.2, 'spread about a neighbour, radians', 1e-3, 10.0)
     outlier_rate: float = parameter(0.005, 'likelihood far from all neighbours', 1e-12, 1.0)
