@@ -23,6 +23,8 @@ from kbr_localization.threads import VARIABLES as THREAD_VARIABLES
 
 Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
+_KEPT_MEMORY = {'MALLOC_MMAP_THRESHOLD_': '33554432', 'MALLOC_TRIM_THRESHOLD_': '134217728'}
+"""Bytes that glibc keeps for the next image, not asking the system anew for every large array."""
 
 
 class Workers(Protocol):
@@ -54,7 +56,7 @@ class Processes:
         """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
         make = _needed('joblib.executor', 'tools').get_memmapping_executor
-        self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1'))
+        self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY)
         for _ in range(jobs - 1):
             self._pool.submit(_import, tuple(modules))
 
