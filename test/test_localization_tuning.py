@@ -27,7 +27,7 @@ from kbr_localization.workers import open_workers
 import numpy as np
 import pytest
 
-VISION = VisionConfig(words=20, vocabulary_samples=2000)
+VISION = VisionConfig(words=120, vocabulary_samples=4000)
 BASE = FilterConfig(points=30, recovery_points=0)
 SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
