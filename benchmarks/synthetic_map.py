@@ -49,11 +49,10 @@ class Corridors:
         rng = np.random.default_rng(seed)
         self.length = length
         self.row = max(10.0, float(np.sqrt(length * _ROW_DISTANCE)))
-        config = VISION
-        self.size = 4**config.levels * config.words
-        words = rng.gamma(1.5, 1.0, config.words)
+        self.size = 4**VISION.levels * VISION.words
+        words = rng.gamma(1.5, 1.0, VISION.words)
         cells = rng.gamma(6.0, 1.0 / 6.0, self.size)
-        self._common = (4.3 * np.tile(words, 4**config.levels) * cells).astype(np.float32)
+        self._common = (4.3 * np.tile(words, 4**VISION.levels) * cells).astype(np.float32)
         self._table = rng.gamma(0.6, 1.0 / 0.6, _TABLE + self.size).astype(np.float32)
         self._noise = (_NOISE * rng.standard_normal(_TABLE + self.size)).astype(np.float32)
         scenes = (2, int(length / _SCENE_DISTANCE) + 2)
@@ -137,11 +136,10 @@ def drive(
 
 def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> KernelMap:
     n = len(poses)
-    config = VISION
-    preparation = Preparation(config, IMAGE_SHAPE)
-    size = local_descriptor(config, preparation).size
-    vocabulary = np.random.default_rng(0).random((config.words, size), dtype=np.float32)
-    describer = PyramidDescriber(config, preparation, vocabulary)
+    preparation = Preparation(VISION, IMAGE_SHAPE)
+    size = local_descriptor(VISION, preparation).size
+    vocabulary = np.random.default_rng(0).random((VISION.words, size), dtype=np.float32)
+    describer = PyramidDescriber(VISION, preparation, vocabulary)
     controls, following = np.full((n, 3), np.nan), np.full((n, 3), np.nan)
     for run in (slice(0, per_run), slice(per_run, n)):
         following[run][:-1] = poses[run][1:]

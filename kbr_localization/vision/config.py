@@ -48,7 +48,7 @@ class VisionConfig:
     )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
-        True, 'find words through a tree of two levels: four times faster, all but as well'
+        True, 'find words through a tree of two levels: in some 40% of the time, all but as well'
     )
     patch_components: int = parameter(
         24, 'principal components of a patch that words are told apart by; 0: all numbers', 0, 256

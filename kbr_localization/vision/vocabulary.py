@@ -69,6 +69,14 @@ def learn_vocabulary(
     return centres
 
 
+def too_few_patches(words: int, distinct: int) -> VisionError:
+    """Say that images have fewer distinct patches than a vocabulary is to have words."""
+    return VisionError(
+        f'vocabulary of {words} words: the images have {distinct} distinct patches only; use more '
+        'images or fewer words'
+    )
+
+
 def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
     # k-means++ on a sample: twenty candidates per word spread the seeds as well as all would
     count = min(len(descriptors), 20 * words)
@@ -78,10 +86,7 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
     for index in range(words):
         weight = distance if index else np.ones(count)
         if not weight.any():
-            raise VisionError(
-                f'vocabulary of {words} words: the images have {index} distinct patches only; '
-                f'use more images or fewer words'
-            )
+            raise too_few_patches(words, index)
         seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
         distance = np.minimum(distance, _squared_distance(sample, seeds[index]))
     return seeds

@@ -16,7 +16,7 @@ import math
 from typing import Any
 
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words, too_few_patches
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,13 +34,12 @@ class VocabularyTree:
 
     def __init__(self, words: Float32Array, branches: Float32Array, sizes: Sizes) -> None:
         self.words, self.branches, self.sizes = words, branches, sizes
-        self._ends = np.cumsum(sizes)
-        starts = (self._ends - sizes).tolist()
-        parts = [slice(*ends) for ends in zip(starts, self._ends.tolist(), strict=True)]
-        self._transposed = [np.ascontiguousarray(words[part].T) for part in parts]
-        squares = 0.5 * np.einsum('ij,ij->i', words, words)
-        self._offsets = [squares[part] for part in parts]
-        self._starts = starts
+        ends = np.cumsum(sizes)
+        self._starts = (ends - sizes).tolist()
+        self._transposed = [
+            np.ascontiguousarray(leaves.T) for leaves in np.split(words, ends[:-1])
+        ]
+        self._offsets = np.split(0.5 * np.einsum('ij,ij->i', words, words), ends[:-1])
         self._index_type = np.min_scalar_type(len(branches))
 
     def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
@@ -55,8 +54,7 @@ class VocabularyTree:
                 continue
             scores = gathered[start:end] @ self._transposed[branch]
             scores -= self._offsets[branch]
-            words[start:end] = scores.argmax(axis=1)
-            words[start:end] += self._starts[branch]
+            words[start:end] = self._starts[branch] + scores.argmax(axis=1)
         result = np.empty_like(words)
         result[order] = words
         return result
@@ -71,14 +69,11 @@ class VocabularyTree:
         branches = np.ascontiguousarray(state['branches'], dtype=np.float32)
         sizes = np.asarray(state['branch_sizes']).astype(np.int64)
         fits = branches.ndim == words.ndim and branches.shape == (len(sizes), words.shape[1])
-        if not (fits and np.isfinite(branches).all() and (sizes > 0).all()):
+        counted = bool((sizes > 0).all()) and sizes.sum() == len(words)
+        if not (fits and counted and np.isfinite(branches).all()):
             raise VisionError(
-                f'branches of shape {branches.shape} with {sizes.shape} sizes: expected those of '
+                f'branches of shape {branches.shape} for {sizes.sum()} words: expected those of '
                 f'words of shape {words.shape}; build the map again'
-            )
-        if sizes.sum() != len(words):
-            raise VisionError(
-                f'branches of {sizes.sum()} words: expected {len(words)}; build the map again'
             )
         return cls(words, branches, sizes)
 
@@ -102,10 +97,7 @@ def learn_tree(
         # a branch without descriptors keeps one word: its centre
         most = np.array([max(len(one), 1) for one in distinct])
         if most.sum() < words:
-            raise VisionError(
-                f'vocabulary of {words} words: the images have {most.sum()} distinct patches '
-                f'only; use more images or fewer words'
-            )
+            raise too_few_patches(words, int(most.sum()))
         spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
         sizes = _shares(spread, words, most)
         leaves = list(pool.map(_words_of, members, distinct, branches, sizes.tolist(), seeds))
