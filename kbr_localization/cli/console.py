@@ -10,8 +10,6 @@ import sys
 from typing import Any
 
 from kbr_localization.errors import KbrError
-from rich.console import Console
-from rich.table import Table
 
 WIDE = 200
 
@@ -34,7 +32,7 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Print names and values as a table of two columns."""
-    table = Table('', title, title_justify='left', show_edge=False)
+    table = _table('', title, title_justify='left')
     for name, value in rows.items():
         table.add_row(name, format_value(value))
     _print(table)
@@ -49,7 +47,7 @@ def print_columns(
 
 def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the chosen values of each row behind the one called `title`."""
-    table = Table(show_edge=False)
+    table = _table()
     table.add_column(title, no_wrap=True)
     for column in columns:
         words = any(isinstance(row[column], str) for row in rows)
@@ -59,8 +57,16 @@ def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, A
     _print(table)
 
 
-def _print(table: Table) -> None:
+def _table(*headers: str, **options: Any) -> Any:
+    from rich.table import Table  # noqa: PLC0415  (commands without tables need not wait for it)
+
+    return Table(*headers, show_edge=False, **options)
+
+
+def _print(table: Any) -> None:
     """Print a table on stdout; what is no terminal has room for all of it."""
+    from rich.console import Console  # noqa: PLC0415
+
     Console(width=None if sys.stdout.isatty() else WIDE).print(table)
 
 

@@ -8,13 +8,16 @@ from typing import Any, TypeVar
 
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import ConfigurationError
-import yaml
 
 Config = TypeVar('Config')
 
 
 def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     """Names and values of `NAME=VALUE` texts, the values read as YAML reads them."""
+    if not settings:
+        return {}
+    import yaml  # noqa: PLC0415  (commands without settings need not wait for it)
+
     values = {}
     for setting in settings:
         name, equals, text = setting.partition('=')

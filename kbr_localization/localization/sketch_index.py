@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Float32Array = NDArray[np.float32]
 Indices = NDArray[np.intp]
 AXES = 64
-_SAMPLE = 4096  # descriptors that the axes are learnt from
+_SAMPLE = 2048  # descriptors that the axes are learnt from
 _LISTS_SAMPLE = 32768
 _MOST_LISTS = 1024
 _BLOCK = 8192
@@ -186,8 +186,9 @@ def _features(descriptors: np.ndarray) -> Float32Array:
     if descriptors.dtype.kind != 'u':
         return np.asarray(descriptors, dtype=np.float32)
     totals = np.maximum(descriptors.sum(axis=1, dtype=np.float32), 1.0)
-    roots = np.sqrt(np.arange(int(descriptors.max(initial=0)) + 1, dtype=np.float32))
-    return np.asarray(roots[descriptors] / np.sqrt(totals)[:, np.newaxis], dtype=np.float32)
+    features: Float32Array = np.sqrt(descriptors, dtype=np.float32)
+    features /= np.sqrt(totals)[:, np.newaxis]
+    return features
 
 
 def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array, float]:
@@ -195,13 +196,14 @@ def _principal_axes(features: Float32Array) -> tuple[Float32Array, Float32Array,
     centre = features.mean(axis=0)
     centred = features - centre
     count = min(AXES, *centred.shape)
-    # randomised range finder with power iterations (Halko et al. 2011)
+    # randomised range finder with a power iteration (Halko et al. 2011)
     basis = np.random.default_rng(0).standard_normal((len(centred), count + 16), dtype=np.float32)
-    for _ in range(2):
-        basis = centred @ np.linalg.qr(centred.T @ basis)[0]
-    basis = np.linalg.qr(basis)[0]
-    axes = np.linalg.svd(basis.T @ centred, full_matrices=False)[2][:count].T
-    axes = np.ascontiguousarray(axes, dtype=np.float32)
+    basis = centred @ np.linalg.qr(centred.T @ basis)[0]
+    projected = np.linalg.qr(basis)[0].T @ centred
+    # its right singular vectors, by way of the small side
+    leading = np.linalg.eigh(projected @ projected.T)[1][:, ::-1][:, :count]
+    axes = projected.T @ leading
+    axes = np.ascontiguousarray(axes / np.maximum(np.linalg.norm(axes, axis=0), 1e-12))
     scale = float(np.abs(centred @ axes).max()) / 127.0
     return centre, axes, max(scale, 1e-12)
 
