@@ -216,6 +216,6 @@ def test_words_are_found_in_the_principal_components_as_in_all_numbers(images):
     flat = replace(CONFIG, vocabulary_tree=False)
     describer = fit_describer(flat, images, np.random.default_rng(0))
     patches = describer._local.describe(describer.preparation.grey(images[0]))
-    assert describer.vocabulary.shape[1] == CONFIG.patch_components < patches.shape[1]
-    expected = nearest_words(patches, describer.vocabulary @ describer.basis.T)
+    assert describer.vocabulary.words.shape[1] == CONFIG.patch_components < patches.shape[1]
+    expected = nearest_words(patches, describer.vocabulary.words @ describer.basis.T)
     assert np.mean(describer.words(patches) == expected) > 0.99

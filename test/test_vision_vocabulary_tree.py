@@ -2,7 +2,7 @@
 
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
-from kbr_localization.vision.vocabulary_tree import learn_tree, VocabularyTree
+from kbr_localization.vision.vocabulary_tree import VocabularyTree
 import numpy as np
 import pytest
 
@@ -16,7 +16,7 @@ def descriptors(seed, count=4000, size=12):
 
 @pytest.fixture(scope='module')
 def tree():
-    return learn_tree(descriptors(0), 150, np.random.default_rng(0))
+    return VocabularyTree.learn(descriptors(0), 150, np.random.default_rng(0))
 
 
 def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
@@ -44,7 +44,7 @@ def test_a_tree_quantises_nearly_as_finely_as_a_flat_vocabulary(tree):
 
 def test_the_same_seed_gives_the_same_tree_with_any_number_of_threads():
     first, again, other = (
-        learn_tree(descriptors(2), 90, np.random.default_rng(seed), threads)
+        VocabularyTree.learn(descriptors(2), 90, np.random.default_rng(seed), threads)
         for seed, threads in ((5, 1), (5, 3), (6, 1))
     )
     np.testing.assert_array_equal(first.words, again.words)
@@ -54,7 +54,7 @@ def test_the_same_seed_gives_the_same_tree_with_any_number_of_threads():
 
 @pytest.mark.parametrize('words', [2, 3, 5, 37, 150])
 def test_there_are_as_many_words_as_were_asked_for(words):
-    tree = learn_tree(descriptors(3, 900), words, np.random.default_rng(1))
+    tree = VocabularyTree.learn(descriptors(3, 900), words, np.random.default_rng(1))
     assert tree.words.shape == (words, 12)
     assert tree.sizes.sum() == words
     assert tree.sizes.min() >= 1
@@ -65,7 +65,7 @@ def test_patches_that_are_often_the_same_leave_their_words_to_others():
     """A blank wall makes most patches equal: its branch cannot use many words."""
     varied = descriptors(4, 300)
     data = np.concatenate([np.zeros((3000, 12), np.float32), varied])
-    tree = learn_tree(data, 100, np.random.default_rng(2))
+    tree = VocabularyTree.learn(data, 100, np.random.default_rng(2))
     assert tree.words.shape == (100, 12)
     assert len(np.unique(tree.words, axis=0)) == 100
     blank = tree.words[tree.nearest(data[:3000])]
@@ -75,7 +75,7 @@ def test_patches_that_are_often_the_same_leave_their_words_to_others():
 def test_fewer_distinct_patches_than_words_is_refused():
     data = np.tile(np.eye(4, dtype=np.float32), (50, 1))
     with pytest.raises(VisionError, match='4 distinct patches'):
-        learn_tree(data, 10, np.random.default_rng(0))
+        VocabularyTree.learn(data, 10, np.random.default_rng(0))
 
 
 def test_a_state_is_enough_and_a_damaged_one_refused(tree):

@@ -17,8 +17,8 @@ from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
-from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
-from kbr_localization.vision.vocabulary_tree import learn_tree, VocabularyTree
+from kbr_localization.vision.vocabulary import FlatVocabulary, Vocabulary
+from kbr_localization.vision.vocabulary_tree import VocabularyTree
 from kbr_localization.workers import one_thread, shrinking_batches, Workers
 import numpy as np
 from numpy.typing import NDArray
@@ -44,23 +44,21 @@ class PyramidDescriber:
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
     With `root_counts` they are square roots of counts, in eighths. `basis`: (size of a local
-    descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: (words, c or
-    the size of a local descriptor) float32; with a `tree`, its words. See `spatial_pyramid` for
-    the kernel.
+    descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of words of
+    size c, or of the size of a local descriptor. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
         self,
         config: VisionConfig,
         preparation: Preparation,
-        vocabulary: NDArray[np.float32],
+        vocabulary: Vocabulary,
         basis: NDArray[np.float32] | None = None,
-        tree: VocabularyTree | None = None,
     ) -> None:
         self.kind = config.descriptor
         self.config, self.preparation = config, preparation
-        self.vocabulary, self.basis, self._tree = vocabulary, basis, tree
-        self.size = 4**config.levels * len(vocabulary)
+        self.vocabulary, self.basis = vocabulary, basis
+        self.size = 4**config.levels * len(vocabulary.words)
         self._local = local_descriptor(config, preparation)
         grid = self._local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
@@ -74,32 +72,28 @@ class PyramidDescriber:
     def words(self, patches: NDArray[np.float32]) -> NDArray[np.intp]:
         """Find the word of each local descriptor: (k, size) -> (k,)."""
         projected = patches if self.basis is None else patches @ self.basis
-        if self._tree is not None:
-            return self._tree.nearest(projected)
-        return nearest_words(projected, self.vocabulary)
+        return self.vocabulary.nearest(projected)
 
     def counts(self, words: NDArray[np.intp]) -> NDArray[np.unsignedinteger]:
         """Sum the words of all patches of an image up in each cell: (k,) -> (size,)."""
-        count, levels = len(self.vocabulary), self.config.levels
-        found = spatial_pyramid.count_words(words, self._cells, count, levels)
+        count = len(self.vocabulary.words)
+        found = spatial_pyramid.count_words(words, self._cells, count, self.config.levels)
         return np.asarray(self._stored[found])
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
-        return spatial_pyramid.cross_gram(left, right, len(self.vocabulary), self.config.levels)
+        words, levels = len(self.vocabulary.words), self.config.levels
+        return spatial_pyramid.cross_gram(left, right, words, levels)
 
     def prepared(self, descriptors: NDArray[Any]) -> spatial_pyramid.PreparedImages:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
-        return spatial_pyramid.PreparedImages(
-            descriptors, len(self.vocabulary), self.config.levels
-        )
+        words, levels = len(self.vocabulary.words), self.config.levels
+        return spatial_pyramid.PreparedImages(descriptors, words, levels)
 
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
-        state = {**to_mapping(self.config), **self.preparation.state()}
-        state['vocabulary'] = self.vocabulary
-        if self._tree is not None:
-            state |= self._tree.state()
+        state = {**to_mapping(self.config), **self.preparation.state(), **self.vocabulary.state()}
+        state['vocabulary'] = self.vocabulary.words
         return state if self.basis is None else state | {'basis': self.basis}
 
     @classmethod
@@ -112,9 +106,8 @@ class PyramidDescriber:
         if 'basis' in state:
             basis = _checked('basis', state['basis'], (size, min(config.patch_components, size)))
             size = basis.shape[1]
-        vocabulary = _checked('vocabulary', state['vocabulary'], (config.words, size))
-        tree = VocabularyTree.from_state(vocabulary, state) if config.vocabulary_tree else None
-        return cls(config, preparation, vocabulary, basis, tree)
+        words = _checked('vocabulary', state['vocabulary'], (config.words, size))
+        return cls(config, preparation, _kind(config).from_state(words, state), basis)
 
     @classmethod
     def fit(
@@ -142,14 +135,13 @@ class PyramidDescriber:
             if 0 < config.patch_components < patches.shape[1]:
                 basis = principal_components(patches, config.patch_components)
                 patches = patches @ basis
-            tree = None
-            if config.vocabulary_tree:
-                tree = learn_tree(patches, config.words, rng, workers.jobs)
-                vocabulary = tree.words
-            else:
-                vocabulary = learn_vocabulary(patches, config.words, rng, threads=workers.jobs)
+            vocabulary = _kind(config).learn(patches, config.words, rng, workers.jobs)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis, tree)
+        return cls(config, preparation, vocabulary, basis)
+
+
+def _kind(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
+    return VocabularyTree if config.vocabulary_tree else FlatVocabulary
 
 
 def sample_patches(

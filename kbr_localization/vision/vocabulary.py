@@ -7,8 +7,9 @@ does not change which v is nearest.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Protocol
 
 from kbr_localization.errors import VisionError
 from kbr_localization.workers import batches
@@ -19,6 +20,47 @@ Float32Array = NDArray[np.float32]
 _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
 _SETTLED = 0.02  # share of the descriptors that still change their word: the rest gains 0.5%
 _PART = 4096  # descriptors that a thread clusters at a time
+
+
+class Vocabulary(Protocol):
+    """Visual `words` (words, d) float32, and which of them a local descriptor is."""
+
+    words: Float32Array
+
+    def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
+        """Find the word of each descriptor: (k, d) float32 -> (k,)."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return, by name, the arrays that are needed beside the words to make it again."""
+        ...
+
+
+class FlatVocabulary:
+    """Words (words, d) float32, each of which is compared with every descriptor."""
+
+    def __init__(self, words: Float32Array) -> None:
+        self.words = words
+
+    def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
+        """Index of the nearest word: (k, d) float32 -> (k,)."""
+        return nearest_words(descriptors, self.words)
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing: the words are all."""
+        return {}
+
+    @classmethod
+    def from_state(cls, words: Float32Array, state: Mapping[str, Any]) -> FlatVocabulary:
+        """Make it of its words."""
+        return cls(words)
+
+    @classmethod
+    def learn(
+        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
+    ) -> FlatVocabulary:
+        """Cluster descriptors (k, d); see `learn_vocabulary`."""
+        return cls(learn_vocabulary(descriptors, words, rng, threads=threads))
 
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:

@@ -77,31 +77,31 @@ class VocabularyTree:
             )
         return cls(words, branches, sizes)
 
+    @classmethod
+    def learn(
+        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
+    ) -> VocabularyTree:
+        """
+        Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
 
-def learn_tree(
-    descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
-) -> VocabularyTree:
-    """
-    Cluster descriptors (k, d) into sqrt(words) branches and each of them into words, by k-means.
-
-    Branches get words by how far their descriptors spread. The same generator and data give the
-    same tree, whatever the number of threads. Raises VisionError when there are fewer distinct
-    descriptors than words.
-    """
-    branches = learn_vocabulary(descriptors, math.isqrt(words), rng, threads=threads)
-    found = nearest_words(descriptors, branches)
-    members = [descriptors[found == branch] for branch in range(len(branches))]
-    seeds = rng.integers(2**63, size=len(branches)).tolist()
-    with ThreadPoolExecutor(threads) as pool:
-        distinct = list(pool.map(_distinct, members))
-        # a branch without descriptors keeps one word: its centre
-        most = np.array([max(len(one), 1) for one in distinct])
-        if most.sum() < words:
-            raise too_few_patches(words, int(most.sum()))
-        spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
-        sizes = _shares(spread, words, most)
-        leaves = list(pool.map(_words_of, members, distinct, branches, sizes.tolist(), seeds))
-    return VocabularyTree(np.concatenate(leaves), branches, sizes)
+        Branches get words by how far their descriptors spread. The same generator and data give
+        the same tree, whatever the number of threads. Raises VisionError when there are fewer
+        distinct descriptors than words.
+        """
+        branches = learn_vocabulary(descriptors, math.isqrt(words), rng, threads=threads)
+        found = nearest_words(descriptors, branches)
+        members = [descriptors[found == branch] for branch in range(len(branches))]
+        seeds = rng.integers(2**63, size=len(branches)).tolist()
+        with ThreadPoolExecutor(threads) as pool:
+            distinct = list(pool.map(_distinct, members))
+            # a branch without descriptors keeps one word: its centre
+            most = np.array([max(len(one), 1) for one in distinct])
+            if most.sum() < words:
+                raise too_few_patches(words, int(most.sum()))
+            spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
+            sizes = _shares(spread, words, most)
+            leaves = list(pool.map(_words_of, members, distinct, branches, sizes.tolist(), seeds))
+        return cls(np.concatenate(leaves), branches, sizes)
 
 
 def _distinct(descriptors: Float32Array) -> Float32Array:
