@@ -43,6 +43,17 @@ def test_descriptor_is_a_vector_of_small_counts_of_all_patches(describer, images
     np.testing.assert_allclose(np.sum((descriptor / 8.0) ** 2), 35 * 25, rtol=0.02)
 
 
+def test_roots_of_counts_fit_a_byte_where_every_patch_is_the_same_word(images):
+    large = [cv2.resize(image, (640, 480)) for image in images]
+    describer = fit_describer(CONFIG, large, np.random.default_rng(0))
+    patches = 75 * 55
+    descriptor = describer.counts(np.full(patches, 7))
+    assert descriptor.dtype == describer.dtype == np.uint8
+    assert np.count_nonzero(descriptor) == 4
+    # eighths of the roots of more than 1016 patches of a cell would not
+    assert 250 < descriptor.max() <= 255 < 8.0 * np.sqrt(patches / 4)
+
+
 def test_plain_counts_add_up_to_the_number_of_patches(images):
     config = replace(PAPER, words=20, vocabulary_samples=2000)
     describer = fit_describer(config, images, np.random.default_rng(0))

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
-ROOT_SCALE = 8.0
-"""Square roots of counts are kept as multiples of an eighth."""
+_ROOT_UNITS = 8.0  # in one: square roots of counts are kept as eighths
+_BYTE = 255  # and in a byte, in units a little larger where a cell has more patches
 
 
 class LocalDescriptor(Protocol):
@@ -43,9 +43,9 @@ class PyramidDescriber:
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
-    With `root_counts` they are square roots of counts, in eighths. `basis`: (size of a local
-    descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of words of
-    size c, or of the size of a local descriptor. See `spatial_pyramid` for the kernel.
+    With `root_counts` they are square roots of counts, in eighths, as bytes. `basis`: (size of a
+    local descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of words
+    of size c, or of the size of a local descriptor. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class PyramidDescriber:
             if 0 < config.patch_components < patches.shape[1]:
                 basis = principal_components(patches, config.patch_components)
                 patches = patches @ basis
-            vocabulary = _kind(config).learn(patches, config.words, rng, workers.jobs)
+            vocabulary = _kind(config).learn(patches, config.words, rng)
         progress('learning the vocabulary', 1, 1)
         return cls(config, preparation, vocabulary, basis)
 
@@ -202,5 +202,7 @@ def local_descriptor(config: VisionConfig, preparation: Preparation) -> LocalDes
 def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:
     """List what is kept for each count from 0 to `largest`, in the smallest type that holds it."""
     counts = np.arange(largest + 1)
-    values = np.rint(ROOT_SCALE * np.sqrt(counts)).astype(np.int64) if root else counts
-    return values.astype(np.min_scalar_type(int(values[-1])))
+    if not root:
+        return counts.astype(np.min_scalar_type(largest))
+    units = min(_ROOT_UNITS, _BYTE / np.sqrt(max(largest, 1)))
+    return np.asarray(np.rint(units * np.sqrt(counts)), dtype=np.uint8)

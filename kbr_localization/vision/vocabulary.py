@@ -8,7 +8,6 @@ does not change which v is nearest.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from kbr_localization.errors import VisionError
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 Float32Array = NDArray[np.float32]
 _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
 _SETTLED = 0.02  # share of the descriptors that still change their word: the rest gains 0.5%
-_PART = 4096  # descriptors that a thread clusters at a time
+_PART = 4096  # descriptors that are summed at a time
 
 
 class Vocabulary(Protocol):
@@ -57,10 +56,10 @@ class FlatVocabulary:
 
     @classmethod
     def learn(
-        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
+        cls, descriptors: Float32Array, words: int, rng: np.random.Generator
     ) -> FlatVocabulary:
         """Cluster descriptors (k, d); see `learn_vocabulary`."""
-        return cls(learn_vocabulary(descriptors, words, rng, threads=threads))
+        return cls(learn_vocabulary(descriptors, words, rng))
 
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
@@ -86,28 +85,25 @@ def learn_vocabulary(
     words: int,
     rng: np.random.Generator,
     iterations: int = 30,
-    threads: int = 1,
     seeds_from: Float32Array | None = None,
 ) -> Float32Array:
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
     Seeded by k-means++ on `rng`, then Lloyd's iterations until hardly anything moves, at most
-    `iterations`; the same generator and data give the same vocabulary, whatever the number of
-    threads. `seeds_from`: (s, d) descriptors that the seeds are taken from, in place of all.
-    Raises VisionError when there are fewer distinct descriptors than words.
+    `iterations`; the same generator and data give the same vocabulary. `seeds_from`: (s, d)
+    descriptors that the seeds are taken from, in place of all. Raises VisionError when there are
+    fewer distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
     parts = batches(descriptors, _PART)
     assigned = np.full(len(descriptors), -1)
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in range(iterations):
-            found = list(pool.map(_cluster_sums, parts, [centres] * len(parts)))
-            before, assigned = assigned, np.concatenate([part[0] for part in found])
-            # the parts are summed in their order: rounding does not depend on the threads
-            centres = _means(sum(part[1] for part in found), centres, sum(p[2] for p in found))
-            if np.mean(assigned != before) < _SETTLED:
-                break
+    for _ in range(iterations):
+        found = [_cluster_sums(part, centres) for part in parts]
+        before, assigned = assigned, np.concatenate([part[0] for part in found])
+        centres = _means(sum(part[1] for part in found), centres, sum(p[2] for p in found))
+        if np.mean(assigned != before) < _SETTLED:
+            break
     return centres
 
 

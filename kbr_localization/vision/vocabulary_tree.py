@@ -10,7 +10,6 @@ what counting words needs.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 import math
 from typing import Any
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 Sizes = NDArray[np.int64]
+_BRANCH_SAMPLE = 256  # descriptors for each branch: few centres need no more
 
 
 class VocabularyTree:
@@ -79,33 +79,37 @@ class VocabularyTree:
 
     @classmethod
     def learn(
-        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, threads: int = 1
+        cls, descriptors: Float32Array, words: int, rng: np.random.Generator
     ) -> VocabularyTree:
         """
         Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
 
         Branches get words by how far their descriptors spread. The same generator and data give
-        the same tree, whatever the number of threads. Raises VisionError when there are fewer
-        distinct descriptors than words.
+        the same tree. Raises VisionError when there are fewer distinct descriptors than words.
         """
-        branches = learn_vocabulary(descriptors, math.isqrt(words), rng, threads=threads)
+        distinct = _distinct(descriptors)
+        if len(distinct) < words:
+            raise too_few_patches(words, len(distinct))
+        count = math.isqrt(words)
+        sample = rng.permutation(distinct)[: _BRANCH_SAMPLE * count]
+        branches = learn_vocabulary(descriptors[sample], count, rng)
         found = nearest_words(descriptors, branches)
-        members = [descriptors[found == branch] for branch in range(len(branches))]
-        seeds = rng.integers(2**63, size=len(branches)).tolist()
-        with ThreadPoolExecutor(threads) as pool:
-            distinct = list(pool.map(_distinct, members))
-            # a branch without descriptors keeps one word: its centre
-            most = np.array([max(len(one), 1) for one in distinct])
-            if most.sum() < words:
-                raise too_few_patches(words, int(most.sum()))
-            spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
-            sizes = _shares(spread, words, most)
-            leaves = list(pool.map(_words_of, members, distinct, branches, sizes.tolist(), seeds))
+        members = [descriptors[found == branch] for branch in range(count)]
+        # a branch without descriptors keeps one word: its centre
+        most = np.maximum(np.bincount(found[distinct], minlength=count), 1)
+        spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
+        sizes = _shares(spread, words, most)
+        parts = zip(members, branches, sizes.tolist(), strict=True)
+        leaves = [_words_of(*part, rng) for part in parts]
         return cls(np.concatenate(leaves), branches, sizes)
 
 
-def _distinct(descriptors: Float32Array) -> Float32Array:
-    return np.unique(descriptors, axis=0)
+def _distinct(descriptors: Float32Array) -> NDArray[np.intp]:
+    """Find the first of each group of equal descriptors (k, d): their indices."""
+    bits = np.ascontiguousarray(descriptors).view(np.uint32)
+    # sums of odd multiples, modulo 2**64: of two different ones equal once in 10**19
+    odd = 2 * np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) + 1
+    return np.asarray(np.unique(bits @ odd, return_index=True)[1])
 
 
 def _spread(descriptors: Float32Array, centre: Float32Array) -> float:
@@ -124,12 +128,9 @@ def _shares(spread: NDArray[np.float64], words: int, most: Sizes) -> Sizes:
 
 
 def _words_of(
-    members: Float32Array,
-    distinct: Float32Array,
-    centre: Float32Array,
-    size: int,
-    seed: int,
+    members: Float32Array, centre: Float32Array, size: int, rng: np.random.Generator
 ) -> Float32Array:
+    distinct = members[_distinct(members)]
     if len(distinct) <= size:
         return distinct if len(distinct) else centre[np.newaxis]
-    return learn_vocabulary(members, size, np.random.default_rng(seed), seeds_from=distinct)
+    return learn_vocabulary(members, size, rng, seeds_from=distinct)
