@@ -28,9 +28,11 @@ def plain_likeness(kernel_map):
     poses, config = kernel_map.poses, kernel_map.filter_config
     scale = np.array([config.position_bandwidth] * 2 + [config.heading_bandwidth] * 2)
     embedded = se2.to_plane_and_circle(poses) / scale
-    squared = ((embedded[:, np.newaxis] - embedded) ** 2).sum(axis=2)
+    distance = np.linalg.norm(embedded[:, np.newaxis] - embedded, axis=2)
     values = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
-    others = (np.exp(-0.5 * squared) <= 0.8) & (squared < 3.5**2)
+    # the Gaussian that is a half where the exponential kernel is
+    closeness = 0.5 ** ((distance / np.log(2.0)) ** 2)
+    others = (closeness <= 0.8) & (distance < 5.0)
     return np.median([row[near].max() for row, near in zip(values, others, strict=True)])
 
 
@@ -45,7 +47,7 @@ def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
     usual.see(usual.observation.likeness)
     assert usual.widening == narrow
     for _ in range(40):
-        usual.see(usual.observation.likeness - 0.095)
+        usual.see(usual.observation.likeness - 0.0675)
     assert usual.widening / narrow == pytest.approx(np.exp(1.5**2), rel=1e-3)
     for _ in range(50):
         usual.see(0.0)
@@ -81,7 +83,9 @@ def test_a_small_map_has_narrow_kernels_in_position_and_wider_ones_in_heading():
     usual, small = FilterConfig(), sensible_config(poses)
     assert small.position_bandwidth < 0.5 * usual.position_bandwidth
     shrunk = small.position_bandwidth / usual.position_bandwidth
-    assert small.heading_bandwidth == pytest.approx(min(usual.heading_bandwidth / shrunk, 0.6))
+    assert small.heading_bandwidth == pytest.approx(
+        usual.heading_bandwidth * min(1.0 / shrunk, 3.0)
+    )
     assert small.update_min_d == pytest.approx(usual.update_min_d * shrunk**2)
     assert sensible_config(30.0 * poses) == usual
 

@@ -105,7 +105,8 @@ def test_an_initial_pose_is_believed(kernel_map):
 
 
 def test_a_global_start_takes_images_more_often_until_the_filter_is_sure(kernel_map):
-    localizer = make(kernel_map, update_min_d=0.5, start_share=0.2, localized_mass=0.7)
+    gate = {'update_min_d': 0.5, 'start_share': 0.2}
+    localizer = make(kernel_map, **gate, localized_mass=0.7, position_bandwidth=0.5)
     localizer.initialize_globally()
     there, elsewhere = ring_pose(3.0), ring_pose(13.0)
     localizer.update_similarities(seen_from(kernel_map, there, [(elsewhere, 0.3)]))
@@ -145,7 +146,7 @@ def test_evidence_is_the_conditional_kernel_mean_at_the_image(kernel_map):
     scale = np.array([0.5, 0.5, config.heading_bandwidth, config.heading_bandwidth])
 
     def kernel(a, b):
-        return np.exp(-0.5 * np.sum(((a[:, np.newaxis] - b) / scale) ** 2, axis=-1))
+        return np.exp(-np.linalg.norm((a[:, np.newaxis] - b) / scale, axis=-1))
 
     ridge = observation.ridge * np.eye(len(embedded))
     weights = np.linalg.inv(kernel(embedded, embedded) + ridge) @ kernel(embedded, queries)

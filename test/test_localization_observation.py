@@ -1,10 +1,11 @@
 """What makes an update quick on a map that is solved as a whole, against the plain formulas."""
 
 from dataclasses import replace
+import functools
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.kernels import GaussianKernel, MaternKernel
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.pose_system import PoseSystem
@@ -14,6 +15,7 @@ from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import to_plane_and_circle
 from map_helpers import random_poses, tiny_map
 import numpy as np
+import pytest
 
 seeds = st.integers(0, 10**6)
 
@@ -31,16 +33,24 @@ def test_a_whole_map_is_solved_by_its_nearly_sparse_inverse(seed, size, ridge):
     np.testing.assert_allclose(system.solve(np.arange(120), values), dense, rtol=1e-9, atol=1e-12)
 
 
-@given(seeds, st.floats(0.2, 500.0), st.floats(-1e6, 1e6))
+_PLAIN = {
+    'gaussian': GaussianKernel,
+    'matern': functools.partial(MaternKernel, smoothness=1.5),
+    'exponential': functools.partial(MaternKernel, smoothness=0.5),
+}
+
+
+@pytest.mark.parametrize('name', _PLAIN)
+@given(seed=seeds, size=st.floats(0.2, 500.0), origin=st.floats(-1e6, 1e6))
 @settings(max_examples=40, deadline=None)
-def test_the_state_kernel_by_a_matrix_product_is_the_gaussian_kernel(seed, size, origin):
+def test_the_state_kernel_by_a_matrix_product_is_the_plain_kernel(name, seed, size, origin):
     rng = np.random.default_rng(seed)
-    config = FilterConfig(position_bandwidth=0.3, heading_bandwidth=0.2)
+    config = FilterConfig(state_kernel=name, position_bandwidth=0.3, heading_bandwidth=0.2)
     left, right = random_poses(rng, 50, size), random_poses(rng, 20, size)
     left[:20] = right + rng.normal(0.0, 0.1, right.shape)
     left[:, :2] += origin
     right[:, :2] += origin
-    plain = GaussianKernel(np.array([0.09, 0.09, 0.04, 0.04]), normalised=False)
+    plain = _PLAIN[name](np.array([0.09, 0.09, 0.04, 0.04]), normalised=False)
     expected = plain.cross_gram(to_plane_and_circle(left), to_plane_and_circle(right))
     found = StateKernel(config).cross_gram(left, right)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)

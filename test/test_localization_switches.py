@@ -27,7 +27,7 @@ def some_poses(count, seed=0):
     return np.column_stack([rng.uniform(0, 2, (count, 2)), rng.uniform(-np.pi, np.pi, count)])
 
 
-@pytest.mark.parametrize('name', ['gaussian', 'matern', 'wrapped'])
+@pytest.mark.parametrize('name', ['gaussian', 'matern', 'exponential', 'wrapped'])
 def test_a_state_kernel_is_one_at_itself_and_turns_with_the_circle(name):
     kernel = StateKernel(replace(FilterConfig(), state_kernel=name))
     poses = some_poses(12)
@@ -53,11 +53,23 @@ def test_state_kernels_follow_their_formulas():
     expected = {
         'gaussian': np.exp(-0.5 * distance**2),
         'matern': (1 + root) * np.exp(-root),
+        'exponential': np.exp(-distance),
         'wrapped': np.exp(-0.5 * (way / h) ** 2) * wrapped,
     }
     for name, values in expected.items():
         kernel = StateKernel(replace(config, state_kernel=name))
         np.testing.assert_allclose(kernel.cross_gram(left, right), values, rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize('name', ['gaussian', 'matern', 'exponential', 'wrapped'])
+def test_closeness_is_a_half_where_the_state_kernel_is(name):
+    config = FilterConfig(state_kernel=name, position_bandwidth=0.7)
+    apart = np.linspace(0.0, 2.0, 2001)
+    poses = np.column_stack([apart, np.zeros((len(apart), 2))])
+    values = StateKernel(config).cross_gram(poses[:1], poses)[0]
+    half = np.argmin(np.abs(values - 0.5))
+    closeness = StateKernel.closeness(config).cross_gram(poses[:1], poses[[half]])
+    assert closeness[0, 0] == pytest.approx(0.5, abs=2e-3)
 
 
 @pytest.mark.parametrize('delta', [0.03, 1.0])
@@ -187,6 +199,7 @@ def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map,
     'changes',
     [
         {'state_kernel': 'matern'},
+        {'state_kernel': 'exponential'},
         {'state_kernel': 'wrapped'},
         {'motion_law': 'cauchy'},
         {'importance_weighted': True},

@@ -13,9 +13,10 @@ from __future__ import annotations
 from kbr_localization.localization.observation import ObservationModel
 import numpy as np
 
+_DENSITY_POWER = 1.5
 _LEAST_DENSITY = 0.1
-_USUAL_SHORTFALL = 0.05  # of the best match, behind what map images have with their neighbours
-_SHORTFALL_SCALE = 0.03
+_USUAL_SHORTFALL = 0.03  # of the best match, behind what map images have with their neighbours
+_SHORTFALL_SCALE = 0.025
 _LARGEST_EXCESS = 2.15  # a factor of 100
 _MEMORY = 0.7
 
@@ -39,7 +40,7 @@ class Calibration:
     @property
     def widening(self) -> float:
         """Return the factor, at least 1."""
-        gaps = 1.0 / max(self.observation.density, _LEAST_DENSITY)
+        gaps = float(max(self.observation.density, _LEAST_DENSITY) ** -_DENSITY_POWER)
         if self._best is None:
             return gaps
         shortfall = self.observation.shortfall(self._best)

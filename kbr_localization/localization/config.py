@@ -10,6 +10,7 @@ from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
+_USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
 
 
 @dataclass(frozen=True)
@@ -33,19 +34,20 @@ class FilterConfig:
         choices=('squared', 'thresholded'),
     )
     state_kernel: str = parameter(
-        'gaussian',
-        'kernel k_X of poses: gaussian or matern on (x, y, cos, sin), or gaussian in the position '
-        'times wrapped normal in the heading; for a belief that leaves the map',
-        choices=('gaussian', 'matern', 'wrapped'),
+        'exponential',
+        'kernel k_X of poses: gaussian, matern (3/2) or exponential (Matern 1/2) on (x, y, cos, '
+        'sin), or gaussian in the position times wrapped normal in the heading; for a belief that '
+        'leaves the map',
+        choices=('gaussian', 'matern', 'exponential', 'wrapped'),
     )
     position_bandwidth: float = parameter(
-        0.5, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+        0.8, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
     )
     heading_bandwidth: float = parameter(
-        0.2, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.25,
+        0.1,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; for a belief that leaves the '
         'map n counts an image and its neighbours, on the map poses it is 1',
         low=1e-9,
@@ -107,7 +109,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.16,
+        0.105,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
         low=1e-3,
         high=1e3,
@@ -144,7 +146,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
-    scale = min(1.0, max(0.05, spread / defaults.position_bandwidth))
+    scale = min(1.0, max(0.05, spread / _USUAL_SPREAD))
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.state_kernel import StateKernel
@@ -12,28 +12,32 @@ from numpy.typing import NDArray
 
 _SAMPLES = 300
 _COMPARED = 100  # map images that are compared with their neighbours
-_APART = 0.8  # k_X of neighbours that count: nearer ones may be almost the same photograph
+_APART = 0.8  # closeness of neighbours that count: nearer ones may be almost the same photograph
 
 Search = Callable[[FloatArray], NDArray[np.intp]]
 
 
-def neighbourhood(poses: FloatArray, kernel: StateKernel, search: Search) -> tuple[float, float]:
+def nearest_closeness(poses: FloatArray, closeness: StateKernel, search: Search) -> float:
     """
-    Measure the density of a map with poses (n, 3) on a sample of them.
+    Mean over poses (n, 3) of the closeness to the nearest other one: 1 in a map without gaps.
 
-    Returns the mean over the poses of k_X with the nearest other one, near 1 in a map without
-    gaps, and of the sum of k_X over all others, the number of neighbours. `search`: indices of
-    the poses in reach of one (1, 3).
+    Measured on a sample of them. `search`: indices of the poses in reach of one (1, 3).
     """
-    sample = poses[:: max(1, len(poses) // _SAMPLES), np.newaxis]
-    nearest, sums = np.zeros(len(sample)), np.zeros(len(sample))
-    for index, pose in enumerate(sample):
-        values = np.sort(kernel.cross_gram(pose, poses[search(pose)])[0])[:-1]
-        nearest[index], sums[index] = values[-1:].sum(), values.sum()
-    return float(nearest.mean()), float(sums.mean())
+    return float(np.mean([v[-1:].sum() for v in _values(poses, closeness, search)]))
 
 
-def neighbours_likeness(kernel_map: KernelMap, kernel: StateKernel, search: Search) -> float:
+def neighbours_seen(poses: FloatArray, kernel: StateKernel, search: Search) -> float:
+    """Mean over poses (n, 3) of the sum of k_X over all others: how many neighbours one has."""
+    return float(np.mean([v.sum() for v in _values(poses, kernel, search)]))
+
+
+def _values(poses: FloatArray, kernel: StateKernel, search: Search) -> Iterator[FloatArray]:
+    """Kernel values of poses of a sample with the others in reach of each, in rising order."""
+    for pose in poses[:: max(1, len(poses) // _SAMPLES), np.newaxis]:
+        yield np.sort(kernel.cross_gram(pose, poses[search(pose)])[0])[:-1]
+
+
+def neighbours_likeness(kernel_map: KernelMap, closeness: StateKernel, search: Search) -> float:
     """
     Kernel value k_Y that an image of the map usually has with the best of those around it.
 
@@ -43,7 +47,7 @@ def neighbours_likeness(kernel_map: KernelMap, kernel: StateKernel, search: Sear
     for index in range(0, len(kernel_map), max(1, len(kernel_map) // _COMPARED)):
         pose = kernel_map.poses[[index]]
         near = search(pose)
-        near = near[kernel.cross_gram(pose, kernel_map.poses[near])[0] <= _APART]
+        near = near[closeness.cross_gram(pose, kernel_map.poses[near])[0] <= _APART]
         if near.size:
             image, others = kernel_map.descriptors[[index]], kernel_map.descriptors[near]
             found.append(float(kernel_map.describer.cross_gram(image, others).max()))

@@ -29,7 +29,11 @@ from itertools import pairwise
 
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.map_density import neighbourhood, neighbours_likeness
+from kbr_localization.localization.map_density import (
+    nearest_closeness,
+    neighbours_likeness,
+    neighbours_seen,
+)
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
@@ -41,7 +45,7 @@ from numpy.typing import NDArray
 import scipy.linalg
 
 Indices = NDArray[np.intp]
-_REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0}
+_REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0, 'exponential': 5.0}
 """Bandwidths after which a value of k_X counts as zero: below 0.003."""
 _SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
@@ -77,9 +81,11 @@ class ObservationModel:
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
         self._crossed: tuple[FloatArray, Indices, FloatArray] | None = None
-        self.density, neighbours = neighbourhood(self.poses, self.kernel, self._search)
+        closeness = StateKernel.closeness(config)
+        self.density = nearest_closeness(self.poses, closeness, self._search)
+        neighbours = neighbours_seen(self.poses, self.kernel, self._search)
         self.ridge = config.state_ridge * (1.0 + neighbours)
-        self.likeness = neighbours_likeness(kernel_map, self.kernel, self._search)
+        self.likeness = neighbours_likeness(kernel_map, closeness, self._search)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge)
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:

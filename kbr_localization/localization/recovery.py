@@ -17,7 +17,7 @@ import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
-_DENSITY_POWER = 14  # on the rate: the images that a gap lasts
+_DENSITY_POWER = 12  # on the rate: the images that a gap lasts
 _LOWEST_RATE = 1e-7
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbr_localization import se2
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.kernels import GaussianKernel, MaternKernel
@@ -10,30 +12,44 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_SMOOTHNESS = 1.5
+_SMOOTHNESS = {'exponential': 0.5, 'matern': 1.5}
+_HALF_WIDTH = {'gaussian': 1.177, 'wrapped': 1.177, 'matern': 0.969, 'exponential': 0.693}
+"""Distance in bandwidths at which each kernel is a half."""
 
 
 class StateKernel:
     """
     Kernel k_X of poses with unit diagonal.
 
-    `gaussian` and `matern` (3/2) act on (x, y, cos, sin); `wrapped` is a Gaussian kernel of the
-    position times a wrapped normal kernel of the heading on the circle. The bandwidths are those
-    of the configuration: a standard deviation, for the Matern kernel its length scale.
+    `gaussian`, `matern` (3/2) and `exponential` (Matern 1/2) act on (x, y, cos, sin); `wrapped` is
+    a Gaussian kernel of the position times a wrapped normal kernel of the heading on the circle.
+    The bandwidths are those of the configuration: a standard deviation, for the Matern kernels
+    their length scale.
     """
 
     def __init__(self, config: FilterConfig) -> None:
         h, a = config.position_bandwidth, config.heading_bandwidth
         self._widths = np.array([h, h, a, a])
         scale = self._widths**2
-        self._is_gaussian = config.state_kernel == 'gaussian'
-        self._on_circle = config.state_kernel == 'wrapped'
+        name = config.state_kernel
+        self._on_circle = name == 'wrapped'
+        self._profile = _PROFILES.get(name)
         self._kernel: Kernel = GaussianKernel(scale, normalised=False)
-        if config.state_kernel == 'matern':
-            self._kernel = MaternKernel(scale, _SMOOTHNESS, normalised=False)
+        if name in _SMOOTHNESS:
+            self._kernel = MaternKernel(scale, _SMOOTHNESS[name], normalised=False)
         elif self._on_circle:
             place = GaussianKernel(scale[:2], normalised=False).on(0, 1)
             self._kernel = place * WrappedNormalKernel(a * a, normalised=False).on(2)
+
+    @staticmethod
+    def closeness(config: FilterConfig) -> StateKernel:
+        """Gaussian kernel that is a half where k_X is: how near poses are, whatever k_X is."""
+        share = _HALF_WIDTH[config.state_kernel] / _HALF_WIDTH['gaussian']
+        h, a = share * config.position_bandwidth, share * config.heading_bandwidth
+        as_wide = replace(
+            config, state_kernel='gaussian', position_bandwidth=h, heading_bandwidth=a
+        )
+        return StateKernel(as_wide)
 
     def gram(self, poses: FloatArray) -> FloatArray:
         """Gram matrix. Shapes: (n, 3) -> (n, n)."""
@@ -41,19 +57,18 @@ class StateKernel:
 
     def cross_gram(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Matrix of k_X(x_i, z_j). Shapes: (n, 3), (m, 3) -> (n, m)."""
-        if self._is_gaussian:
-            return _gaussian(
-                self._embedded(left) / self._widths, self._embedded(right) / self._widths
-            )
-        return self._kernel.cross_gram(self._embedded(left), self._embedded(right))
+        x, z = self._embedded(left), self._embedded(right)
+        if self._profile is None:
+            return self._kernel.cross_gram(x, z)
+        return self._profile(_half_squared(x / self._widths, z / self._widths))
 
     def _embedded(self, poses: FloatArray) -> FloatArray:
         return poses if self._on_circle else se2.to_plane_and_circle(poses)
 
 
-def _gaussian(left: FloatArray, right: FloatArray) -> FloatArray:
+def _half_squared(left: FloatArray, right: FloatArray) -> FloatArray:
     """
-    Values exp(-|x - z|^2 / 2), the exponent by one matrix product: (n, d), (m, d) -> (n, m).
+    Values -|x - z|^2 / 2 by one matrix product: (n, d), (m, d) -> (n, m).
 
     The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
     the squared distances from there.
@@ -63,5 +78,31 @@ def _gaussian(left: FloatArray, right: FloatArray) -> FloatArray:
     x_part, z_part = (-0.5 * np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
     rows = np.hstack([x, x_part, np.ones_like(x_part)])
     columns = np.hstack([z, np.ones_like(z_part), z_part])
-    values = rows @ columns.T
-    return np.asarray(np.exp(values, out=values))
+    return np.asarray(rows @ columns.T)
+
+
+def _gaussian(exponent: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(exponent, out=exponent))
+
+
+def _matern(exponent: FloatArray) -> FloatArray:
+    """Profile (1 + r) exp(-r) of smoothness 3/2, r = sqrt(3) |x - z|."""
+    distance = _root(exponent, -6.0)
+    decay = np.exp(-distance)
+    distance += 1.0
+    return np.asarray(np.multiply(distance, decay, out=distance))
+
+
+def _exponential(exponent: FloatArray) -> FloatArray:
+    """Profile exp(-r) of smoothness 1/2, r = |x - z|."""
+    distance = _root(exponent, -2.0)
+    return np.asarray(np.exp(np.negative(distance, out=distance), out=distance))
+
+
+def _root(exponent: FloatArray, factor: float) -> FloatArray:
+    """Root of a multiple of -|x - z|^2 / 2, in place; rounding may have made that positive."""
+    squared = np.multiply(exponent, factor, out=exponent)
+    return np.asarray(np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared))
+
+
+_PROFILES = {'gaussian': _gaussian, 'matern': _matern, 'exponential': _exponential}
