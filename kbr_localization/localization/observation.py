@@ -51,6 +51,7 @@ _SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
+_ALL_TAKEN = 64  # poses of a whole map; of more only those that matter are evaluated
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
 _USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
 LARGEST_SYSTEM = 1024
@@ -80,7 +81,6 @@ class ObservationModel:
         self.largest_system = largest_system
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
-        self._crossed: tuple[FloatArray, Indices, FloatArray] | None = None
         closeness = StateKernel.closeness(config)
         self.density = nearest_closeness(self.poses, closeness, self._search)
         neighbours = neighbours_seen(self.poses, self.kernel, self._search)
@@ -131,7 +131,7 @@ class ObservationModel:
         """
         if len(self.poses) <= self.largest_system:
             active, solved = self.in_reach(points), self._whole_solution(similarity)
-            if len(active) > _EXACT_SYSTEM:
+            if len(active) > _ALL_TAKEN:
                 active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
             return self._smoothed(points, active, solved[active])
         active = self.in_reach(points)
@@ -271,11 +271,8 @@ class ObservationModel:
     def _smoothed(self, points: FloatArray, active: Indices, solved: FloatArray) -> FloatArray:
         if active.size == 0:
             return np.zeros(len(points))
-        last = self._crossed
-        if last is None or last[0] is not points or last[1] is not active:
-            cross = self.kernel.cross_gram(points, self.poses[active])
-            self._crossed = last = (points, active, cross)
-        return np.asarray(np.maximum(last[2] @ solved, 0.0))
+        cross = self.kernel.cross_gram(points, self.poses[active])
+        return np.asarray(np.maximum(cross @ solved, 0.0))
 
 
 def _sector(headings: FloatArray) -> Indices:
