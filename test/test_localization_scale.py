@@ -160,6 +160,19 @@ def exact_evidence(model, points, vector):
     return np.maximum(model.kernel.cross_gram(points, x) @ np.linalg.solve(gram, values), 0.0)
 
 
+def test_a_map_too_large_for_one_system_has_a_kernel_that_ends_sooner(large):
+    kernel_map, _ = large
+    config = FilterConfig()
+    half = [[0.0, 0.0, 0.0], [config.position_bandwidth * np.log(2.0), 0.0, 0.0]]
+    kernels = {}
+    for images in (LARGEST_SYSTEM, LARGEST_SYSTEM + 1):
+        model = ObservationModel(kernel_map.subset(np.arange(images)), config)
+        kernels[model.config.state_kernel] = model.kernel.gram(np.array(half))[0, 1]
+    assert kernels == {name: pytest.approx(0.5, abs=2e-3) for name in ('exponential', 'gaussian')}
+    chosen = FilterConfig(state_kernel='matern')
+    assert ObservationModel(kernel_map, chosen).config == chosen
+
+
 def test_where_no_image_is_like_it_there_is_no_evidence(large):
     kernel_map, _ = large
     vector = np.where(np.arange(len(kernel_map)) < 10, 0.8, 0.3)

@@ -10,7 +10,7 @@ from kbr_localization.localization.motion import MotionNoise, PendingNoise
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.recovery import Recovery
 from kbr_localization.localization.similarity import FullSimilarity
-from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.localization.state_kernel import as_gaussian, StateKernel
 from map_helpers import tiny_map
 import numpy as np
 import pytest
@@ -68,7 +68,7 @@ def test_closeness_is_a_half_where_the_state_kernel_is(name):
     poses = np.column_stack([apart, np.zeros((len(apart), 2))])
     values = StateKernel(config).cross_gram(poses[:1], poses)[0]
     half = np.argmin(np.abs(values - 0.5))
-    closeness = StateKernel.closeness(config).cross_gram(poses[:1], poses[[half]])
+    closeness = StateKernel(as_gaussian(config)).cross_gram(poses[:1], poses[[half]])
     assert closeness[0, 0] == pytest.approx(0.5, abs=2e-3)
 
 

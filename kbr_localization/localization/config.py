@@ -37,7 +37,7 @@ class FilterConfig:
         'exponential',
         'kernel k_X of poses: gaussian, matern (3/2) or exponential (Matern 1/2) on (x, y, cos, '
         'sin), or gaussian in the position times wrapped normal in the heading; for a belief that '
-        'leaves the map',
+        'leaves the map; above 1024 images a gaussian one takes the place of the exponential',
         choices=('gaussian', 'matern', 'exponential', 'wrapped'),
     )
     position_bandwidth: float = parameter(

@@ -19,8 +19,9 @@ at a point x is off by
     k_o^T s_o - k_a^T A_aa^-1 G_ao s_o = (k_o - G_oa b)^T s_o,   b = A_aa^-1 k_a(x),
 
 at most |k_o - G_oa b| |v| / (n epsilon), because no eigenvalue of A is below n epsilon. Where k_X
-is cut at r bandwidths the first factor is small: at most sqrt(|o|) exp(-r^2 / 2) for k_o. Places
-that reach only images with values below c count as without evidence, an error of at most c |b|_1.
+is cut at r bandwidths the first factor is small: at most sqrt(|o|) k_X(r) for k_o. Places that
+reach only images with values below c count as without evidence, an error of at most c |b|_1. The
+exponential kernel falls too slowly for that, so a large map has a Gaussian one in its place.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from kbr_localization.localization.map_density import (
 from kbr_localization.localization.pose_grid import PoseGrid
 from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
-from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.localization.state_kernel import as_gaussian, short_ranged, StateKernel
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
@@ -46,7 +47,7 @@ import scipy.linalg
 
 Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0, 'exponential': 5.0}
-"""Bandwidths after which a value of k_X counts as zero: below 0.003."""
+"""Bandwidths after which a value of k_X counts as zero: below 0.007."""
 _SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
@@ -71,8 +72,9 @@ class ObservationModel:
     def __init__(
         self, kernel_map: KernelMap, config: FilterConfig, largest_system: int = LARGEST_SYSTEM
     ) -> None:
-        self.config = config
         self.poses = kernel_map.poses
+        config = config if len(self.poses) <= LARGEST_SYSTEM else short_ranged(config)
+        self.config = config
         self._kernel_map = kernel_map
         self.kernel = StateKernel(config)
         reach = _REACH[config.state_kernel]
@@ -81,7 +83,7 @@ class ObservationModel:
         self.largest_system = largest_system
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
-        closeness = StateKernel.closeness(config)
+        closeness = StateKernel(as_gaussian(config))
         self.density = nearest_closeness(self.poses, closeness, self._search)
         neighbours = neighbours_seen(self.poses, self.kernel, self._search)
         self.ridge = config.state_ridge * (1.0 + neighbours)

@@ -15,6 +15,7 @@ import numpy as np
 _SMOOTHNESS = {'exponential': 0.5, 'matern': 1.5}
 _HALF_WIDTH = {'gaussian': 1.177, 'wrapped': 1.177, 'matern': 0.969, 'exponential': 0.693}
 """Distance in bandwidths at which each kernel is a half."""
+_SMOOTH_RIDGE = 2.5  # of a Gaussian kernel, over that of an exponential one which errs as little
 
 
 class StateKernel:
@@ -41,16 +42,6 @@ class StateKernel:
             place = GaussianKernel(scale[:2], normalised=False).on(0, 1)
             self._kernel = place * WrappedNormalKernel(a * a, normalised=False).on(2)
 
-    @staticmethod
-    def closeness(config: FilterConfig) -> StateKernel:
-        """Gaussian kernel that is a half where k_X is: how near poses are, whatever k_X is."""
-        share = _HALF_WIDTH[config.state_kernel] / _HALF_WIDTH['gaussian']
-        h, a = share * config.position_bandwidth, share * config.heading_bandwidth
-        as_wide = replace(
-            config, state_kernel='gaussian', position_bandwidth=h, heading_bandwidth=a
-        )
-        return StateKernel(as_wide)
-
     def gram(self, poses: FloatArray) -> FloatArray:
         """Gram matrix. Shapes: (n, 3) -> (n, n)."""
         return self._kernel.gram(self._embedded(poses))
@@ -64,6 +55,20 @@ class StateKernel:
 
     def _embedded(self, poses: FloatArray) -> FloatArray:
         return poses if self._on_circle else se2.to_plane_and_circle(poses)
+
+
+def as_gaussian(config: FilterConfig) -> FilterConfig:
+    """Take the Gaussian kernel that is a half where k_X is, which tells how near poses are."""
+    share = _HALF_WIDTH[config.state_kernel] / _HALF_WIDTH['gaussian']
+    h, a = share * config.position_bandwidth, share * config.heading_bandwidth
+    return replace(config, state_kernel='gaussian', position_bandwidth=h, heading_bandwidth=a)
+
+
+def short_ranged(config: FilterConfig) -> FilterConfig:
+    """Take a Gaussian kernel in place of an exponential one, with a ridge that suits it."""
+    if config.state_kernel != 'exponential':
+        return config
+    return replace(as_gaussian(config), state_ridge=_SMOOTH_RIDGE * config.state_ridge)
 
 
 def _half_squared(left: FloatArray, right: FloatArray) -> FloatArray:
