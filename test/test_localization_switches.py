@@ -59,6 +59,8 @@ def test_state_kernels_follow_their_formulas():
     for name, values in expected.items():
         kernel = StateKernel(replace(config, state_kernel=name))
         np.testing.assert_allclose(kernel.cross_gram(left, right), values, rtol=1e-8, atol=1e-12)
+        quick = kernel.quick_cross_gram(left, right)
+        np.testing.assert_allclose(quick, values, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize('name', ['gaussian', 'matern', 'exponential', 'wrapped'])

@@ -52,7 +52,8 @@ _SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
-_ALL_TAKEN = 64  # poses of a whole map; of more only those that matter are evaluated
+_EXACT_WHOLE = 64  # poses of a whole map; of more only those that matter are taken, quickly
+_UNIMPORTANT = 5e-4  # entry of a solution: leaving these out changes evidence by about as much
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
 _USUAL_SYSTEM = 384  # poses; larger systems are split where the points lie apart
 LARGEST_SYSTEM = 1024
@@ -133,9 +134,12 @@ class ObservationModel:
         """
         if len(self.poses) <= self.largest_system:
             active, solved = self.in_reach(points), self._whole_solution(similarity)
-            if len(active) > _ALL_TAKEN:
-                active = active[np.abs(solved[active]) > 0.1 * _NEGLIGIBLE]
-            return self._smoothed(points, active, solved[active])
+            if len(active) <= _EXACT_WHOLE:
+                return self._smoothed(points, active, solved[active])
+            active = active[np.abs(solved[active]) > _UNIMPORTANT]
+            cross = self.kernel.quick_cross_gram(points, self.poses[active])
+            found = cross @ solved[active].astype(cross.dtype)
+            return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
         active = self.in_reach(points)
         if active.size == 0:
             return np.zeros(len(points))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.kernels.algebra import Kernel
@@ -11,6 +12,9 @@ from kbr_localization.kernels.manifold import WrappedNormalKernel
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[Any]
 
 _SMOOTHNESS = {'exponential': 0.5, 'matern': 1.5}
 _HALF_WIDTH = {'gaussian': 1.177, 'wrapped': 1.177, 'matern': 0.969, 'exponential': 0.693}
@@ -53,6 +57,14 @@ class StateKernel:
             return self._kernel.cross_gram(x, z)
         return self._profile(_half_squared(x / self._widths, z / self._widths))
 
+    def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> NDArray[np.floating]:
+        """Do the same in single precision, in which roots are several times as fast."""
+        if self._profile is None:
+            return self.cross_gram(left, right)
+        x, z = self._embedded(left), self._embedded(right)
+        exponent = _half_squared(x / self._widths, z / self._widths)
+        return np.asarray(self._profile(exponent.astype(np.float32)))
+
     def _embedded(self, poses: FloatArray) -> FloatArray:
         return poses if self._on_circle else se2.to_plane_and_circle(poses)
 
@@ -86,28 +98,28 @@ def _half_squared(left: FloatArray, right: FloatArray) -> FloatArray:
     return np.asarray(rows @ columns.T)
 
 
-def _gaussian(exponent: FloatArray) -> FloatArray:
-    return np.asarray(np.exp(exponent, out=exponent))
+def _gaussian(exponent: Floats) -> Floats:
+    return np.exp(exponent, out=exponent)
 
 
-def _matern(exponent: FloatArray) -> FloatArray:
+def _matern(exponent: Floats) -> Floats:
     """Profile (1 + r) exp(-r) of smoothness 3/2, r = sqrt(3) |x - z|."""
     distance = _root(exponent, -6.0)
     decay = np.exp(-distance)
     distance += 1.0
-    return np.asarray(np.multiply(distance, decay, out=distance))
+    return np.multiply(distance, decay, out=distance)
 
 
-def _exponential(exponent: FloatArray) -> FloatArray:
+def _exponential(exponent: Floats) -> Floats:
     """Profile exp(-r) of smoothness 1/2, r = |x - z|."""
     distance = _root(exponent, -2.0)
-    return np.asarray(np.exp(np.negative(distance, out=distance), out=distance))
+    return np.exp(np.negative(distance, out=distance), out=distance)
 
 
-def _root(exponent: FloatArray, factor: float) -> FloatArray:
+def _root(exponent: Floats, factor: float) -> Floats:
     """Root of a multiple of -|x - z|^2 / 2, in place; rounding may have made that positive."""
     squared = np.multiply(exponent, factor, out=exponent)
-    return np.asarray(np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared))
+    return np.sqrt(np.maximum(squared, 0.0, out=squared), out=squared)
 
 
 _PROFILES = {'gaussian': _gaussian, 'matern': _matern, 'exponential': _exponential}
