@@ -22,13 +22,13 @@ seeds = st.integers(0, 10**6)
 
 @given(seeds, st.floats(0.2, 200.0), st.floats(0.05, 10.0))
 @settings(max_examples=40, deadline=None)
-def test_a_whole_map_is_solved_by_its_nearly_sparse_inverse(seed, size, ridge):
+def test_a_whole_map_is_solved_by_half_of_its_inverse(seed, size, ridge):
     rng = np.random.default_rng(seed)
     poses, values = random_poses(rng, 120, size), rng.random(120)
     kernel = StateKernel(FilterConfig())
     system = PoseSystem(kernel, poses, ridge)
     dense = np.linalg.solve(kernel.gram(poses) + ridge * np.eye(120), values)
-    tolerance = 1e-7 * values.sum() + 1e-12 * np.abs(dense).max()
+    tolerance = 1e-10 * values.sum() + 1e-12 * np.abs(dense).max()
     np.testing.assert_allclose(system.solve_whole(values), dense, rtol=0, atol=tolerance)
     np.testing.assert_allclose(system.solve(np.arange(120), values), dense, rtol=1e-9, atol=1e-12)
 
