@@ -24,9 +24,13 @@ _GATED = _SHARP | {'update_min_d': _KBR.update_min_d, 'update_min_a': _KBR.updat
 _COMPOSED = _GATED | {'multi_step': True}
 # the best values for smooth kernels, found as those of the exponential one were
 _SMOOTH = {'position_bandwidth': 0.5, 'heading_bandwidth': 0.2, 'state_ridge': 0.25}
-_GAUSSIAN = _SMOOTH | {'state_kernel': 'gaussian'}
-_WRAPPED = _SMOOTH | {'state_kernel': 'wrapped'}
-_MATERN = {'position_bandwidth': 0.6, 'heading_bandwidth': 0.2, 'state_ridge': 0.18}
+_GAUSSIAN, _WRAPPED = (_SMOOTH | {'state_kernel': name} for name in ('gaussian', 'wrapped'))
+_MATERN = {
+    'state_kernel': 'matern',
+    'position_bandwidth': 0.6,
+    'heading_bandwidth': 0.2,
+    'state_ridge': 0.18,
+}
 STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('Algorithm 1 as printed', 'algorithm1', {}),
     ('+ sharpened image kernel', 'algorithm1', _SHARP),
@@ -46,7 +50,7 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
         {'importance_weighted': True, 'delta': 0.01},
     ),
     ('kbr, Gaussian kernel of the pose', 'kbr', _GAUSSIAN),
-    ('kbr, Matern kernel of smoothness 3/2', 'kbr', _MATERN | {'state_kernel': 'matern'}),
+    ('kbr, Matern kernel of smoothness 3/2', 'kbr', _MATERN),
     ('kbr, wrapped normal kernel of the heading', 'kbr', _WRAPPED),
     ('kbr, Cauchy motion noise', 'kbr', {'motion_law': 'cauchy'}),
     ('kbr, supervision by odometry, weight 0.1', 'kbr', {'odometry_supervision': 0.1}),

@@ -52,18 +52,30 @@ class StateKernel:
 
     def cross_gram(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Matrix of k_X(x_i, z_j). Shapes: (n, 3), (m, 3) -> (n, m)."""
-        x, z = self._embedded(left), self._embedded(right)
         if self._profile is None:
-            return self._kernel.cross_gram(x, z)
-        return self._profile(_half_squared(x / self._widths, z / self._widths))
+            return self._kernel.cross_gram(self._embedded(left), self._embedded(right))
+        return self._profile(self._exponent(left, right))
 
     def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> NDArray[np.floating]:
         """Do the same in single precision, in which roots are several times as fast."""
         if self._profile is None:
             return self.cross_gram(left, right)
-        x, z = self._embedded(left), self._embedded(right)
-        exponent = _half_squared(x / self._widths, z / self._widths)
-        return np.asarray(self._profile(exponent.astype(np.float32)))
+        return np.asarray(self._profile(self._exponent(left, right).astype(np.float32)))
+
+    def _exponent(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """
+        Values -|x - z|^2 / 2, in bandwidths, by one matrix product: (n, 3), (m, 3) -> (n, m).
+
+        The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
+        the squared distances from there.
+        """
+        x, z = self._embedded(left) / self._widths, self._embedded(right) / self._widths
+        centre = z.mean(axis=0) if len(z) else 0.0
+        x, z = x - centre, z - centre
+        x_part, z_part = (-0.5 * np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
+        rows = np.hstack([x, x_part, np.ones_like(x_part)])
+        columns = np.hstack([z, np.ones_like(z_part), z_part])
+        return np.asarray(rows @ columns.T)
 
     def _embedded(self, poses: FloatArray) -> FloatArray:
         return poses if self._on_circle else se2.to_plane_and_circle(poses)
@@ -81,21 +93,6 @@ def short_ranged(config: FilterConfig) -> FilterConfig:
     if config.state_kernel != 'exponential':
         return config
     return replace(as_gaussian(config), state_ridge=_SMOOTH_RIDGE * config.state_ridge)
-
-
-def _half_squared(left: FloatArray, right: FloatArray) -> FloatArray:
-    """
-    Values -|x - z|^2 / 2 by one matrix product: (n, d), (m, d) -> (n, m).
-
-    The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
-    the squared distances from there.
-    """
-    centre = right.mean(axis=0) if len(right) else 0.0
-    x, z = left - centre, right - centre
-    x_part, z_part = (-0.5 * np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
-    rows = np.hstack([x, x_part, np.ones_like(x_part)])
-    columns = np.hstack([z, np.ones_like(z_part), z_part])
-    return np.asarray(rows @ columns.T)
 
 
 def _gaussian(exponent: Floats) -> Floats:

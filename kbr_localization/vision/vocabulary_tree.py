@@ -95,11 +95,12 @@ class VocabularyTree:
         branches = learn_vocabulary(descriptors[sample], count, rng)
         found = nearest_words(descriptors, branches)
         members = [descriptors[found == branch] for branch in range(count)]
+        different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
         # a branch without descriptors keeps one word: its centre
-        most = np.maximum(np.bincount(found[distinct], minlength=count), 1)
+        most = np.array([max(len(one), 1) for one in different])
         spread = np.array([_spread(*pair) for pair in zip(members, branches, strict=True)])
         sizes = _shares(spread, words, most)
-        parts = zip(members, branches, sizes.tolist(), strict=True)
+        parts = zip(members, different, branches, sizes.tolist(), strict=True)
         leaves = [_words_of(*part, rng) for part in parts]
         return cls(np.concatenate(leaves), branches, sizes)
 
@@ -128,9 +129,12 @@ def _shares(spread: NDArray[np.float64], words: int, most: Sizes) -> Sizes:
 
 
 def _words_of(
-    members: Float32Array, centre: Float32Array, size: int, rng: np.random.Generator
+    members: Float32Array,
+    distinct: Float32Array,
+    centre: Float32Array,
+    size: int,
+    rng: np.random.Generator,
 ) -> Float32Array:
-    distinct = members[_distinct(members)]
     if len(distinct) <= size:
         return distinct if len(distinct) else centre[np.newaxis]
     return learn_vocabulary(members, size, rng, seeds_from=distinct)
