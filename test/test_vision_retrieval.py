@@ -1,13 +1,10 @@
-"""The kernel finds places: on rendered and on real photographs, and faster than its reference."""
-
-from dataclasses import replace
-import time
+"""The kernel finds places: on rendered and on real photographs."""
 
 from helpers import SHARED_DATA
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.synthetic import BuildingConfig, LIGHTS, SyntheticBuilding
 from kbr_localization.evaluation.retrieval import recall_at
-from kbr_localization.vision import fit_describer, PAPER, VisionConfig
+from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
 import pytest
 
@@ -80,20 +77,3 @@ def test_kernel_falls_with_the_way_and_under_another_light_too():
         means = kernels.mean(axis=0)
         assert np.all(np.diff(means) < 0)
         assert means[0] > means[-1] + 0.1
-
-
-def test_dense_sift_is_several_times_faster_than_opencv():
-    """One ratio of the same run; the benchmark measures it well."""
-    image = np.random.default_rng(0).integers(0, 256, size=(480, 640), dtype=np.uint8)
-    seconds = []
-    for full in (VisionConfig(), PAPER):
-        config = replace(full, vocabulary_samples=2000, words=50)
-        describer = fit_describer(config, [image], np.random.default_rng(0))
-        seconds.append(min(timed(describer, image) for _ in range(7)))
-    assert seconds[0] < 0.5 * seconds[1]
-
-
-def timed(describer, image):
-    start = time.perf_counter()
-    describer.describe(image)
-    return time.perf_counter() - start
