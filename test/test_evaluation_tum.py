@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
 from kbr_localization.evaluation.details import details_path, with_details, write_details
+from kbr_localization.evaluation.files import new_file, write_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest
@@ -139,3 +140,13 @@ def test_a_foreign_csv_is_refused(tmp_path):
 def test_a_bare_trajectory_has_no_details_to_write(tmp_path):
     with pytest.raises(EvaluationError, match='without details'):
         write_details(tmp_path / 'run.csv', wavy_run())
+
+
+def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):
+    path = tmp_path / 'file.txt'
+    write_text(path, 'whole')
+    with pytest.raises(KeyboardInterrupt), new_file(path) as part:
+        part.write_text('ha')
+        raise KeyboardInterrupt
+    assert path.read_text() == 'whole'
+    assert list(tmp_path.iterdir()) == [path]

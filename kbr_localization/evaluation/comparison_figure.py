@@ -10,6 +10,7 @@ from typing import Any
 from kbr_localization.datasets import Dataset
 from kbr_localization.evaluation.comparison import MAP
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.pictures import (
     LEGEND,
     method_colours,
@@ -52,7 +53,7 @@ def save_comparison(
     The figure shows the first trial of the smallest and of the largest map on the first test run,
     with the belief at some moments.
     """
-    (out / TABLE).write_text(markdown_table(rows), encoding='utf-8')
+    write_text(out / TABLE, markdown_table(rows))
     kernel_map, method = KernelMap.load(out / MAP), plan.methods[0]
     run = describe_run(kernel_map.describer, tests[0])
     scenes = [

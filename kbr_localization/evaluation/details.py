@@ -11,6 +11,7 @@ import dataclasses
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.files import new_file
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
@@ -35,7 +36,7 @@ def write_details(path: str | Path, trajectory: Trajectory) -> None:
     columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
     if any(column is None for column in columns) or trajectory.seconds is None:
         raise EvaluationError('trajectory without details: expected one made by `localize`')
-    with Path(path).open('w', newline='', encoding='utf-8') as file:
+    with new_file(path) as part, part.open('w', newline='', encoding='utf-8') as file:
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
         rows.writerows(_row(trajectory, index) for index in range(len(trajectory)))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kbr_localization.evaluation.files import new_file
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import RunErrors
 from kbr_localization.se2 import FloatArray
@@ -65,11 +66,12 @@ def run_figure(
 
 def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
     """Write a figure in the format that the name says; a PNG with few colours, to be small."""
-    figure.savefig(path, dpi=dpi)
-    if Path(path).suffix == '.png':
-        with Image.open(path) as picture:
-            small = picture.convert('RGB').quantize(PNG_COLOURS)
-        small.save(path, optimize=True)
+    with new_file(path) as part:
+        figure.savefig(part, dpi=dpi)
+        if part.suffix == '.png':
+            with Image.open(part) as picture:
+                small = picture.convert('RGB').quantize(PNG_COLOURS)
+            small.save(part, optimize=True)
 
 
 def plain_axes(axes: Axes, x_label: str, y_label: str) -> None:

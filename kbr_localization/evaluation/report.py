@@ -13,6 +13,7 @@ import cv2
 from kbr_localization import __version__
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
@@ -34,7 +35,7 @@ def write_report(path: str | Path, record: RunRecord) -> None:
         raise EvaluationError(f'{TEMPLATE} is damaged: install the package again')
     data = json.dumps(report_data(record), allow_nan=False, separators=(',', ':'))
     # no text of a run may end the script element that the data stands in
-    Path(path).write_text(page.replace(PLACE, data.replace('</', '<\\/')), encoding='utf-8')
+    write_text(path, page.replace(PLACE, data.replace('</', '<\\/')))
 
 
 def report_data(record: RunRecord) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.files import write_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
@@ -25,7 +26,7 @@ def write_tum(path: str | Path, trajectory: Trajectory) -> None:
         _format_line(int(stamp), *map(float, pose))
         for stamp, pose in zip(trajectory.stamps_ns, trajectory.poses, strict=True)
     ]
-    Path(path).write_text('\n'.join([HEADER, *lines, '']), encoding='utf-8')
+    write_text(path, '\n'.join([HEADER, *lines, '']))
 
 
 def read_tum(path: str | Path) -> Trajectory:

@@ -1,0 +1,41 @@
+"""Files that appear as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import tempfile
+
+
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """
+    Give a path to write to, which takes the place of `path` when the block ends without an error.
+
+    After an error `path` is what it was. A device or a pipe is written as it is. Raises OSError
+    when the folder cannot be written.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    # the suffix tells the format of a picture
+    handle, name = tempfile.mkstemp(
+        prefix=f'.{target.stem}.', suffix=target.suffix, dir=target.parent
+    )
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+        part.chmod(0o644)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file; raises OSError."""
+    with new_file(path) as part:
+        part.write_text(text, encoding='utf-8')
