@@ -23,7 +23,7 @@ def associate(
     if not estimate_stamps_ns.size:
         return nearest
     distance = np.abs(estimate_stamps_ns[nearest] - frame_stamps_ns)
-    nearest[distance > round(tolerance_s * 1e9)] = -1
+    nearest[distance > np.rint(tolerance_s * 1e9)] = -1
     return _keep_closest(nearest, distance)
 
 
