@@ -1,9 +1,12 @@
 import json
+import shutil
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
+from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.method_configs import with_values
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest
@@ -57,6 +60,7 @@ def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tm
     run, _ = run_and_estimate
     truth = reference_trajectory(open_dataset(run))
     write_tum(tmp_path / 'late.tum', Trajectory(truth.stamps_ns + 50_000_000, truth.poses))
+    evaluate(run, tmp_path / 'late.tum', '--tolerance', 'inf')
     result = evaluate(run, tmp_path / 'late.tum', '--json', '--tolerance', '0.06')
     assert json.loads(result.stdout)['position_rmse_m'] == pytest.approx(0, abs=1e-6)
     refused = invoke('evaluate', run, tmp_path / 'late.tum')
@@ -86,3 +90,43 @@ def test_details_beside_the_trajectory_give_the_coverage(run_and_estimate):
     # 0.3 m is 1.5 standard deviations; the ellipse that holds 68.3% reaches to 1.515
     assert (result['coverage_1sigma'], result['coverage_2sigma']) == (1.0, 1.0)
     assert result['heading_coverage_1sigma'] == 1.0
+
+
+def test_recall_leaves_broken_images_out_and_says_so(run_and_estimate, tmp_path):
+    run, estimate = run_and_estimate
+    build_map([open_dataset(run)]).save(tmp_path / 'map.h5')
+    min((run / 'std_cam').iterdir()).write_bytes(b'no image')
+    result = evaluate(run, estimate, '--json', '--map', tmp_path / 'map.h5')
+    assert json.loads(result.stdout)['recall_frames'] == 9
+    assert '1 of 10 images cannot be used' in result.stderr
+
+
+def test_the_cameras_of_the_map_are_taken_for_its_recall(tmp_path):
+    front = write_tiny_cold_run(tmp_path / 'run', frames=6)
+    shutil.copytree(front / 'std_cam', front / 'rear_cam')
+    both = open_dataset(front, ('std_cam', 'rear_cam'))
+    build_map([both]).save(tmp_path / 'map.h5')
+    write_tum(tmp_path / 'truth.tum', reference_trajectory(both))
+    result = evaluate(front, tmp_path / 'truth.tum', '--json', '--map', tmp_path / 'map.h5')
+    assert json.loads(result.stdout)['recall_at_1'] == 1.0
+
+
+def test_the_details_do_not_overwrite_the_poses(run_and_estimate, tmp_path):
+    run, _ = run_and_estimate
+    build_map([open_dataset(run)]).save(tmp_path / 'map.h5')
+    result = invoke('localize', tmp_path / 'map.h5', run, '--out', tmp_path / 'run.csv')
+    assert_one_line(result, 'run.csv', 'another suffix')
+
+
+def test_what_is_set_is_also_set_for_a_tuned_baseline(run_and_estimate, tmp_path):
+    run, _ = run_and_estimate
+    built = build_map([open_dataset(run)])
+    tuned = with_values('knn-particle', built, {'noise_scale': 0.5})
+    tuned.save(tmp_path / 'map.h5')
+    found = []
+    for noise in ('0.5', '40'):
+        out = tmp_path / f'{noise}.tum'
+        given = ('--method', 'knn-particle', '--set', f'noise_scale={noise}', '--out', out)
+        assert invoke('localize', tmp_path / 'map.h5', run, *given).returncode == 0
+        found.append(out.read_text())
+    assert found[0] != found[1]

@@ -55,14 +55,21 @@ def localize(
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.method_configs import with_values
 
     if method not in pipeline.METHODS:
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
-    console.prepare_output(out)
+    if details_path(out) == out:
+        raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
+    for path in (out, details_path(out)):
+        console.prepare_output(path)
     kernel_map = KernelMap.load(map_file)
     dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
-    config = with_settings(kernel_map.filter_config, parse_settings(settings or ()))
+    given = parse_settings(settings or ())
+    config = with_settings(kernel_map.filter_config, given)
     kernel_map = dataclasses.replace(kernel_map, filter_config=config)
+    # what tuning found for a baseline would hide what is set
+    kernel_map = with_values(method, kernel_map, {name: getattr(config, name) for name in given})
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
@@ -116,14 +123,17 @@ def evaluate(
     """
     from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
+    from kbr_localization.localization.kernel_map import KernelMap
 
-    dataset = open_dataset(run, split_cameras(cameras))
+    kernel_map = None if map_file is None else KernelMap.load(map_file)
+    names = split_cameras(cameras) or (kernel_map.cameras if kernel_map else ())
+    dataset = open_dataset(run, names)
     estimates = _read_trajectory(trajectory)
     summary: dict[str, Any] = dict(
         summarize(run_errors(reference_trajectory(dataset), estimates, tolerance))
     )
-    if map_file is not None:
-        summary |= _retrieval(map_file, dataset)
+    if kernel_map is not None:
+        summary |= _retrieval(kernel_map, dataset)
     if json:
         console.print_json(summary)
     else:
@@ -214,21 +224,20 @@ def _read_trajectory(path: Path) -> Any:
     return with_details(trajectory, details) if details.is_file() else trajectory
 
 
-def _retrieval(map_file: Path, dataset: Any) -> dict[str, Any]:
+def _retrieval(kernel_map: Any, dataset: Any) -> dict[str, Any]:
     """Recall of the map's images for the frames that can be read and have a reference."""
+    from kbr_localization.evaluation.described import describe_run
     from kbr_localization.evaluation.retrieval import recall_at
-    from kbr_localization.localization.kernel_map import KernelMap
     import numpy as np
 
-    kernel_map = KernelMap.load(map_file)
-    frames = [frame for frame in dataset if frame.reference is not None]
-    references = np.array([frame.reference for frame in frames])
     with terminal_progress() as progress:
-
-        def compare(index: int) -> Any:
-            progress('comparing images', index + 1, len(frames))
-            return kernel_map.similarities(
-                kernel_map.describer.describe(frames[index].load_image())
-            )
-
-        return recall_at(map(compare, range(len(frames))), kernel_map.poses, references)
+        run = describe_run(kernel_map.describer, dataset, progress)
+    unusable = run.unusable
+    if len(unusable) == len(run):
+        raise KbrError(f'recall: no image of {run.name} could be used: {unusable[0]}')
+    if unusable:
+        console.note(f'recall: {len(unusable)} of {len(run)} images cannot be used')
+    known = [n for n, f in enumerate(run) if f.reference is not None and n not in unusable]
+    similarities = (kernel_map.similarities(run.descriptors[number]) for number in known)
+    references = np.array([run[number].reference for number in known])
+    return recall_at(similarities, kernel_map.poses, references)

@@ -44,6 +44,12 @@ class DescribedRun:
         """Count the frames."""
         return len(self.frames)
 
+    @property
+    def unusable(self) -> dict[int, str]:
+        """Say what was wrong with unusable images, by the number of their frame."""
+        errors = {n: getattr(frame.image, 'error', '') for n, frame in enumerate(self.frames)}
+        return {number: error for number, error in errors.items() if error}
+
     def __getitem__(self, index: int) -> Frame:
         """Return one frame."""
         return self.frames[index]
