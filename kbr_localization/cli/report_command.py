@@ -46,6 +46,9 @@ def report(
     for path in (out, rerun):
         if path is not None:
             console.prepare_output(path)
+    if rerun is not None:
+        # what is not installed is told before the work
+        from kbr_localization.evaluation.rerun_recording import write_recording
     kernel_map = KernelMap.load(map_file)
     dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
     with terminal_progress() as progress:
@@ -54,7 +57,5 @@ def report(
     console.note_skipped(record.trajectory.skipped)
     console.note(f'{out}: {out.stat().st_size / 1e6:.1f} MB')
     if rerun is not None:
-        from kbr_localization.evaluation.rerun_recording import write_recording
-
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
