@@ -36,6 +36,7 @@ def test_the_rows_are_printed_as_json(runs, tmp_path):
         (('--sizes', '500'), ['size 500', '24 images']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--trials', '0'), ['--trials']),
+        (('--map', 'map.h5'), ['--map takes the map as it is', '--train']),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):
@@ -45,3 +46,12 @@ def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, f
 def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):
     result = invoke('compare', '--test', runs[0], '--out', tmp_path / 'out')
     assert_one_line(result, '--train', '--map')
+
+
+def test_a_test_run_without_ground_truth_is_refused_before_the_work(runs, tmp_path):
+    for image in (tmp_path / 'c' / 'std_cam').iterdir():
+        image.rename(image.with_name(f'{image.name.split("_")[0]}.jpeg'))
+    options = ('--sizes', '5', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
+    result = invoke(*arguments(runs, tmp_path, *options))
+    assert_one_line(result, 'c has no reference poses')
+    assert not (tmp_path / 'out').exists()

@@ -1,7 +1,9 @@
 """The comparison of methods over map sizes, on tiny runs."""
 
 import dataclasses
+import itertools
 import json
+import shutil
 
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
@@ -125,6 +127,54 @@ def test_a_folder_of_another_comparison_is_refused(runs, compared):
         comparison.compare([runs[0]], [runs[1]], other, compared[0])
 
 
+def test_a_run_of_the_same_name_and_length_is_another_comparison(runs, compared, tmp_path):
+    # as COLD's runs of two buildings
+    other = write_tiny_cold_run(tmp_path / runs[1].name, frames=len(runs[1]) + 1)
+    min((other / 'std_cam').iterdir()).unlink()
+    assert len(open_dataset(other)) == len(runs[1])
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare([runs[0]], [open_dataset(other)], PLAN, compared[0])
+
+
+def test_two_processes_cannot_be_at_one_comparison(runs, tmp_path):
+    def meddle(what, done, total):
+        if what == 'comparing':
+            comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out')
+
+    with pytest.raises(EvaluationError, match='in use'):
+        comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', progress=meddle)
+
+
+def test_damaged_lines_are_done_again_and_repeated_ones_count_once(runs, compared, tmp_path):
+    out = tmp_path / 'out'
+    shutil.copytree(compared[0], out)
+    trials = out / comparison.OUTCOMES
+    first, _, *others = trials.read_bytes().splitlines(keepends=True)
+    trials.write_bytes(b''.join([first, first, b'{"foo": 1}\n', b'\xff\n', *others]))
+    rows = comparison.compare([runs[0]], [runs[1]], PLAN, out)
+    for mine, theirs in zip(rows, compared[1], strict=True):
+        times = {'ms_per_frame': 0.0}
+        assert mine | times == theirs | times
+
+
+def test_what_was_refused_leaves_the_folder_free(runs, compared, tmp_path):
+    source = comparison.MapSource(ready=compared[0] / comparison.MAP)
+    plan = dataclasses.replace(PLAN, sizes=(6, 100), methods=('nearest',))
+    with pytest.raises(EvaluationError, match='the map has only 24 images'):
+        comparison.compare([], [runs[1]], plan, tmp_path / 'out', source)
+    plan = dataclasses.replace(plan, sizes=(6,))
+    assert comparison.compare([], [runs[1]], plan, tmp_path / 'out', source)
+
+
+def test_the_order_in_which_trials_end_changes_nothing():
+    outcomes = [
+        Outcome(Task('kbr', 6, trial), NEVER_LOCALIZED | {'position_rmse_m': rmse}, 5.0)
+        for trial, rmse in enumerate((0.1, 0.2, 0.3, 1e-9, 7.7))
+    ]
+    rows = [comparison_rows(PLAN, order) for order in itertools.permutations(outcomes)]
+    assert all(row == rows[0] for row in rows)
+
+
 def test_a_size_above_the_images_is_refused_before_the_work(runs, tmp_path):
     plan = dataclasses.replace(PLAN, sizes=(6, 100))
     with pytest.raises(EvaluationError, match='size 100: the training runs have only 24 images'):
@@ -140,6 +190,7 @@ def test_a_size_above_the_images_is_refused_before_the_work(runs, tmp_path):
         ({'sizes': ()}, 'at least one'),
         ({'sizes': (0, 5)}, 'at least one'),
         ({'trials': 0}, 'at least one'),
+        ({'methods': ('kbr', 'kbr')}, 'each of them once'),
     ],
 )
 def test_a_plan_without_work_is_refused(change, message):

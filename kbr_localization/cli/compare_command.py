@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from kbr_localization.cli import console
 from kbr_localization.cli.map_commands import configurations
@@ -81,14 +82,15 @@ def compare(
     from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan
+    from kbr_localization.localization.kernel_map import KernelMap
     from kbr_localization.localization.pipeline import METHODS
 
-    chosen = tuple(METHODS) if methods == 'all' else tuple(methods.split(','))
+    chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
-    if not train and map_file is None:
-        raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
-    source = comparison.MapSource(map_file, tune, *configurations(settings or ()))
+    source = _map_source(train, map_file, tune, settings)
     names = split_cameras(cameras)
+    if map_file is not None:
+        names = names or KernelMap.load(map_file).cameras
     training, tests = ([open_dataset(run, names) for run in runs] for runs in (train or [], test))
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, workers, progress)
@@ -97,7 +99,29 @@ def compare(
         console.print_json(rows)
     else:
         console.print_rows('method', SHOWN, rows)
+    for dataset in (*training, *tests):
+        console.note_skipped(dataset.skipped)
     console.note(f'{out}: {comparison_figure.FIGURE}, {comparison_figure.TABLE}')
+
+
+def _map_source(
+    train: list[Path] | None, map_file: Path | None, tune: int, settings: list[str] | None
+) -> Any:
+    """Where the map comes from; raises KbrError for options that do not go together."""
+    from kbr_localization.evaluation.comparison import MapSource
+
+    if not train and map_file is None:
+        raise KbrError('compare: expected --train RUN... or --map MAP, got neither')
+    if map_file is not None and (train or tune or settings):
+        raise KbrError(
+            'compare: --map takes the map as it is, expected no --train, --tune or --set beside it'
+        )
+    return MapSource(map_file, tune, *configurations(settings or ()))
+
+
+def parse_methods(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    """Return the methods of `kbr,nearest`, or all that are known."""
+    return tuple(known if text == 'all' else (name.strip() for name in text.split(',')))
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from kbr_localization.cli import console
-from kbr_localization.cli.compare_command import parse_sizes
+from kbr_localization.cli.compare_command import parse_methods, parse_sizes
 from kbr_localization.cli.map_commands import configurations
 from kbr_localization.cli.options import (
     Cameras,
@@ -66,8 +66,12 @@ def tune(
     """
     from kbr_localization.localization.tuning_space import TUNED
 
-    chosen = TUNED if methods == 'all' else tuple(methods.split(','))
-    options = {'methods': chosen, 'trials': trials, 'max_images': max_images, 'seed': seed}
+    options = {
+        'methods': parse_methods(methods, TUNED),
+        'trials': trials,
+        'max_images': max_images,
+        'seed': seed,
+    }
     options |= {'sizes': parse_sizes(sizes)} if sizes else {}
     with open_workers(jobs, scheduler) as workers:
         rows = tune_runs(

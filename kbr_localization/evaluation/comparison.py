@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+import fcntl
+import hashlib
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +16,15 @@ from kbr_localization import __version__
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
     ComparisonPlan,
     Outcome,
     run_tasks,
+    Task,
 )
+from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
@@ -31,6 +38,8 @@ from kbr_localization.workers import ThisProcess, Workers
 
 PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
 MAP, TUNING = 'map.h5', 'tuning.jsonl'
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -75,40 +84,65 @@ class MapSource:
     def describe(self) -> dict[str, Any]:
         """Return what must not change between two sittings."""
         described = asdict(self)
-        return described | {'ready': None if self.ready is None else str(self.ready)}
+        if self.ready is None:
+            return described
+        file = self.ready.stat()
+        return described | {'ready': [str(self.ready.resolve()), file.st_size, file.st_mtime_ns]}
 
 
 class ComparisonFolder:
-    """Files of a comparison: the plan, the map, one line per finished trial, the rows."""
+    """
+    Files of a comparison: the plan, the map, one line per finished trial, the rows.
+
+    While it is claimed no other process can claim it.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def claim(self, description: dict[str, Any]) -> None:
+    @contextmanager
+    def claim(self, description: dict[str, Any]) -> Iterator[None]:
         """Start or take up the comparison; raises EvaluationError when it is another one."""
         self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / OUTCOMES).open('ab') as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise EvaluationError(
+                    f'{self.path} is in use: another process is at this comparison; wait for it, '
+                    'or give a new folder'
+                ) from error
+            self._keep_plan(description)
+            yield
+
+    def _keep_plan(self, description: dict[str, Any]) -> None:
         plan = self.path / PLAN
-        if not plan.exists():
-            plan.write_text(json.dumps(description, indent=2), encoding='utf-8')
+        found = _read_plan(plan) if plan.exists() else {'package_version': __version__}
+        if found == description:
             return
-        try:
-            found = json.loads(plan.read_text(encoding='utf-8'))
-        except ValueError:
-            found = None
-        if found != description:
+        # until there is a map nothing was done that another plan could spoil
+        if (self.path / MAP).exists() or 'package_version' not in found:
             raise EvaluationError(
                 f'{self.path} holds another comparison (see {PLAN}): expected the same runs, '
                 'sizes, trials, methods, parameters and seed to go on with, or a new folder'
             )
+        write_text(plan, json.dumps(description, indent=2))
 
     def outcomes(self) -> list[Outcome]:
-        """Trials that are done; a line that a crash cut off is dropped."""
+        """Trials that are done, each once; what is no trial, as a cut line, is done again."""
         path = self.path / OUTCOMES
-        if not path.exists():
-            return []
-        lines = path.read_text(encoding='utf-8').split('\n')
-        path.write_text('\n'.join([*lines[:-1], '']), encoding='utf-8')
-        return [Outcome.from_json(json.loads(line)) for line in lines[:-1]]
+        data = path.read_bytes()
+        if data and not data.endswith(b'\n'):
+            with path.open('ab') as file:
+                file.write(b'\n')
+        done: dict[Task, Outcome] = {}
+        for line in data.split(b'\n'):
+            try:
+                outcome = Outcome.from_json(json.loads(line))
+            except (ValueError, KeyError, TypeError):
+                continue
+            done[outcome.task] = outcome
+        return list(done.values())
 
     def add(self, outcome: Outcome, trajectories: Sequence[Trajectory]) -> None:
         """Keep a finished trial, and the trajectories of the first."""
@@ -142,22 +176,26 @@ def compare(
 
     Returns the rows of `comparison_rows`; they are also written to `rows.json` in `out`, beside
     the map of all training images, the trials and the first trajectories. Raises EvaluationError
-    for a folder of another comparison and for sizes above the map's.
+    for a folder of another comparison, sizes above the map's, and test runs without reference.
     """
     report, workers = progress or silent, workers or ThisProcess()
     source = source or MapSource()
     if source.ready is None:
-        _refuse_large_sizes(plan, sum(len(dataset) for dataset in training))
+        _refuse_large_sizes(plan, sum(map(len, training)), 'the training runs have')
+    _refuse_unknown_poses(test)
+    description = _description(training, test, plan, source)
     folder = ComparisonFolder(out)
-    folder.claim(_description(training, test, plan, source))
-    if not (out / MAP).exists():
-        source.make(training, plan, out / TUNING, workers, report).save(out / MAP)
-    kernel_map = KernelMap.load(out / MAP)
-    _refuse_large_sizes(plan, len(kernel_map))
-    runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
-    done = _finish(folder, kernel_map, runs, plan, workers, report)
-    rows = comparison_rows(plan, done)
-    (out / ROWS).write_text(json.dumps(rows, indent=2), encoding='utf-8')
+    with folder.claim(description):
+        if not (out / MAP).exists():
+            made = source.make(training, plan, out / TUNING, workers, report)
+            _refuse_large_sizes(plan, len(made))
+            made.save(out / MAP)
+        kernel_map = KernelMap.load(out / MAP)
+        runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
+        _tell_unusable(runs)
+        done = _finish(folder, kernel_map, runs, plan, workers, report)
+        rows = comparison_rows(plan, done)
+        write_text(out / ROWS, json.dumps(rows, indent=2))
     return rows
 
 
@@ -182,11 +220,28 @@ def _finish(
     return done
 
 
-def _refuse_large_sizes(plan: ComparisonPlan, images: int) -> None:
+def _refuse_unknown_poses(test: Sequence[Dataset]) -> None:
+    for dataset in test:
+        if not len(reference_trajectory(dataset)):
+            raise EvaluationError(
+                f'{dataset.name} has no reference poses: expected test runs with ground truth'
+            )
+
+
+def _tell_unusable(runs: Sequence[DescribedRun]) -> None:
+    for run in runs:
+        if run.unusable:
+            logger.warning(
+                '%s: skipped %d of %d images that cannot be used',
+                run.name,
+                len(run.unusable),
+                len(run),
+            )
+
+
+def _refuse_large_sizes(plan: ComparisonPlan, images: int, where: str = 'the map has') -> None:
     if max(plan.sizes) > images:
-        raise EvaluationError(
-            f'size {max(plan.sizes)}: the training runs have only {images} images'
-        )
+        raise EvaluationError(f'size {max(plan.sizes)}: {where} only {images} images')
 
 
 def _description(
@@ -198,10 +253,28 @@ def _description(
     """Collect what must not change between two sittings, as it comes back from JSON."""
     described = {
         'package_version': __version__,
-        'training': [[dataset.name, len(dataset)] for dataset in training],
-        'test': [[dataset.name, len(dataset)] for dataset in test],
+        'training': [_identity(dataset) for dataset in training],
+        'test': [_identity(dataset) for dataset in test],
         'map': source.describe(),
         **asdict(plan),
     }
     result: dict[str, Any] = json.loads(json.dumps(described))
     return result
+
+
+def _identity(dataset: Dataset) -> list[Any]:
+    """Tell a run from others of the same name, as COLD's of two buildings; no image is read."""
+    poses = hashlib.sha256()
+    for frame in dataset:
+        reference = None if frame.reference is None else frame.reference.tolist()
+        poses.update(repr((frame.stamp_ns, frame.odometry.tolist(), reference)).encode())
+    return [dataset.name, len(dataset), poses.hexdigest()]
+
+
+def _read_plan(path: Path) -> dict[str, Any]:
+    """Read what is there; nothing from what is no plan."""
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

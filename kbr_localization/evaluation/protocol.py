@@ -41,6 +41,8 @@ class ComparisonPlan:
                 f'got sizes {list(self.sizes)}, {self.trials} trials, methods {list(self.methods)}'
             )
         unknown = [method for method in self.methods if method not in METHODS]
+        if len(set(self.methods)) < len(self.methods):
+            raise EvaluationError(f'methods {", ".join(self.methods)}: expected each of them once')
         if unknown:
             raise EvaluationError(
                 f'unknown method {unknown[0]!r}: expected all or some of {", ".join(METHODS)}'
@@ -155,7 +157,8 @@ def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[d
     `position_median_m` not when it is infinite.
     """
     by_row: dict[tuple[str, int], list[Outcome]] = {}
-    for outcome in outcomes:
+    # the mean of the same numbers in another order may differ in the last bit
+    for outcome in sorted(outcomes, key=lambda outcome: outcome.task.trial):
         by_row.setdefault((outcome.task.method, outcome.task.size), []).append(outcome)
     return [
         _row(method, size, by_row[method, size])
