@@ -1,3 +1,4 @@
+import errno
 from pathlib import Path
 import re
 import subprocess
@@ -150,3 +151,8 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == 'whole'
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_says_which_file_it_was(tmp_path):
+    with pytest.raises(OSError, match=r'file\.txt'), new_file(tmp_path / 'file.txt'):
+        raise OSError(errno.ENOSPC, 'No space left on device')

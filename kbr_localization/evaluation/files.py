@@ -31,6 +31,10 @@ def new_file(path: str | Path) -> Iterator[Path]:
         yield part
         part.chmod(0o644)
         part.replace(target)
+    except OSError as error:
+        # a full disk does not say whose file it was
+        error.filename = str(target)
+        raise
     finally:
         part.unlink(missing_ok=True)
 
