@@ -152,3 +152,9 @@ def test_the_recording_is_read_back_by_rerun(record, tmp_path):
     for path in ('/plan/pose', '/plan/belief', '/confidence', '/error/position_m'):
         assert rows[path] == 16
     assert rows['/images/camera'] == rows['/images/match'] == len(record.pairs)
+
+
+def test_the_parameters_are_those_of_the_method(record, kernel_map):
+    for method, sharpening in (('kbr', kernel_map.filter_config.sharpening), ('algorithm1', 0.0)):
+        data = report_data(record_run(kernel_map, record.dataset, method))
+        assert data['parameters']['filter']['sharpening'] == sharpening
