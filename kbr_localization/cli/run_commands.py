@@ -134,6 +134,7 @@ def evaluate(
     )
     if kernel_map is not None:
         summary |= _retrieval(kernel_map, dataset)
+    console.note_skipped(dataset.skipped)
     if json:
         console.print_json(summary)
     else:
