@@ -75,6 +75,7 @@ def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, 
 
 def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
     node = start_node(ros, tiny_world)
     robot = Robot(ros)
     robot.wait_for_listeners()
@@ -92,6 +93,9 @@ def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_wo
     ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
     got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
     assert off_by(got, robot.pose(4.8)) < 0.3
+    ros.spin(1.5)
+    # a metre of way: the first image after the change, and hardly another one
+    assert float(diagnostics(reports, 'localization')[1]['updates']) <= 2
     assert 'Traceback' not in node.output
 
 

@@ -135,6 +135,18 @@ def test_filter_parameters_follow_the_map_unless_given(make_node):
     assert (settings.filter.points, settings.filter.sharpening) == (88, 0.5)
 
 
+def test_who_follows_a_change_sees_the_new_values_at_once(make_node):
+    node, seen = make_node(), []
+
+    def follow(before):
+        seen.append((before.points, settings.filter.points, settings.config.tf_broadcast))
+
+    settings = Settings(node, follow)
+    node.set_parameters([Parameter('points', value=77)])
+    node.set_parameters([Parameter('tf_broadcast', value=False)])
+    assert seen == [(1000, 77, True), (77, 77, False)]
+
+
 def test_lists_survive_ros(make_node):
     @dataclasses.dataclass(frozen=True)
     class Config:

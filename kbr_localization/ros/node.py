@@ -13,6 +13,7 @@ from typing import Any
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import KbrError, LocalizationError, RosError
+from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import conversions
 from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
@@ -26,7 +27,6 @@ import numpy as np
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
-from rclpy.parameter import Parameter
 from std_srvs.srv import Empty
 
 SMALLEST_DEVIATION = 0.05
@@ -42,14 +42,12 @@ class LocalizationNode(LifecycleNode):
             'localization', automatically_declare_parameters_from_overrides=True, **options
         )
         self.tell = Teller(self.get_logger())
-        self.settings = Settings(self)
         self.localization: Localization | None = None
+        self.settings = Settings(self, self._follow_parameters)
         self.active = False
         self.starting = False
         self.failure: KbrError | None = None
         self._kept_pose: GivenPose | None = None
-        self._filter = self.settings.filter
-        self.add_post_set_parameters_callback(self._follow_parameters)
         self.create_subscription(PoseWithCovarianceStamped, 'initialpose', self._take_pose, 10)
         self.create_service(Empty, 'reinitialize_global_localization', self._reinitialize)
         self.create_service(Empty, 'request_nomotion_update', self._request_update)
@@ -107,7 +105,6 @@ class LocalizationNode(LifecycleNode):
 
     def _configure(self) -> None:
         self.localization = Localization(self, self.settings, self.tell)
-        self._filter = self.settings.filter
 
     def _activate(self) -> None:
         self.configured().start()
@@ -181,10 +178,9 @@ class LocalizationNode(LifecycleNode):
         if kept is not None:
             self.configured().session.give_pose(kept)
 
-    def _follow_parameters(self, changes: list[Parameter[Any]]) -> None:
+    def _follow_parameters(self, before: FilterConfig) -> None:
         if self.localization is not None:
-            self.localization.follow_settings(self._filter)
-        self._filter = self.settings.filter
+            self.localization.follow_settings(before)
 
     def _clock_jumped(self, jump: Any) -> None:
         if self.localization is not None:

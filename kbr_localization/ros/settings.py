@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import dataclasses
 from typing import Any
 
@@ -27,11 +28,15 @@ class Settings:
     Values of all parameters, kept up to date.
 
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
-    the map. Raises ConfigurationError for unknown names and values out of range.
+    the map. `on_change`: called after every change, with the filter's parameters before it: rclpy
+    calls what was registered last first, so others would still see the old values. Raises
+    ConfigurationError for unknown names and values out of range.
     """
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self, node: Node, on_change: Callable[[FilterConfig], None] = lambda before: None
+    ) -> None:
+        self._node, self._on_change = node, on_change
         given = set(node.list_parameters([], 0).names)
         self.ignored = parameters.refuse_unknown(node, names(), AMCL_ONLY)
         self._given = given & set(parameters.fields(FilterConfig))
@@ -78,6 +83,8 @@ class Settings:
         return parameters.accepted()
 
     def _take(self, changes: list[Parameter[Any]]) -> None:
+        before = self.filter
         self.config = parameters.changed(self.config, changes)
         self.filter = parameters.changed(self.filter, changes)
         self._given |= {change.name for change in changes} & set(dataclasses.asdict(self.filter))
+        self._on_change(before)
