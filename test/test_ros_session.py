@@ -304,6 +304,57 @@ def test_another_tracker_takes_over_the_belief(drive):
     assert drive.error(4.2) < 0.3
 
 
+def test_a_global_start_asked_for_right_after_a_jump_in_time_is_one(drive):
+    drive.go(0.0, 4.0)
+    drive.session.reset('the clock jumped back')
+    drive.session.initialize_globally()
+    drive.answers.clear()
+    drive.go(0.0, 6.0)
+    assert drive.error(6.0) < 0.3 and drive.answers[stamp(6.0)].estimate.localized
+
+
+def ask_for_a_new_tracker(session):
+    session.replace_tracker()
+
+
+def give_a_pose(session):
+    session.give_pose(GivenPose(straight_reference(1.0), COVARIANCE))
+
+
+@pytest.mark.parametrize('before', [ask_for_a_new_tracker, give_a_pose])
+def test_of_two_wishes_the_last_one_counts(drive, before):
+    drive.go(0.0, 4.0)
+    before(drive.session)
+    drive.session.initialize_globally()
+    drive.image(4.2, lambda: GREY)
+    drive.go(4.05, 4.2, image_every=100)
+    assert not drive.answers[stamp(4.2)].estimate.localized
+
+
+def make_unsure_and_replace(drive):
+    session = drive.session
+    estimate = replace(session.last.estimate, status='uncertain')
+    session.last = replace(session.last, estimate=estimate)
+    session.replace_tracker()
+
+
+def have_an_error(drive):
+    drive.session.recover_from_error()
+
+
+@pytest.mark.parametrize('trouble', [make_unsure_and_replace, have_an_error])
+def test_trouble_on_the_way_does_not_bring_the_initial_pose_back(tiny_world, trouble):
+    given = GivenPose(straight_reference(0.0), COVARIANCE)
+    drive = Drive(tiny_world, Beginning(given=given))
+    drive.go(0.0, 4.0)
+    trouble(drive)
+    drive.image(4.2, lambda: GREY)
+    drive.go(4.05, 4.2, image_every=100)
+    assert not drive.answers[stamp(4.2)].estimate.localized
+    drive.go(4.25, 7.0)
+    assert drive.error(6.8) < 0.3
+
+
 def test_on_another_map_the_belief_starts_anew_even_after_a_new_tracker(drive):
     drive.go(0.0, 4.0)
     drive.session.replace_tracker()

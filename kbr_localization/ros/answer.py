@@ -34,6 +34,11 @@ class Answer:
         """Pose (3,) of the odometry frame in the map frame: the transform to broadcast."""
         return se2.compose(self.estimate.pose, se2.inverse(self.odometry))
 
+    @property
+    def as_given(self) -> GivenPose:
+        """Return the estimate as a pose to start from."""
+        return GivenPose(self.estimate.pose, self.estimate.covariance, self.stamp_ns)
+
 
 @dataclass(frozen=True)
 class Beginning:

@@ -104,6 +104,8 @@ class Session:
 
     def initialize_globally(self) -> None:
         """Start anew with no knowledge of the pose, at the next image."""
+        with self._lock:
+            self._beginnings.given = None  # the last wish counts
         self.wish(self._begin_globally)
 
     def wish(self, action: Callable[[], None]) -> None:
@@ -144,9 +146,9 @@ class Session:
             last, had_belief = self.last, self.has_belief
             self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
             if had_belief and last is not None and last.estimate.localized:
-                estimate = last.estimate
-                kept = GivenPose(estimate.pose, estimate.covariance, last.stamp_ns)
-                self._beginnings.kept = kept
+                self._beginnings.kept = last.as_given
+            elif had_belief and last is not None:
+                self._begin_globally()  # the robot has left where the beginning was
 
     def reset(self, reason: str) -> None:
         """Forget odometry, images and belief, as when time jumps back."""
@@ -160,8 +162,10 @@ class Session:
             self._tracker_is_stale, self.has_belief, self.last = True, False, None
 
     def recover_from_error(self) -> None:
-        """Start anew after an unexpected error."""
+        """Start anew after an unexpected error, globally once there has been an answer."""
         self._count('internal error')
+        if self.last is not None:
+            self.wish(self._begin_globally)
         self.forget_belief()
         with self._lock:
             self._feed.clear('after an internal error')
@@ -174,11 +178,6 @@ class Session:
     def localizer(self) -> Localizer:
         """Return the localizer at work."""
         return self._tracker.localizer
-
-    def odometry_now(self) -> se2.FloatArray | None:
-        """Newest raw odometry pose (3,)."""
-        with self._lock:
-            return self._feed.buffer.newest_pose() if len(self._feed.buffer) else None
 
     def work(self, timeout: float) -> Answer | None:
         """Do what there is to do, waiting for it at most `timeout` seconds."""
@@ -219,8 +218,7 @@ class Session:
 
     def _process(self, image: QueuedImage) -> Answer | None:
         started = time.monotonic()
-        if self._tracker_is_stale:
-            self._tracker, self._tracker_is_stale = self._make_tracker(), False
+        self._refresh_tracker()
         with self._lock:
             raw = self._feed.odometry_at(image.stamp_ns)
             if raw is None:
@@ -248,9 +246,7 @@ class Session:
             self._update_requested = False
         try:
             estimate = self._tracker.process(image.stamp_ns, image.load, odometry)
-            if not np.all(np.isfinite(estimate.pose)) or not np.all(
-                np.isfinite(estimate.covariance)
-            ):
+            if not np.isfinite([*estimate.pose, *estimate.covariance.flat]).all():
                 raise LocalizationError('the estimate is not finite: starting anew')
         except KbrError as error:
             self._count('no estimate')
@@ -276,9 +272,18 @@ class Session:
             self._begin_globally()
 
     def _begin_globally(self) -> None:
+        self._refresh_tracker()
         with self._lock:
             self._tracker.initialize_globally()
+            self._beginnings.kept = None
             self.has_belief = True
+
+    def _refresh_tracker(self) -> None:
+        """Make a new tracker in place of one that is out of date; its belief is still to come."""
+        if self._tracker_is_stale:
+            tracker = self._make_tracker()
+            with self._lock:
+                self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
 
     def _forget(self, reason: str) -> None:
         self._feed.clear('before a time jump')
