@@ -2,9 +2,11 @@
 
 from kbr_localization import se2
 from kbr_localization.ros import conversions
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 import numpy as np
 import pytest
-from ros_helpers import RELIABLE
+from ros_helpers import call, RELIABLE
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -71,6 +73,46 @@ def test_it_is_sent_with_every_odometry_message_and_never_twice_for_one_stamp(ro
     ros.spin_until(lambda: len(tf_world.heard()) > 60)
     stamps = [stamp(t) for t in tf_world.heard()]
     assert np.all(np.diff(stamps) > 0)
+
+
+def test_a_stray_stamp_of_the_odometry_does_not_get_into_the_transforms(ros, tf_world):
+    tf_world.start()
+    robot = tf_world.robot
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    robot.send_odometry(1000.0, pose=robot.odometry_pose(3.0))
+    robot.drive(3.05, 4.0)
+    last_ns = robot.stamp_ns(4.0) + 1_000_000_000
+    ros.spin_until(lambda: max(stamp(t) for t in tf_world.heard()) >= last_ns)
+    assert max(stamp(t) for t in tf_world.heard()) == last_ns
+
+
+def test_after_a_reset_of_the_odometry_the_old_transform_is_not_sent_again(ros, tf_world):
+    tf_world.start()
+    robot = tf_world.robot
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: any(stamp(t) > robot.stamp_ns(4.9) for t in tf_world.heard()))
+    ros.spin(0.5)
+    tf_world.messages.clear()
+    for tick in range(1, 20):
+        robot.send_odometry(4.0 + tick / 20, pose=np.array([0.025 * tick, 0.0, 0.0]))
+        ros.spin(0.01)
+    ros.spin(0.5)
+    assert not tf_world.heard()
+
+
+def test_an_inactive_node_sends_none(ros, tf_world):
+    tf_world.start()
+    robot = tf_world.robot
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_DEACTIVATE))
+    assert call(ros, ChangeState, '/localization/change_state', request).success
+    ros.spin(0.3)
+    tf_world.messages.clear()
+    robot.drive(3.05, 4.0)
+    ros.spin(0.5)
+    assert not tf_world.heard()
 
 
 def test_tf_broadcast_can_be_switched_off(ros, tf_world):

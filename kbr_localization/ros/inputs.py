@@ -151,8 +151,9 @@ class Inputs:
             self._session.odometry_counts['not usable'] += 1
             self._tell('warning', f'odometry not used: {error}')
             return
-        self._session.add_odometry(stamp_ns, pose)
-        self._on_odometry(stamp_ns)
+        # a stray stamp from the future on /tf would make everybody refuse all that comes after it
+        if self._session.add_odometry(stamp_ns, pose).leads and self.active:
+            self._on_odometry(stamp_ns)
 
     def _check_frame(self, frame_id: str) -> None:
         expected = self._config.odom_frame_id

@@ -30,6 +30,11 @@ class Added(enum.Enum):
     TIME_JUMP = 'time jumped back'
     POSE_JUMP = 'pose jumped'
 
+    @property
+    def leads(self) -> bool:
+        """Whether the sample is now the newest of the track."""
+        return self in (Added.NEWEST, Added.TIME_GAP, Added.TIME_JUMP, Added.POSE_JUMP)
+
 
 class Coverage(enum.Enum):
     """How an image's stamp lies to the buffered odometry."""

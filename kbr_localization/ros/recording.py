@@ -104,7 +104,7 @@ class RecordingSession:
                 self._tell('warning', f'{outcome.value} in the odometry: poses are awaited anew')
                 self._queue.clear('before a jump')
                 self._poses, self._anchor_stamps, self._anchors = [], [], []
-            if outcome in (Added.NEWEST, Added.TIME_JUMP, Added.POSE_JUMP, Added.TIME_GAP):
+            if outcome.leads:
                 self._unwritten.append((stamp_ns, self._buffer.continued(pose)))
             self._news.notify()
             return outcome

@@ -34,8 +34,8 @@ class Session:
     The state of a localization that runs.
 
     `make_tracker`: makes a fresh tracker. `tell`: called with level and text for the log.
-    `on_reset`: called when time jumps back. Thread-safe but for `work`, which belongs to one
-    thread.
+    `on_reset`: called when time jumps back or the odometry is reset. Thread-safe but for `work`,
+    which belongs to one thread.
     """
 
     def __init__(
@@ -86,6 +86,7 @@ class Session:
             if outcome is Added.TIME_JUMP:
                 self._forget('the odometry jumped back in time')
             elif outcome is Added.POSE_JUMP:
+                self._on_reset()  # what is sent of the old odometry is wrong for the new
                 self._tell('warning', 'odometry jumped: taken as reset, without motion')
             if self._feed.waiting() is not None:
                 self._news.notify()
