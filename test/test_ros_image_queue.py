@@ -58,6 +58,14 @@ def test_images_without_odometry_do_not_pile_up():
     assert queue.dropped == {'waited too long for odometry': 995}
 
 
+def test_a_queue_full_of_stamps_from_the_future_does_not_keep_good_images_out():
+    hour = 3_600 * 10**9
+    queue = filled(*range(hour, hour + 8))
+    queue.put(image(5))
+    assert queue.dropped == {'stamps went back': 8}
+    assert taken(queue, until(9)) == 5
+
+
 def test_an_image_behind_the_odometry_is_dropped():
     queue = filled(1, 5)
     assert taken(queue, until(9, oldest_ns=3)) == 5

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from kbr_localization.datasets.frame import Image
 from kbr_localization.ros.odometry_buffer import Coverage
 
+FAR_AHEAD_NS = 10_000_000_000
+"""An image that far ahead of one that comes later has a stamp of another clock."""
+
 
 @dataclass(frozen=True)
 class QueuedImage:
@@ -30,8 +33,9 @@ class ImageQueue:
 
     `size`: images that may wait in all, most of them for odometry that is still to come.
     `backlog`: images that may wait for the worker; with more, all but the newest are dropped, so
-    that a rate beyond the machine costs images and never time. `dropped` counts by reason the
-    images that were let go, ever since the start.
+    that a rate beyond the machine costs images and never time. Images far ahead of one that comes
+    later are from another time. `dropped` counts by reason the images that were let go, ever since
+    the start.
     """
 
     def __init__(self, size: int, backlog: int = 4) -> None:
@@ -69,6 +73,7 @@ class ImageQueue:
             self._drop('older than the last one used')
         else:
             self._images.insert(at, image)
+            self._forget_future(image.stamp_ns)
             self._make_room()
 
     def take(self, coverage: Callable[[int], Coverage]) -> QueuedImage | None:
@@ -86,6 +91,12 @@ class ImageQueue:
             return None
         self._taken_ns = ready[0].stamp_ns
         return ready[0]
+
+    def _forget_future(self, now_ns: int) -> None:
+        """Let images go that would fill the queue until a time that is not coming soon."""
+        until = bisect.bisect_right([i.stamp_ns for i in self._images], now_ns + FAR_AHEAD_NS)
+        self._drop('stamps went back', len(self._images) - until)
+        del self._images[until:]
 
     def _make_room(self) -> None:
         surplus = len(self._images) - self._size
