@@ -122,6 +122,27 @@ def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still(ori
         np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100 + index))), expected)
 
 
+@pytest.mark.parametrize('pause_s', [2, 5, 60])
+def test_a_driver_that_comes_back_at_the_origin_after_a_pause_was_restarted(pause_s):
+    buffer = filled(100)
+    fresh = [np.array([0.025 * i, 0.0, 0.0]) for i in range(5)]
+    begin = 99 + pause_s * 20
+    outcomes = [buffer.add(stamp(begin + i), pose) for i, pose in enumerate(fresh)]
+    assert outcomes[:3] == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
+    expected = se2.compose(drive(99), fresh[4])
+    np.testing.assert_allclose(buffer.continued(buffer.at(stamp(begin + 4))), expected)
+
+
+@pytest.mark.parametrize('ahead_s', [2, 5, 9])
+def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
+    buffer = filled(100)
+    buffer.add(stamp(100 + ahead_s * 20), drive(100))
+    outcomes = [buffer.add(stamp(i), drive(i)) for i in range(100, 104)]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.RETURNED, Added.NEWEST]
+    np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100))), drive(100))
+    assert (buffer.oldest_ns, buffer.newest_ns) == (stamp(0), stamp(103))
+
+
 def test_a_single_wild_pose_is_set_aside():
     buffer = filled(100)
     assert buffer.add(stamp(100), np.array([500.0, 0.0, 0.0])) is Added.SET_ASIDE

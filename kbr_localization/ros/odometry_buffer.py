@@ -16,6 +16,11 @@ from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
 import numpy as np
 
+RESTART_NS = 1_000_000_000
+"""Without odometry for that long its driver may have been started again."""
+AT_ORIGIN = 0.1
+"""Metres and radians from zero where the odometry of a driver that was started again begins."""
+
 
 class Added(enum.Enum):
     """What became of an odometry sample."""
@@ -29,11 +34,18 @@ class Added(enum.Enum):
     TIME_GAP = 'time jumped ahead'
     TIME_JUMP = 'time jumped back'
     POSE_JUMP = 'pose jumped'
+    RETURNED = 'back on the track'
 
     @property
     def leads(self) -> bool:
         """Whether the sample is now the newest of the track."""
-        return self in (Added.NEWEST, Added.TIME_GAP, Added.TIME_JUMP, Added.POSE_JUMP)
+        return self in (
+            Added.NEWEST,
+            Added.TIME_GAP,
+            Added.TIME_JUMP,
+            Added.POSE_JUMP,
+            Added.RETURNED,
+        )
 
 
 class Coverage(enum.Enum):
@@ -54,7 +66,8 @@ class OdometryBuffer:
     samples behind the newest by no more are sorted in. `jump_ahead_ns`: samples ahead of the
     newest by no more continue the track. `jump_count`: that many samples in a row that do not
     continue the track, but each other, replace it. `max_speed`, `max_turn_rate`: m/s and rad/s; a
-    step beyond them (on top of `jump_slack` metres and radians) does not continue a track.
+    step beyond them (on top of `jump_slack` metres and radians) does not continue a track, nor
+    does one back to the origin after a pause: that is a driver that was started again.
     """
 
     jump_slack = 0.5
@@ -181,9 +194,24 @@ class OdometryBuffer:
         distance, turn = _step(last[1], pose)
         return (
             0 < ahead_ns <= self._jump_ahead_ns
+            and not self._restarts(*last, stamp_ns, pose)
             and distance <= self._max_speed * ahead_ns * 1e-9 + self.jump_slack
             and turn <= self._max_turn_rate * ahead_ns * 1e-9 + self.jump_slack
         )
+
+    def _restarts(
+        self, last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray
+    ) -> bool:
+        """Whether a sample after a pause is where odometry begins, and the track was not."""
+        paused = stamp_ns - last_ns > RESTART_NS
+        begins = math.hypot(pose[0], pose[1]) < AT_ORIGIN and abs(float(pose[2])) < AT_ORIGIN
+        return paused and begins and max(_step(last, pose)) > self.jump_slack
+
+    def _goes_on_without_newest(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
+        """Whether a sample continues the track but for its newest one, which was a stray."""
+        if len(self._stamps) < 2 or stamp_ns >= self._stamps[-1]:
+            return False
+        return self._continues((self._stamps[-2], self._poses[-2]), stamp_ns, pose)
 
     def _is_nearer_aside(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
         """Whether a sample continues the ones set aside rather than the track."""
@@ -201,10 +229,16 @@ class OdometryBuffer:
 
     def _adopt(self, track: list[tuple[int, se2.FloatArray]]) -> Added:
         first_ns, first = track[0]
-        if first_ns < self._stamps[-1]:
+        if self._goes_on_without_newest(first_ns, first):
+            del self._stamps[-1], self._poses[-1]
+            self._aside = []
+            outcome = Added.RETURNED
+        elif first_ns < self._stamps[-1]:
             self.clear()
             outcome = Added.TIME_JUMP
-        elif first_ns > self._stamps[-1] + self._jump_ahead_ns:
+        elif first_ns > self._stamps[-1] + self._jump_ahead_ns and not self._restarts(
+            self._stamps[-1], self._poses[-1], first_ns, first
+        ):
             self._aside = []
             outcome = Added.TIME_GAP
         else:
