@@ -78,7 +78,15 @@ def covariance_from_message(covariance: Any) -> FloatArray:
             'expected a covariance with finite, non-negative variances, got variances of '
             f'x, y, yaw {np.diag(planar).tolist()}: check its sender'
         )
-    return np.asarray(0.5 * planar + 0.5 * planar.T)
+    symmetric = np.asarray(0.5 * planar + 0.5 * planar.T)
+    deviations = np.sqrt(np.diag(planar))
+    if np.any(np.abs(symmetric) > 1.000_001 * np.outer(deviations, deviations) + 1e-9):
+        raise RosError(
+            'expected covariances of x, y, yaw that fit their variances '
+            f'{np.diag(planar).tolist()}, got {symmetric[0, 1]:g}, {symmetric[0, 2]:g} and '
+            f'{symmetric[1, 2]:g}: check its sender'
+        )
+    return symmetric
 
 
 def pose_with_covariance(
