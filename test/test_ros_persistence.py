@@ -40,8 +40,9 @@ def test_it_is_carried_forward_by_the_odometry():
     np.testing.assert_allclose(resumed, se2.compose(SAVED.pose, step))
 
 
-def test_an_odometry_that_was_reset_moves_nothing():
-    resumed = SAVED.resumed(101 * SECOND, np.array([500.0, 0.0, 0.0]), max_age=60.0)
+@pytest.mark.parametrize('age_s, x', [(1, 500.0), (30, 0.0), (30, 0.05)])
+def test_an_odometry_that_was_reset_moves_nothing(age_s, x):
+    resumed = SAVED.resumed((100 + age_s) * SECOND, np.array([x, 0.0, 0.0]), max_age=60.0)
     np.testing.assert_array_equal(resumed, SAVED.pose)
 
 

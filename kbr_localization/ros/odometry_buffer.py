@@ -203,9 +203,7 @@ class OdometryBuffer:
         self, last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray
     ) -> bool:
         """Whether a sample after a pause is where odometry begins, and the track was not."""
-        paused = stamp_ns - last_ns > RESTART_NS
-        begins = math.hypot(pose[0], pose[1]) < AT_ORIGIN and abs(float(pose[2])) < AT_ORIGIN
-        return paused and begins and max(_step(last, pose)) > self.jump_slack
+        return stamp_ns - last_ns > RESTART_NS and begins_anew(last, pose, self.jump_slack)
 
     def _goes_on_without_newest(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
         """Whether a sample continues the track but for its newest one, which was a stray."""
@@ -269,6 +267,16 @@ class OdometryBuffer:
         # cutting the head moves the whole list: do it in blocks
         if surplus > len(self._stamps) // 4 or len(self._stamps) > self._max_samples:
             del self._stamps[:surplus], self._poses[:surplus]
+
+
+def begins_anew(before: se2.FloatArray, pose: se2.FloatArray, slack: float = 0.5) -> bool:
+    """
+    Whether a pose (3,) after a pause is where odometry begins, and the one before was not.
+
+    `slack`: metres or radians between the two from which on that is no chance.
+    """
+    at_origin = math.hypot(pose[0], pose[1]) < AT_ORIGIN and abs(float(pose[2])) < AT_ORIGIN
+    return at_origin and max(_step(before, pose)) > slack
 
 
 def _step(start: se2.FloatArray, end: se2.FloatArray) -> tuple[float, float]:

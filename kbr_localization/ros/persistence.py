@@ -11,6 +11,7 @@ import tempfile
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
+from kbr_localization.ros.odometry_buffer import begins_anew
 import numpy as np
 
 FORMAT = 1
@@ -41,13 +42,15 @@ class SavedPose:
         Pose (3,) at a later stamp, carried forward by the odometry (3,) there, or None.
 
         None when the stamp is earlier than that of the pose, or later by more than `max_age`
-        seconds. An odometry that has jumped since was reset: then the pose is taken as it is.
+        seconds. An odometry that has jumped since, or begins anew, was reset: then the pose is
+        taken as it is.
         """
         age = (stamp_ns - self.stamp_ns) * 1e-9
         if not 0.0 <= age <= max_age:
             return None
         step = se2.between(self.odometry, odometry)
-        if math.hypot(step[0], step[1]) > MAX_SPEED * age + 0.5:
+        jumped = math.hypot(step[0], step[1]) > MAX_SPEED * age + 0.5
+        if jumped or begins_anew(self.odometry, odometry):
             return self.pose
         return se2.compose(self.pose, step)
 
