@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import FilterConfig, SMALLEST_BANDWIDTH
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.motion import MotionNoise, PendingNoise
 from kbr_localization.localization.observation import ObservationModel
@@ -72,6 +72,12 @@ def test_closeness_is_a_half_where_the_state_kernel_is(name):
     half = np.argmin(np.abs(values - 0.5))
     closeness = StateKernel(as_gaussian(config)).cross_gram(poses[:1], poses[[half]])
     assert closeness[0, 0] == pytest.approx(0.5, abs=2e-3)
+
+
+@pytest.mark.parametrize('width', ['position_bandwidth', 'heading_bandwidth'])
+def test_the_smallest_bandwidth_that_is_allowed_can_be_used(kernel_map, width):
+    config = replace(FilterConfig(), **{width: SMALLEST_BANDWIDTH})
+    assert 0.0 <= ObservationModel(kernel_map, config).density <= 1.0
 
 
 @pytest.mark.parametrize('delta', [0.03, 1.0])

@@ -9,6 +9,7 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 
+SMALLEST_BANDWIDTH = 1e-3
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
 _USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
 
@@ -41,10 +42,10 @@ class FilterConfig:
         choices=('gaussian', 'matern', 'exponential', 'wrapped'),
     )
     position_bandwidth: float = parameter(
-        0.8, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+        0.8, 'bandwidth of k_X in x and y, metres', low=SMALLEST_BANDWIDTH, high=100.0
     )
     heading_bandwidth: float = parameter(
-        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=SMALLEST_BANDWIDTH, high=100.0
     )
     state_ridge: float = parameter(
         0.1,

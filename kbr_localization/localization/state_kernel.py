@@ -9,7 +9,7 @@ from kbr_localization import se2
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.kernels import GaussianKernel, MaternKernel
 from kbr_localization.kernels.manifold import WrappedNormalKernel
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import FilterConfig, SMALLEST_BANDWIDTH
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,10 @@ class StateKernel:
 def as_gaussian(config: FilterConfig) -> FilterConfig:
     """Take the Gaussian kernel that is a half where k_X is, which tells how near poses are."""
     share = _HALF_WIDTH[config.state_kernel] / _HALF_WIDTH['gaussian']
-    h, a = share * config.position_bandwidth, share * config.heading_bandwidth
+    h, a = (
+        max(share * width, SMALLEST_BANDWIDTH)
+        for width in (config.position_bandwidth, config.heading_bandwidth)
+    )
     return replace(config, state_kernel='gaussian', position_bandwidth=h, heading_bandwidth=a)
 
 
