@@ -296,6 +296,16 @@ def test_an_unexpected_error_is_survived(drive):
     assert drive.session.dropped == {'internal error': 1, 'after an internal error': 1}
 
 
+def test_a_wish_that_fails_does_not_take_the_next_one_along(drive):
+    done = []
+    drive.session.wish(lambda: 1 / 0)
+    drive.session.wish(lambda: done.append(True))
+    with pytest.raises(ZeroDivisionError):
+        drive.work()
+    drive.work()
+    assert done
+
+
 def test_another_tracker_takes_over_the_belief(drive):
     drive.go(0.0, 4.0)
     drive.session.replace_tracker()

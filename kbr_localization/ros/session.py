@@ -197,9 +197,10 @@ class Session:
 
     def do_wishes(self) -> None:
         """Do what was wished for; in the worker's thread, or when it has ended."""
-        with self._lock:
-            wishes, self._wishes = self._wishes, []
-        for wish in wishes:
+        while self._wishes:
+            # one at a time: somebody waits for those after one that fails
+            with self._lock:
+                wish = self._wishes.pop(0)
             wish()
 
     def _unprepared(self) -> QueuedImage | None:
