@@ -55,7 +55,16 @@ def test_a_backlog_is_dropped_but_for_the_newest():
 def test_images_without_odometry_do_not_pile_up():
     queue = filled(*range(1000), size=5)
     assert len(queue) == 5
-    assert queue.dropped == {'waited too long for odometry': 995}
+    assert queue.dropped == {'too many wait for odometry': 995}
+
+
+def test_odometry_that_is_later_than_a_queue_is_long_costs_images_but_not_all():
+    queue = ImageQueue(size=8)
+    used = []
+    for now in range(200):
+        queue.put(image(now))
+        used.append(taken(queue, until(now - 20)))
+    assert len([stamp_ns for stamp_ns in used if stamp_ns is not None]) > 60
 
 
 def test_a_queue_full_of_stamps_from_the_future_does_not_keep_good_images_out():

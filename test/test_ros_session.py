@@ -408,7 +408,7 @@ def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
         drive.odometry(tick / 20)
     drive.work()
     assert drive.session.dropped == {
-        'waited too long for odometry': 84,
+        'too many wait for odometry': 84,
         'a newer one was there': 15,
     }
     assert max(drive.answers) == stamp(5.98)

@@ -99,10 +99,11 @@ class ImageQueue:
         del self._images[until:]
 
     def _make_room(self) -> None:
+        """Keep those that wait longest, whose odometry comes first, and the newest one."""
         surplus = len(self._images) - self._size
         if surplus > 0:
-            self._drop('waited too long for odometry', surplus)
-            del self._images[:surplus]
+            self._drop('too many wait for odometry', surplus)
+            del self._images[slice(-1 - surplus, -1)]
 
     def _drop(self, reason: str, count: int = 1) -> None:
         if count:
