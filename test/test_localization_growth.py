@@ -83,3 +83,5 @@ def test_what_does_not_fit_the_map_is_refused(kernel_map, change, says):
 def test_a_map_built_anew_is_not_grown_from_the_old_one(kernel_map):
     assert not is_grown_from(kernel_map.subset(np.arange(1, 20)), kernel_map)
     assert not is_grown_from(kernel_map.subset(np.arange(10)), kernel_map)
+    described_anew = replace(kernel_map, descriptors=kernel_map.descriptors[::-1])
+    assert not is_grown_from(kernel_map, described_anew)

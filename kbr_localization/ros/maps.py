@@ -102,7 +102,13 @@ class MapShelf:
             self._tell('warning', f'{path} is used without what was added to it: {error}')
             return base
         if is_grown_from(kernel_map, base):
-            return kernel_map
+            # the map may have been tuned since it grew
+            return replace(
+                kernel_map,
+                filter_config=base.filter_config,
+                motion_noise=base.motion_noise,
+                baselines=base.baselines,
+            )
         self._tell(
             'warning',
             f'{grown_path} is not grown from {path}, which was built anew: it is not used, and '
