@@ -48,7 +48,7 @@ class FilterConfig:
         0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=SMALLEST_BANDWIDTH, high=100.0
     )
     state_ridge: float = parameter(
-        0.1,
+        0.15,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; for a belief that leaves the '
         'map n counts an image and its neighbours, on the map poses it is 1',
         low=1e-9,
@@ -70,11 +70,12 @@ class FilterConfig:
         20.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
     )
     update_min_d: float = parameter(
-        0.3, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+        0.4,
+        'travel in metres after which an image updates the belief; the image nearest to it does',
+        low=0.0,
+        high=100.0,
     )
-    update_min_a: float = parameter(
-        0.3, 'turn in radians after which an image updates the belief', low=0.0, high=7.0
-    )
+    update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
     start_share: float = parameter(
         0.6,
         'share of update_min_d and update_min_a that suffices after a global start, until the '
@@ -110,7 +111,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.105,
+        0.12,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
         low=1e-3,
         high=1e3,

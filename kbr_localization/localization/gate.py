@@ -6,6 +6,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _OVERDUE = 2.0
+_NEAR = 0.5  # of the way since the last image
 
 
 class UpdateGate:
@@ -13,8 +14,9 @@ class UpdateGate:
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
     Images taken nearly at the same place share their errors; counting each as new evidence makes
-    a belief too sure ([PR] section 8.3 and AMCL do the same). `share`: of both, that suffices for
-    now.
+    a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
+    one counts: one a little before the way is full, rather than the next, which may come as much
+    as a whole step later. `share`: of both, that suffices for now.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
@@ -24,30 +26,37 @@ class UpdateGate:
 
     def reopen(self) -> None:
         """Let the next image in."""
-        self._distance, self._angle = np.inf, np.inf
+        self._way, self._step = np.full(2, np.inf), np.zeros(2)
 
     def restart(self) -> None:
         """Start counting again after an update."""
-        self._distance, self._angle = 0.0, 0.0
+        self._way, self._step = np.zeros(2), np.zeros(2)
 
     def add(self, increment: FloatArray) -> None:
-        """Count an odometry increment (3,)."""
-        self._distance += float(np.hypot(increment[0], increment[1]))
-        self._angle += abs(float(increment[2]))
+        """Count the odometry increment (3,) between two images."""
+        self._step = _size(increment)
+        self._way = self._way + self._step
 
     def due(self) -> bool:
         """Whether the next image should update the belief."""
-        return self.would_be_due(np.zeros(3))
+        return self._suffices(self._way, self._step)
 
     def would_be_due(self, increment: FloatArray) -> bool:
         """Whether it would be due after a further increment (3,)."""
-        distance = self._distance + float(np.hypot(increment[0], increment[1]))
-        angle = self._angle + abs(float(increment[2]))
-        enough = distance >= self.share * self.min_distance
-        return enough or angle >= self.share * self.min_angle
+        step = _size(increment)
+        return self._suffices(self._way + step, step)
 
     def overdue(self) -> bool:
         """Whether the way since the last update is long, so that images seem to be missing."""
-        return self._distance >= _OVERDUE * max(
-            self.min_distance, 0.1
-        ) or self._angle >= _OVERDUE * max(self.min_angle, 0.1)
+        long = _OVERDUE * np.maximum([self.min_distance, self.min_angle], 0.1)
+        return bool(np.any(self._way >= long))
+
+    def _suffices(self, way: FloatArray, step: FloatArray) -> bool:
+        """Whether a way, at the end of a step, is as near to the wanted one as any will be."""
+        wanted = self.share * np.array([self.min_distance, self.min_angle])
+        return bool(np.any(way + _NEAR * step >= wanted))
+
+
+def _size(increment: FloatArray) -> FloatArray:
+    """Metres and radians (2,) of an increment (3,)."""
+    return np.array([np.hypot(increment[0], increment[1]), abs(increment[2])])
