@@ -166,9 +166,21 @@ def test_a_map_with_gaps_expects_fewer_kidnappings(kernel_map):
     rates = []
     for count in (30, 20, 3):
         small = kernel_map.subset(np.linspace(0, 29, count).astype(int))
-        rates.append(recovery_on(small, position_bandwidth=0.3, recovery_rate=0.01).rate)
+        recovery = recovery_on(small, position_bandwidth=0.3, recovery_rate=0.01)
+        assert recovery.rate == 0.01  # a belief that has explained nothing may be wrong
+        recovery.trust_belief()
+        rates.append(recovery.rate)
     assert 0.01 >= rates[0] > rates[1] > rates[2] > 0
     assert recovery_on(kernel_map, recovery_rate=0.0).rate == 0.0
+
+
+def test_a_pose_that_was_given_is_trusted_more_than_a_global_start(kernel_map):
+    sparse = kernel_map.subset(np.linspace(0, 29, 4).astype(int))
+    localizer = KernelBayesFilter(sparse, FilterConfig(position_bandwidth=0.3))
+    localizer.initialize(sparse.poses[0], 0.01 * np.eye(3))
+    given = localizer.recovery.rate
+    localizer.initialize_globally()
+    assert given < 1e-3 * localizer.recovery.rate
 
 
 def test_coverage_is_one_on_the_map_and_nothing_in_a_gap(kernel_map):

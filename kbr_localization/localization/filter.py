@@ -57,6 +57,7 @@ class KernelBayesFilter:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
         self.belief = Belief.gaussian(pose, covariance, self.config.points, self.rng)
+        self.recovery.trust_belief()
         self._evidence = 1.0
 
     def initialize_globally(self) -> None:

@@ -18,9 +18,10 @@ import numpy as np
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 12  # on the rate: the images that a gap lasts
-_LOWEST_RATE = 1e-7
+_LOWEST_RATE = 1e-15
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
-_TRUSTED_AFTER = 10  # such images
+_TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
+_SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
 _COVERED = 128  # points of a belief that show how much of it lies in a gap
 _GAP_MEMORY = 0.9  # how the belief in a gap fades with every image that is not explained
 
@@ -59,9 +60,9 @@ class Recovery:
     `belief`: its points, or None. `mass`: the posterior probability of having been carried.
 
     In a gap of the map the best match is somewhere else, image after image, just as after a
-    kidnapping. So the prior rate of kidnappings falls with the density of the map, and a belief
-    that has explained images before is credited with those that it cannot explain because it is
-    where the map knows nothing.
+    kidnapping. So the prior rate of kidnappings falls with the density of the map, as far as the
+    belief has explained images before: one that has not may have been wrong from the start. And
+    it is credited with images that it cannot explain because it is where the map knows nothing.
     """
 
     def __init__(
@@ -77,15 +78,21 @@ class Recovery:
 
     @property
     def rate(self) -> float:
-        """Prior weight of having been carried elsewhere, per update, on this map."""
-        rate = self.config.recovery_rate
-        return max(rate * self.observation.density**_DENSITY_POWER, min(rate, _LOWEST_RATE))
+        """Prior weight of being elsewhere, per update, on this map with this belief."""
+        settled = min(1.0, self._explained / _SETTLED_AFTER)
+        share = float(self.observation.density ** (_DENSITY_POWER * settled))
+        most = self.config.recovery_rate
+        return max(most * share, min(most, _LOWEST_RATE))
 
     def forget(self) -> None:
         """Start with no hypothesis."""
         self.belief: Belief | None = None
         self.mass = 0.0
         self._explained, self._unexplained = 0, 0
+
+    def trust_belief(self) -> None:
+        """Take the belief for one that has explained images, as a pose that somebody gave."""
+        self._explained = _SETTLED_AFTER
 
     def weigh(self, similarity: Similarity, rival: Belief, evidence: float) -> Belief | None:
         """
