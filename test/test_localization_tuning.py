@@ -196,7 +196,7 @@ def test_trials_of_other_data_or_another_configuration_are_not_taken(full_map, r
         ):
             before = len(journal.records)
             tune_map(replace(wall, filter_config=config), runs, plan, journal)
-            assert len(journal.records) == before + 3
+            assert len(journal.records) == before + 4
 
 
 def test_two_tuners_do_not_write_one_journal(tmp_path):

@@ -24,7 +24,7 @@ from kbr_localization.localization.mapping import build_map, cover
 from kbr_localization.localization.method_configs import parameter_value, with_values
 from kbr_localization.localization.tuning_folds import make_folds
 from kbr_localization.localization.tuning_journal import Journal, Record
-from kbr_localization.localization.tuning_score import FRESH, FULL, QUICK
+from kbr_localization.localization.tuning_score import CALIBRATION, FRESH, FULL, QUICK
 from kbr_localization.localization.tuning_space import (
     Dimension,
     propose,
@@ -160,12 +160,13 @@ def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, f
     finalists = [default, *(values for _, values in ranking[:_FINALISTS] if values != default)]
     full = study.score(method, finalists, FULL)
     fresh = study.score(method, finalists, FRESH)
-    study.finish()
     totals = _totals(full, fresh)
     best = int(np.argmin(totals))
     if not math.isfinite(totals[best]):
         why = next((r['why'] for r in (*full, *fresh) if r['score'] is None), 'no finite score')
         raise LocalizationError(f'cannot tune {method}: every candidate failed ({why})')
+    (calibrated,) = study.score(method, [finalists[best]], CALIBRATION)
+    study.finish()
     pair = (full[best], fresh[best])
     tuned = TunedMethod(
         method=method,
@@ -176,7 +177,7 @@ def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, f
         lost_fraction=float(np.mean([record['lost'] for record in pair])),
         trials=trials,
     )
-    return tuned, float(np.sqrt(pair[0]['spread'] * pair[1]['spread']))
+    return tuned, float(calibrated.get('spread', 1.0))
 
 
 def _totals(full: list[Record], fresh: list[Record]) -> list[float]:
@@ -234,5 +235,5 @@ def _promoted(count: int) -> int:
 
 
 def _evaluations(trials: int) -> int:
-    """Count the evaluations: screened, scored, and the finalists' two."""
-    return trials + sum(map(_promoted, _shares(trials))) + 2 * (_FINALISTS + 1)
+    """Count the evaluations: screened, scored, the finalists' two, and the winner's last."""
+    return trials + sum(map(_promoted, _shares(trials))) + 2 * (_FINALISTS + 1) + 1

@@ -21,8 +21,8 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy import stats
 
-QUICK, FULL, FRESH = 0, 1, 2
-"""Rungs: a few short starts; the whole runs and more starts; the same with other randomness."""
+QUICK, FULL, FRESH, CALIBRATION = 0, 1, 2, 3
+"""Rungs: short starts; whole runs and starts; the same with other randomness; more of both."""
 
 LOST_M = 1.0
 CAP_M = 3.0
@@ -31,7 +31,8 @@ COVERAGE = 0.95
 _SIGMAS = 2.0
 _SHORT_M, _SHORT_FRAMES = 15.0, 15
 _ASK_EVERY = 3  # frames: neighbours have nearly the same error, and the answer costs most
-_STARTS = {QUICK: 2, FULL: 3, FRESH: 5}
+_STARTS = {QUICK: 2, FULL: 3, FRESH: 5, CALIBRATION: 20}
+_WHOLE_RUNS = {QUICK: 0, FULL: 1, FRESH: 1, CALIBRATION: 4}  # a 95% quantile needs many errors
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,8 @@ def run_trial(
 def episodes(fold: Fold, rung: int, seed: int) -> list[Episode]:
     """Choose short stretches from random frames, and the whole run first but on `QUICK`."""
     rng = np.random.default_rng([seed, rung])
-    chosen = [] if rung == QUICK else [Episode(0, len(fold.run), int(rng.integers(2**31)))]
+    seeds = rng.integers(2**31, size=_WHOLE_RUNS[rung])
+    chosen = [Episode(0, len(fold.run), int(number)) for number in seeds]
     travel = _travelled(fold.run)
     reach = min(_SHORT_M, 0.5 * travel[-1])
     inner = np.flatnonzero(fold.covered & (travel <= travel[-1] - reach))
