@@ -167,7 +167,6 @@ def test_a_map_with_gaps_expects_fewer_kidnappings(kernel_map):
     for count in (30, 20, 3):
         small = kernel_map.subset(np.linspace(0, 29, count).astype(int))
         recovery = recovery_on(small, position_bandwidth=0.3, recovery_rate=0.01)
-        assert recovery.rate == 0.01  # a belief that has explained nothing may be wrong
         recovery.trust_belief()
         rates.append(recovery.rate)
     assert 0.01 >= rates[0] > rates[1] > rates[2] > 0

@@ -111,7 +111,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.12,
+        0.11,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
         low=1e-3,
         high=1e3,

@@ -18,7 +18,7 @@ import numpy as np
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 12  # on the rate: the images that a gap lasts
-_LOWEST_RATE = 1e-15
+_LOWEST_RATES = 1e-5, 1e-15  # for a belief that has explained nothing yet, for a settled one
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
 _SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
@@ -60,9 +60,9 @@ class Recovery:
     `belief`: its points, or None. `mass`: the posterior probability of having been carried.
 
     In a gap of the map the best match is somewhere else, image after image, just as after a
-    kidnapping. So the prior rate of kidnappings falls with the density of the map, as far as the
-    belief has explained images before: one that has not may have been wrong from the start. And
-    it is credited with images that it cannot explain because it is where the map knows nothing.
+    kidnapping. So the prior rate of kidnappings falls with the density of the map, and further as
+    the belief explains images: one that has not may have been wrong from the start. And it is
+    credited with images that it cannot explain because it is where the map knows nothing.
     """
 
     def __init__(
@@ -80,9 +80,10 @@ class Recovery:
     def rate(self) -> float:
         """Prior weight of being elsewhere, per update, on this map with this belief."""
         settled = min(1.0, self._explained / _SETTLED_AFTER)
-        share = float(self.observation.density ** (_DENSITY_POWER * settled))
+        first, last = _LOWEST_RATES
+        lowest = first ** (1.0 - settled) * last**settled
         most = self.config.recovery_rate
-        return max(most * share, min(most, _LOWEST_RATE))
+        return float(max(most * self.observation.density**_DENSITY_POWER, min(most, lowest)))
 
     def forget(self) -> None:
         """Start with no hypothesis."""
