@@ -19,6 +19,7 @@ import re
 import time
 from typing import Any
 
+from kbr_localization.files import write_text
 import numpy as np
 
 FOLDER = Path(__file__).parent
@@ -71,7 +72,7 @@ def merge_figures(figures: Mapping[str, float], path: Path = FIGURES) -> dict[st
     with _locked(path):
         known = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
         merged = known | {name: _rounded(value) for name, value in figures.items()}
-        _replace(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
+        write_text(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
     return merged
 
 
@@ -82,7 +83,7 @@ def write_section(name: str, text: str, path: Path = PAGE) -> None:
         found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
         found[name] = text.strip()
         parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
-        _replace(path, '\n'.join([_TITLE, *parts]) + '\n')
+        write_text(path, '\n'.join([_TITLE, *parts]) + '\n')
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -117,12 +118,6 @@ def _shown(cell: Any) -> str:
 
 def _rounded(value: float) -> float:
     return float(f'{float(value):.4g}')
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f'.{path.name}.{os.getpid()}')
-    temporary.write_text(text, encoding='utf-8')
-    temporary.replace(path)
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {
-    '', 'errors', 'se2', 'configuration', 'progress', 'resources', 'threads', 'trajectory',
-    'workers',
+    '', 'errors', 'files', 'se2', 'configuration', 'progress', 'resources', 'threads',
+    'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
     'errors': set(),
+    'files': set(),
     'configuration': {'errors'},
     'se2': {'errors'},
     'trajectory': {'se2'},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
 from kbr_localization.evaluation.details import details_path, with_details, write_details
-from kbr_localization.evaluation.files import new_file, write_text
+from kbr_localization.files import new_file, write_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest

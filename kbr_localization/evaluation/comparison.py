@@ -16,7 +16,6 @@ from kbr_localization import __version__
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.described import describe_run, DescribedRun
-from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
     ComparisonPlan,
@@ -26,6 +25,7 @@ from kbr_localization.evaluation.protocol import (
 )
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
+from kbr_localization.files import write_text
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map

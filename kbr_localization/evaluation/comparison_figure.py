@@ -10,7 +10,6 @@ from typing import Any
 from kbr_localization.datasets import Dataset
 from kbr_localization.evaluation.comparison import MAP
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
-from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.pictures import (
     LEGEND,
     method_colours,
@@ -20,6 +19,7 @@ from kbr_localization.evaluation.pictures import (
 )
 from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task, task_seed
 from kbr_localization.evaluation.reference import reference_trajectory
+from kbr_localization.files import write_text
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import localize

@@ -11,7 +11,7 @@ import dataclasses
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.files import new_file
+from kbr_localization.files import new_file
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 

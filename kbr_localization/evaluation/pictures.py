@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.evaluation.files import new_file
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import RunErrors
+from kbr_localization.files import new_file
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from matplotlib.axes import Axes

@@ -13,10 +13,10 @@ import cv2
 from kbr_localization import __version__
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.files import write_text
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
+from kbr_localization.files import write_text
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.method_configs import method_configs, NEIGHBOURS
 from kbr_localization.se2 import FloatArray

@@ -12,7 +12,7 @@ import math
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.files import write_text
+from kbr_localization.files import write_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 

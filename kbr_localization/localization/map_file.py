@@ -6,15 +6,14 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
 import datetime
-import os
 from pathlib import Path
-import tempfile
 from typing import Any
 
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import MapError
+from kbr_localization.files import new_file
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.map_checks import check_arrays, check_noise
@@ -41,28 +40,18 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
     """Write to a temporary file beside `path` and rename it; raises MapError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', dir=path.parent)
-        os.close(handle)
-    except OSError as error:
-        raise MapError(f'cannot write the map {path}: {error.strerror}') from error
-    temporary = Path(name)
-    try:
         # from 1.10 on HDF5 has checksums of its own structures: without them a single wrong byte
         # can keep it reading for ever
         with (
+            new_file(path, sync=True) as part,
             ThreadPoolExecutor(1) as pool,
-            h5py.File(temporary, 'w', libver=('v110', 'v110')) as file,
+            h5py.File(part, 'w', libver=('v110', 'v110')) as file,
         ):
             index = pool.submit(_index_of, kernel_map)  # it is learnt while the rest is written
             _write(file, kernel_map)
             _write_index(file, index.result())
-        _sync(temporary)
-        temporary.chmod(0o644)
-        temporary.replace(path)
     except OSError as error:
         raise MapError(f'cannot write the map {path}: {error.strerror or error}') from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_map(path: Path) -> KernelMap:
@@ -194,8 +183,3 @@ def _read_filter(group: h5py.Group) -> FilterConfig:
 def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
     groups = file.get('baselines', {})
     return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
-
-
-def _sync(path: Path) -> None:
-    with path.open('rb') as file:
-        os.fsync(file.fileno())

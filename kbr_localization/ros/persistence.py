@@ -7,10 +7,10 @@ import json
 import math
 import os
 from pathlib import Path
-import tempfile
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
+from kbr_localization.files import write_text
 from kbr_localization.ros.odometry_buffer import begins_anew
 import numpy as np
 
@@ -74,16 +74,7 @@ def save_pose(path: Path, saved: SavedPose) -> None:
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f'.{path.name}.', dir=path.parent)
-        try:
-            with os.fdopen(handle, 'w', encoding='utf-8') as file:
-                json.dump(values, file)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_text(path, json.dumps(values), sync=True)
     except OSError as error:
         raise RosError(
             f'cannot save the pose to {path}: {error.strerror}: set pose_file to a writable file, '

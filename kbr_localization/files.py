@@ -1,0 +1,60 @@
+"""Files that appear as a whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import tempfile
+
+
+@contextmanager
+def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
+    """
+    Give a path to write to, which takes the place of `path` when the block ends without an error.
+
+    After an error `path` is what it was. A device or a pipe is written as it is. `sync`: it is on
+    the disk before it takes the place, so that a power cut cannot leave an empty file. Raises
+    OSError when the folder cannot be written.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        yield target
+        return
+    try:
+        with _part_of(target) as part:
+            yield part
+            if sync:
+                _sync(part)
+            part.chmod(0o644)
+            part.replace(target)
+    except OSError as error:
+        # a full disk does not say whose file it was
+        error.filename = str(target)
+        raise
+
+
+def write_text(path: str | Path, text: str, sync: bool = False) -> None:
+    """Write a text file; raises OSError."""
+    with new_file(path, sync) as part:
+        part.write_text(text, encoding='utf-8')
+
+
+@contextmanager
+def _part_of(target: Path) -> Iterator[Path]:
+    # the suffix tells the format of a picture
+    handle, name = tempfile.mkstemp(
+        prefix=f'.{target.stem}.', suffix=target.suffix, dir=target.parent
+    )
+    os.close(handle)
+    part = Path(name)
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open('rb') as file:
+        os.fsync(file.fileno())
