@@ -1,5 +1,7 @@
 from dataclasses import replace
 import os
+import subprocess
+import sys
 
 import h5py
 from helpers import write_tiny_cold_run
@@ -9,7 +11,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map, cover
-from map_helpers import tiny_map, TINY_VISION, TinyRun
+from map_helpers import assert_equal_maps, tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest
 
@@ -159,6 +161,36 @@ def test_a_failed_write_leaves_the_old_map(kernel_map, saved, monkeypatch):
         kernel_map.save(saved)
     assert saved.read_bytes() == before
     assert [path.name for path in saved.parent.iterdir()] == ['map.h5']
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from kbr_localization.localization.kernel_map import KernelMap
+
+kernel_map, path = KernelMap.load(sys.argv[1]), Path(sys.argv[2])
+for limit in range(0, Path(sys.argv[1]).stat().st_size, 4999):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+    try:
+        kernel_map.save(path)
+    except Exception as error:
+        print(type(error).__name__, error)
+    assert list(path.parent.iterdir()) == [], limit
+resource.setrlimit(resource.RLIMIT_FSIZE, (-1, -1))
+kernel_map.save(path)
+"""
+
+
+def test_a_disk_that_is_full_at_any_moment_is_an_error_and_no_crash(kernel_map, saved, tmp_path):
+    (tmp_path / 'new').mkdir()
+    path = tmp_path / 'new' / 'map.h5'
+    command = [sys.executable, '-c', FULL_DISK, saved, path]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, '')
+    lines = result.stdout.splitlines()
+    assert len(lines) > 5
+    assert set(lines) == {f'MapError cannot write the map {path}: File too large'}
+    assert_equal_maps(kernel_map, KernelMap.load(path))
 
 
 def test_maps_can_be_cut_down(kernel_map):

@@ -25,6 +25,7 @@ from kbr_localization.localization.map_storage import (
 )
 from kbr_localization.localization.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.patient_file import new_hdf5
 from kbr_localization.localization.sketch_index import SketchIndex
 from kbr_localization.vision import describer_from_state
 import numpy as np
@@ -40,12 +41,10 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
     """Write to a temporary file beside `path` and rename it; raises MapError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # from 1.10 on HDF5 has checksums of its own structures: without them a single wrong byte
-        # can keep it reading for ever
         with (
             new_file(path, sync=True) as part,
             ThreadPoolExecutor(1) as pool,
-            h5py.File(part, 'w', libver=('v110', 'v110')) as file,
+            new_hdf5(part) as file,
         ):
             index = pool.submit(_index_of, kernel_map)  # it is learnt while the rest is written
             _write(file, kernel_map)
