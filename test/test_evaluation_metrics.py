@@ -116,6 +116,36 @@ def test_a_run_that_is_lost_to_its_end_is_never_localized():
     assert never['lost_fraction_after_localized'] is None
 
 
+@pytest.mark.parametrize('good', [1, 2, 10])
+def test_a_good_end_that_is_too_short_to_tell_is_no_localization(good):
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.0, 9.0, 0.0], slice(0, -good))))
+    assert summary['localized_after_m'] is None
+    assert summary['lost_fraction_after_localized'] is None
+
+
+def test_the_last_five_metres_are_enough():
+    run = straight_run()
+    summary = summarize(run_errors(run, shifted(run, [0.0, 9.0, 0.0], slice(0, -11))))
+    assert summary['localized_after_m'] == pytest.approx(45.0)
+    assert summary['lost_fraction_after_localized'] == 0
+
+
+def test_half_of_a_short_run_is_enough_and_less_is_not():
+    run = straight_run(count=9)
+    half = summarize(run_errors(run, shifted(run, [0.0, 9.0, 0.0], slice(0, 4))))
+    assert half['localized_after_m'] == pytest.approx(2.0)
+    less = summarize(run_errors(run, shifted(run, [0.0, 9.0, 0.0], slice(0, 5))))
+    assert less['localized_after_m'] is None
+
+
+def test_a_run_of_one_frame_is_localized_or_not():
+    run = straight_run(count=1)
+    assert summarize(run_errors(run, run))['localized_after_m'] == 0
+    off = shifted(run, [0.0, 9.0, 0.0])
+    assert summarize(run_errors(run, off))['localized_after_m'] is None
+
+
 def test_a_trajectory_of_another_run_is_refused_with_both_spans():
     run = straight_run()
     other = Trajectory(run.stamps_ns + 10**12, run.poses)

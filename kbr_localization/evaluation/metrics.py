@@ -25,10 +25,11 @@ from scipy import stats
 LOST_M = 1.0
 """A frame whose position is further off than this is lost."""
 HOLD_M = 5.0
-"""A run counts as localized once it is not lost over this much further travel."""
+"""A run counts as localized once it is not lost over this much travel, or half of its own."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
 """Metres and degrees of the `within_…` fractions, as visual localization reports them."""
 SIGMAS = (1, 2, 3)
+_ROUNDING_M = 1e-6
 
 Metrics = dict[str, float | int | None]
 
@@ -94,8 +95,8 @@ def summarize(errors: RunErrors) -> Metrics:
 
     A number that does not exist (an infinite median, a run that never localizes, no covariance)
     is None. `localized_after_m` is the travel after which the run is not lost for `HOLD_M`
-    further metres; the `rmse_after_localized_m` and `lost_fraction_after_localized` take in
-    every frame from there to the end of the run.
+    further metres (half of the run's travel, if that is less); the `rmse_after_localized_m` and
+    `lost_fraction_after_localized` take in every frame from there to the end of the run.
     """
     after = localized_from(errors)
     summary: Metrics = {
@@ -151,11 +152,14 @@ def localized_from(errors: RunErrors) -> int | None:
     """
     Index of the first frame from which the run is not lost for `HOLD_M` metres of travel.
 
-    Near the end of the run the condition holds for what is left of it; None when it never does.
+    For half of the run's travel, if that is less. None when there is no such frame: where less
+    than that is left of the run nothing can be said.
     """
-    until = np.searchsorted(errors.travel_m, errors.travel_m + HOLD_M, side='right')
+    total = errors.travel_m[-1]
+    end = errors.travel_m + min(HOLD_M, total / 2)
+    until = np.searchsorted(errors.travel_m, end, side='right')
     losses = np.concatenate([[0], np.cumsum(errors.lost)])
-    held = losses[until] == losses[: errors.lost.size]
+    held = (losses[until] == losses[: errors.lost.size]) & (end <= total + _ROUNDING_M)
     return int(np.argmax(held)) if np.any(held) else None
 
 
