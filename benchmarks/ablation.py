@@ -78,7 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tasks = [
                 Task(method, size, trial) for size in sizes for trial in range(options.trials)
             ]
-            done = [outcome for outcome, _ in run_tasks(tried, runs, tasks, options.seed, workers)]
+            found = run_tasks(tried, runs, tasks, options.seed, workers)
+            done = [one.outcome for one in found]
             rows.append([step, *_means(done, sizes)])
             print(*rows[-1], file=sys.stderr, flush=True)
     header = ['step', *(f'{what}, n = {size}' for size in sizes for what in COLUMNS)]

@@ -12,12 +12,15 @@ from kbr_localization.evaluation import comparison, comparison_figure
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.protocol import (
+    BELIEF_POINTS,
     comparison_rows,
     ComparisonPlan,
     complete,
+    MOMENTS,
     Outcome,
     random_map,
     Task,
+    task_seed,
 )
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
@@ -265,13 +268,23 @@ def test_a_broken_image_stays_broken_in_a_described_run(runs, tmp_path):
 
 def test_the_scene_of_a_picture_is_the_trial_that_was_scored(runs, compared):
     out, _ = compared
-    kernel_map = KernelMap.load(out / comparison.MAP)
-    run = describe_run(kernel_map.describer, runs[1])
-    shown = comparison_figure.scene(kernel_map, run, Task('kbr', 12, 0), PLAN.seed)
-    kept = np.loadtxt(comparison.ComparisonFolder(out).trajectory_path('kbr', 12, 0))[:, 1:3]
-    np.testing.assert_allclose(shown.trajectory.poses[:, :2], kept, atol=1e-8)
-    assert len(shown.kernel_map) == 12
-    assert all(len(points) == comparison_figure.BELIEF_POINTS for points in shown.beliefs)
+    kernel_map, task = KernelMap.load(out / comparison.MAP), Task('kbr', 12, 0)
+    shown = comparison_figure.scene(out, kernel_map, task, PLAN.seed)
+    small = random_map(kernel_map, task, PLAN.seed)
+    real = localize(small, runs[1], 'kbr', seed=task_seed(task, PLAN.seed, 0))
+    np.testing.assert_allclose(shown.trajectory.poses, real.poses, atol=1e-8)
+    np.testing.assert_array_equal(shown.map_poses, small.poses)
+    assert shown.belief.shape == (MOMENTS * BELIEF_POINTS, 3)
+    without = comparison_figure.scene(out, kernel_map, Task('nearest', 12, 0), PLAN.seed)
+    assert without.belief.shape == (0, 3)
+
+
+def test_a_finished_comparison_reads_no_image_again(runs, compared, monkeypatch):
+    out, rows = compared
+    where = 'kbr_localization.evaluation.described.describe_images'
+    monkeypatch.setattr(where, lambda *_: pytest.fail('images were described'))
+    assert comparison.compare([runs[0]], [runs[1]], PLAN, out) == rows
+    comparison_figure.save_comparison(out, rows, PLAN, [runs[1]])
 
 
 def test_table_and_figure_are_written(runs, compared):

@@ -19,22 +19,23 @@ from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
     ComparisonPlan,
+    Done,
     Outcome,
     run_tasks,
     Task,
 )
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
-from kbr_localization.files import write_text
+from kbr_localization.files import new_file, write_text
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.tuning import tune, TuningPlan
 from kbr_localization.localization.tuning_space import TUNED
 from kbr_localization.progress import Progress, silent
-from kbr_localization.trajectory import Trajectory
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import ThisProcess, Workers
+import numpy as np
 
 PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
 MAP, TUNING = 'map.h5', 'tuning.jsonl'
@@ -144,22 +145,29 @@ class ComparisonFolder:
             done[outcome.task] = outcome
         return list(done.values())
 
-    def add(self, outcome: Outcome, trajectories: Sequence[Trajectory]) -> None:
-        """Keep a finished trial, and the trajectories of the first."""
-        if outcome.task.trial == 0:
-            self._write_trajectories(outcome, trajectories)
+    def add(self, done: Done) -> None:
+        """Keep a finished trial, and of the first the trajectories and the belief."""
+        if done.outcome.task.trial == 0:
+            self._write_trajectories(done)
         with (self.path / OUTCOMES).open('a', encoding='utf-8') as file:
-            file.write(json.dumps(outcome.to_json()) + '\n')
+            file.write(json.dumps(done.outcome.to_json()) + '\n')
 
     def trajectory_path(self, method: str, size: int, run: int) -> Path:
         """Where the trajectory of the first trial on a test run is kept."""
         return self.path / 'trajectories' / f'{method}_{size}_{run}.tum'
 
-    def _write_trajectories(self, outcome: Outcome, trajectories: Sequence[Trajectory]) -> None:
+    def belief_path(self, method: str, size: int) -> Path:
+        """Where the belief of the first trial on the first test run is kept: lines of x y h."""
+        return self.path / 'trajectories' / f'{method}_{size}_0.belief.txt'
+
+    def _write_trajectories(self, done: Done) -> None:
         (self.path / 'trajectories').mkdir(exist_ok=True)
-        for number, trajectory in enumerate(trajectories):
-            task = outcome.task
-            write_tum(self.trajectory_path(task.method, task.size, number), trajectory)
+        method, size = done.outcome.task.method, done.outcome.task.size
+        for number, trajectory in enumerate(done.trajectories):
+            write_tum(self.trajectory_path(method, size, number), trajectory)
+        if len(done.belief):
+            with new_file(self.belief_path(method, size)) as part:
+                np.savetxt(part, done.belief, fmt='%.3f')
 
 
 def compare(
@@ -191,9 +199,7 @@ def compare(
             _refuse_large_sizes(plan, len(made))
             made.save(out / MAP)
         kernel_map = KernelMap.load(out / MAP)
-        runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
-        _tell_unusable(runs)
-        done = _finish(folder, kernel_map, runs, plan, workers, report)
+        done = _finish(folder, kernel_map, test, plan, workers, report)
         rows = comparison_rows(plan, done)
         write_text(out / ROWS, json.dumps(rows, indent=2))
     return rows
@@ -202,7 +208,7 @@ def compare(
 def _finish(
     folder: ComparisonFolder,
     kernel_map: KernelMap,
-    runs: Sequence[DescribedRun],
+    test: Sequence[Dataset],
     plan: ComparisonPlan,
     workers: Workers,
     report: Progress,
@@ -211,11 +217,15 @@ def _finish(
     done = folder.outcomes()
     finished = {outcome.task for outcome in done}
     tasks = [task for task in plan.tasks() if task not in finished]
+    if not tasks:
+        return done
+    runs = [describe_run(kernel_map.describer, dataset, report, workers) for dataset in test]
+    _tell_unusable(runs)
     total = len(done) + len(tasks)
     report('comparing', len(done), total)
-    for outcome, trajectories in run_tasks(kernel_map, runs, tasks, plan.seed, workers):
-        folder.add(outcome, trajectories)
-        done.append(outcome)
+    for one in run_tasks(kernel_map, runs, tasks, plan.seed, workers):
+        folder.add(one)
+        done.append(one.outcome)
         report('comparing', len(done), total)
     return done
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.evaluation.comparison import MAP
-from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
 from kbr_localization.evaluation.pictures import (
     LEGEND,
     method_colours,
@@ -17,19 +16,18 @@ from kbr_localization.evaluation.pictures import (
     plan_axes,
     save_figure,
 )
-from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task, task_seed
+from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task
 from kbr_localization.evaluation.reference import reference_trajectory
+from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.files import write_text
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.localizer import Localizer, PoseEstimate
-from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 import numpy as np
 
-MOMENTS, BELIEF_POINTS, BELIEF = 9, 150, '#6741d9'
+BELIEF = '#6741d9'
 FIGURE, TABLE = 'comparison.png', 'comparison.md'
 COLUMNS = {
     'position_rmse_m_mean': 'RMSE m',
@@ -55,37 +53,31 @@ def save_comparison(
     """
     write_text(out / TABLE, markdown_table(rows))
     kernel_map, method = KernelMap.load(out / MAP), plan.methods[0]
-    run = describe_run(kernel_map.describer, tests[0])
-    scenes = [
-        scene(kernel_map, run, Task(method, size, 0), plan.seed)
-        for size in sorted({min(plan.sizes), max(plan.sizes)})
-    ]
-    save_figure(comparison_figure(rows, reference_trajectory(run), scenes), out / FIGURE)
+    tasks = [Task(method, size, 0) for size in sorted({min(plan.sizes), max(plan.sizes)})]
+    scenes = [scene(out, kernel_map, task, plan.seed) for task in tasks]
+    save_figure(comparison_figure(rows, reference_trajectory(tests[0]), scenes), out / FIGURE)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """A localized run on the map of one trial; `beliefs`: points (k, 3) at some moments."""
+    """A localized run on the map of one trial, poses (n, 3); `belief`: points (k, 3) of it."""
 
     task: Task
-    kernel_map: KernelMap
+    map_poses: FloatArray
     trajectory: Trajectory
-    beliefs: tuple[FloatArray, ...]
+    belief: FloatArray
 
 
-def scene(kernel_map: KernelMap, run: DescribedRun, task: Task, seed: int) -> Scene:
-    """Localize a described run as the comparison did, and look at the belief now and then."""
-    small = on_described_run(random_map(kernel_map, task, seed), run)
-    beliefs: list[FloatArray] = []
-
-    def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
-        particles = getattr(localizer, 'particles', None)
-        beliefs.append(particles(BELIEF_POINTS) if particles else np.zeros((0, 3)))
-
-    localizer_seed = task_seed(task, seed, 0)
-    trajectory = localize(small, run, task.method, seed=localizer_seed, observe=observe)
-    moments = np.linspace(0, len(beliefs) - 1, MOMENTS).round().astype(int)
-    return Scene(task, small, trajectory, tuple(beliefs[moment] for moment in moments))
+def scene(out: Path, kernel_map: KernelMap, task: Task, seed: int) -> Scene:
+    """Read what the comparison in a folder kept of a first trial on the first test run."""
+    folder = ComparisonFolder(out)
+    belief = folder.belief_path(task.method, task.size)
+    return Scene(
+        task,
+        random_map(kernel_map, task, seed).poses,
+        read_tum(folder.trajectory_path(task.method, task.size, 0)),
+        np.loadtxt(belief, ndmin=2) if belief.exists() else np.zeros((0, 3)),
+    )
 
 
 def markdown_table(rows: Sequence[Row]) -> str:
@@ -112,9 +104,8 @@ def comparison_figure(
 
 def _draw_scene(axes: Axes, reference: Trajectory, shown: Scene) -> None:
     name = f'{shown.task.method}, {shown.task.size} images'
-    plan_axes(axes, shown.kernel_map.poses, reference, {name: shown.trajectory})
-    points = np.concatenate(shown.beliefs)[:, :2]
-    axes.plot(*points.T, '.', color=BELIEF, ms=3, alpha=0.3, zorder=3, label='belief')
+    plan_axes(axes, shown.map_poses, reference, {name: shown.trajectory})
+    axes.plot(*shown.belief[:, :2].T, '.', color=BELIEF, ms=3, alpha=0.3, zorder=3, label='belief')
     axes.legend(**LEGEND)
 
 

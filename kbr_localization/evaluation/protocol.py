@@ -18,10 +18,14 @@ from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
+
+MOMENTS, BELIEF_POINTS = 9, 150
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,41 @@ class Outcome:
         return Outcome(**(values | {'task': Task(**values['task'])}))
 
 
+@dataclass(frozen=True)
+class Done:
+    """
+    A finished task.
+
+    `trajectories`: of the test runs. `belief`: points (k, 3) of it at some moments of the first
+    test run, for the first trial of a method that has one.
+    """
+
+    outcome: Outcome
+    trajectories: list[Trajectory]
+    belief: FloatArray
+
+
+class BeliefWatcher:
+    """Collects points of the belief at `MOMENTS` moments of a run of so many frames."""
+
+    def __init__(self, frames: int) -> None:
+        self._moments = set(np.linspace(0, frames - 1, MOMENTS).round().astype(int).tolist())
+        self._frame = 0
+        self._points = [np.zeros((0, 3))]
+
+    @property
+    def points(self) -> FloatArray:
+        """Return what was collected: (k, 3)."""
+        return np.concatenate(self._points)
+
+    def __call__(self, localizer: Localizer, estimate: PoseEstimate) -> None:
+        """Look at the belief after a frame, as an observer of `localize`."""
+        particles = getattr(localizer, 'particles', None)
+        if particles and self._frame in self._moments:
+            self._points.append(particles(BELIEF_POINTS))
+        self._frame += 1
+
+
 def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
     """
     Keep a random subset of the map's images, the same for every method of a trial.
@@ -105,21 +144,22 @@ def task_seed(task: Task, seed: int, run: int) -> int:
     return int(np.random.default_rng([seed, task.trial, run]).integers(2**31))
 
 
-def run_task(
-    kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task
-) -> tuple[Outcome, list[Trajectory]]:
+def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task) -> Done:
     """Localize the test runs with one method on one random map."""
     small = random_map(kernel_map, task, seed)
     trajectories, summaries, times = [], [], []
+    watcher = BeliefWatcher(len(runs[0]))
     for number, run in enumerate(runs):
         known = on_described_run(small, run)
-        trajectory = localize(known, run, task.method, seed=task_seed(task, seed, number))
+        observe = watcher if (task.trial, number) == (0, 0) else None
+        own_seed = task_seed(task, seed, number)
+        trajectory = localize(known, run, task.method, seed=own_seed, observe=observe)
         errors = run_errors(reference_trajectory(run), trajectory)
         trajectories.append(trajectory)
         summaries.append(complete(summarize(errors), float(errors.travel_m[-1])))
         times.append(_ms_per_frame(trajectory, run))
     metrics = {key: _mean(summary[key] for summary in summaries) for key in summaries[0]}
-    return Outcome(task, metrics, float(np.mean(times))), trajectories
+    return Done(Outcome(task, metrics, float(np.mean(times))), trajectories, watcher.points)
 
 
 def complete(metrics: Metrics, travel_m: float) -> Metrics:
@@ -139,7 +179,7 @@ def run_tasks(
     tasks: Sequence[Task],
     seed: int,
     workers: Workers | None = None,
-) -> Iterable[tuple[Outcome, list[Trajectory]]]:
+) -> Iterable[Done]:
     """Run tasks by workers, one thread each; yields what is done as it is done."""
     light = replace(on_described_run(kernel_map, runs[0]), thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
