@@ -1,5 +1,6 @@
 """The page and the recording of a run."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -152,6 +153,16 @@ def test_the_recording_is_read_back_by_rerun(record, tmp_path):
     for path in ('/plan/pose', '/plan/belief', '/confidence', '/error/position_m'):
         assert rows[path] == 16
     assert rows['/images/camera'] == rows['/images/match'] == len(record.pairs)
+
+
+def test_a_recording_that_fails_leaves_the_old_one(record, tmp_path):
+    pytest.importorskip('rerun', reason='rerun-sdk is not installed')
+    from kbr_localization.evaluation.rerun_recording import write_recording
+
+    (tmp_path / 'run.rrd').write_bytes(b'old')
+    with pytest.raises(IndexError):
+        write_recording(tmp_path / 'run.rrd', dataclasses.replace(record, beliefs=()))
+    assert [file.read_bytes() for file in tmp_path.iterdir()] == [b'old']
 
 
 def test_the_parameters_are_those_of_the_method(record, kernel_map):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.evaluation.record import RunRecord
+from kbr_localization.files import new_file
 from kbr_localization.se2 import FloatArray
 import numpy as np
 import rerun as rr
@@ -18,7 +19,16 @@ ARROW_M = 0.3
 def write_recording(path: str | Path, record: RunRecord) -> None:
     """Write an .rrd file: the map, and over time the poses, the belief, the images, the errors."""
     stream = rr.RecordingStream(APPLICATION, recording_id=f'{record.dataset.name} {record.method}')
-    stream.save(str(path))
+    with new_file(path) as part:
+        stream.save(str(part))
+        try:
+            _log(stream, record)
+        finally:
+            stream.flush()
+            stream.disconnect()
+
+
+def _log(stream: rr.RecordingStream, record: RunRecord) -> None:
     _log_map(stream, record)
     for number in range(len(record.trajectory)):
         stream.set_time('frame', sequence=number)
@@ -26,8 +36,6 @@ def write_recording(path: str | Path, record: RunRecord) -> None:
         stream.set_time('stamp', timestamp=stamp)
         _log_frame(stream, record, number)
     _log_errors(stream, record)
-    stream.flush()
-    stream.disconnect()
 
 
 def _log_map(stream: rr.RecordingStream, record: RunRecord) -> None:
