@@ -124,6 +124,11 @@ def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     assert facts['descriptor_size'] == 4 * 20
 
 
+def test_trials_without_a_tuner_are_refused(tiny, tmp_path):
+    options = ('--out', tmp_path / 'map.h5', '--trials', 5)
+    assert_one_line(invoke('map', 'build', tiny / 'train', *options), '--trials 5', '--tune')
+
+
 def test_every_parameter_is_described():
     described = json.loads(invoke('parameters', '--json').stdout)
     assert described['sharpening']['default'] > 0

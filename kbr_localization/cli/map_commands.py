@@ -19,6 +19,7 @@ from kbr_localization.cli.options import (
     split_cameras,
 )
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
+from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -43,7 +44,9 @@ def build(
     tune: Annotated[
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
-    trials: Annotated[int, typer.Option(min=1, help='Candidates of --tune.')] = 60,
+    trials: Annotated[
+        int | None, typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
+    ] = None,
     cameras: Cameras = None,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
@@ -54,10 +57,12 @@ def build(
 
         options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
         with open_workers(jobs, scheduler) as workers:
-            options |= {'trials': trials}
+            options |= {'trials': trials} if trials else {}
             names = split_cameras(cameras)
             tune_runs(runs, out, options, workers, settings or (), cameras=names)
         return
+    if trials is not None:
+        raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
         from kbr_localization.datasets import open_dataset
         from kbr_localization.localization.mapping import build_map
