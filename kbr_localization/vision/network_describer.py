@@ -73,6 +73,8 @@ class NetworkDescriber:
         progress: Progress,
     ) -> NetworkDescriber:
         """Read the network's file; see `fit_describer`."""
+        if not config.network_file:
+            raise VisionError('descriptor onnx: expected network_file, an ONNX file, got none')
         try:
             network = np.frombuffer(Path(config.network_file).read_bytes(), dtype=np.uint8)
         except OSError as error:
