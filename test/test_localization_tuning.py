@@ -332,6 +332,12 @@ def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
     assert facts['filter'] != to_mapping(replace(FilterConfig(), points=60))
 
 
+@pytest.mark.parametrize('frames', [1, 2, 38])
+def test_a_run_that_is_too_short_to_be_split_is_named_as_such(frames):
+    with pytest.raises(LocalizationError, match=r'half of a single run\) has \d+ usable frames'):
+        tune([WallRun(1, frames)], SMALL, VISION)
+
+
 def test_runs_that_do_not_meet_cannot_be_tuned(tmp_path):
     write_tiny_cold_run(tmp_path / 'run', frames=60)
     result = invoke('tune', tmp_path / 'run', '--out', tmp_path / 'map.h5', *SETTINGS)

@@ -103,10 +103,7 @@ def make_folds(
     chosen to cover the training runs, or at random. Raises LocalizationError when too little of
     the left-out runs lies where the others went.
     """
-    runs = _frames(kernel_map, datasets)
-    if len(runs) == 1:
-        half = len(runs[0]) // 2
-        runs = [runs[0].part(slice(half)), runs[0].part(slice(half, None))]
+    runs = _left_out_in_turn(_frames(kernel_map, datasets))
     rows = np.concatenate([run.rows for run in runs])
     indexed = _indexed(kernel_map, rows, progress or silent, workers or ThisProcess())
     rng = np.random.default_rng([seed, 0])
@@ -152,6 +149,20 @@ def _frames(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
         odometry = np.array([at[int(stamp)] for stamp in stamps]).reshape(-1, 3)
         runs.append(Frames(rows, stamps, odometry, kernel_map.poses[rows]))
     return [run for run in runs if len(run)]
+
+
+def _left_out_in_turn(runs: list[Frames]) -> list[Frames]:
+    """Return the runs, or the halves of a single one; refuses those too short to tell anything."""
+    if len(runs) == 1:
+        half = len(runs[0]) // 2
+        runs = [runs[0].part(slice(half)), runs[0].part(slice(half, None))]
+    most = max(map(len, runs))
+    if most < _MIN_FRAMES:
+        raise LocalizationError(
+            f'cannot tune: the longest run (or half of a single run) has {most} usable frames, '
+            f'expected {_MIN_FRAMES}: give longer runs'
+        )
+    return runs
 
 
 def _indexed(
