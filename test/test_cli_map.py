@@ -1,10 +1,12 @@
 """Maps and trajectories by the command line, on tiny runs."""
 
 import json
+import os
 
 from command import assert_one_line, invoke, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
 from kbr_localization.localization.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
@@ -107,6 +109,19 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny, tmp_p
     assert_one_line(
         invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', '/proc/run.tum'), '/proc'
     )
+
+
+def test_a_map_does_not_take_the_place_of_a_device_or_a_pipe(tiny, tmp_path):
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    for out in (pipe, '/dev/null'):
+        result = invoke('map', 'build', tiny / 'train', '--out', out)
+        assert_one_line(result, f'{out} is a device or a pipe')
+        with pytest.raises(MapError, match='got a device or a pipe'):
+            KernelMap.load(tiny / 'map.h5').save(out)
+    with pytest.raises(MapError, match='got a folder'):
+        KernelMap.load(tiny / 'map.h5').save(tmp_path)
+    assert pipe.is_fifo()
 
 
 def test_a_failed_build_leaves_no_file_behind(tmp_path):

@@ -83,10 +83,13 @@ def prepare_output(path: Path) -> Path:
     """
     Make sure, before the long work, that a file can be written: create its folder.
 
-    Raises KbrError when the path is a folder; OSError when the folder cannot be made or written.
+    A device or a pipe is left for the writer. Raises KbrError when the path is a folder; OSError
+    when the folder cannot be made or written.
     """
     if path.is_dir():
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
+    if path.exists() and not path.is_file():
+        return path
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     with path.open('ab'):
@@ -94,6 +97,13 @@ def prepare_output(path: Path) -> Path:
     if not existed:
         path.unlink()
     return path
+
+
+def prepare_map(path: Path) -> Path:
+    """Do the same for a map, which has to be a file; raises KbrError for a device or a pipe."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise KbrError(f'{path} is a device or a pipe: expected the name of the map to write')
+    return prepare_output(path)
 
 
 def _plain(value: Any) -> Any:

@@ -101,7 +101,7 @@ def tune_runs(
 
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
-    console.prepare_output(out)
+    console.prepare_map(out)
     datasets = [open_dataset(run, cameras) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:

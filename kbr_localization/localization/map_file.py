@@ -40,6 +40,7 @@ _ARRAYS = ('poses', 'descriptors', 'stamps_ns', 'run_index', 'controls', 'next_p
 def write_map(kernel_map: KernelMap, path: Path) -> None:
     """Write to a temporary file beside `path` and rename it; raises MapError."""
     try:
+        _refuse_no_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             new_file(path, sync=True) as part,
@@ -51,6 +52,12 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
             _write_index(file, index.result())
     except OSError as error:
         raise MapError(f'cannot write the map {path}: {error.strerror or error}') from error
+
+
+def _refuse_no_file(path: Path) -> None:
+    if path.exists() and not path.is_file():
+        found = 'folder' if path.is_dir() else 'device or a pipe'
+        raise MapError(f'cannot write the map {path}: expected the name of a file, got a {found}')
 
 
 def read_map(path: Path) -> KernelMap:
