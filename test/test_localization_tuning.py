@@ -18,7 +18,7 @@ from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.method_configs import method_configs, parameter_value
 from kbr_localization.localization.pipeline import make_localizer
 from kbr_localization.localization.tuning import tune, tune_map, TuningPlan
-from kbr_localization.localization.tuning_folds import make_folds
+from kbr_localization.localization.tuning_folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning_journal import Journal
 from kbr_localization.localization.tuning_score import episodes, FULL, run_episode, run_trial
 from kbr_localization.localization.tuning_space import propose, search_space, TUNED
@@ -120,6 +120,20 @@ def test_maps_of_several_sizes_take_part(full_map, runs):
     scores = [run_trial(f, 'kbr', {}, FULL, 0)['score'] for f in (small, large, folds)]
     assert scores[0] != scores[1]
     assert scores[2] == pytest.approx(np.sqrt(scores[0] * scores[1]))
+
+
+def test_sizes_above_the_largest_map_that_is_tried_are_told(full_map, runs, caplog):
+    make_folds(full_map, runs, sizes=(10, MAX_FOLD_IMAGES))
+    assert caplog.messages == []
+    make_folds(full_map, runs, sizes=(10, 800))
+    (told,) = caplog.messages
+    assert 'maps of 800 images' in told and f'maps of {MAX_FOLD_IMAGES}' in told
+
+
+def test_the_help_says_how_large_the_maps_of_a_tuner_are():
+    for command in ('compare', 'tune'):
+        shown = ' '.join(invoke(command, '--help').stdout.replace('│', '').split())
+        assert f'{MAX_FOLD_IMAGES} images' in shown
 
 
 def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):

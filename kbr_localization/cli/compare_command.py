@@ -50,7 +50,11 @@ Ready = Annotated[
     Path | None, typer.Option('--map', help='Take this map instead of building one.')
 ]
 Tune = Annotated[
-    int, typer.Option(min=0, help='Candidates to tune each method with; 0 tunes nothing.')
+    int,
+    typer.Option(
+        min=0,
+        help='Candidates to tune each method with, on maps of up to 500 images; 0 tunes nothing.',
+    ),
 ]
 
 

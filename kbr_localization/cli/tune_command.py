@@ -26,6 +26,13 @@ import typer
 SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
 
 Trials = Annotated[int, typer.Option(min=1, help='Candidates for each method.')]
+Sizes = Annotated[
+    str | None,
+    typer.Option(
+        metavar='N,N',
+        help='Sizes of the maps that the parameters are to suit, tried with up to 500 images.',
+    ),
+]
 Resume = Annotated[
     bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
 ]
@@ -42,12 +49,7 @@ def tune(
     methods: Annotated[
         str, typer.Option(help='all, or some of kbr,algorithm1,fkbf,knn-particle.')
     ] = 'all',
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar='N,N', help='Sizes of the maps that the parameters are to suit, if several.'
-        ),
-    ] = None,
+    sizes: Sizes = None,
     trials: Trials = 60,
     jobs: Jobs = None,
     scheduler: Scheduler = None,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 import hashlib
+import logging
 from typing import Any
 
 from kbr_localization import se2
@@ -36,6 +37,8 @@ NEAR_M, NEAR_RAD = 2.0, 1.0
 """A frame counts when a training pose is this near: elsewhere nobody could know the answer."""
 _MIN_FRAMES = 20
 _ROWS = 32
+
+logger = logging.getLogger(__name__)
 
 
 class GramDescriber:
@@ -103,6 +106,7 @@ def make_folds(
     chosen to cover the training runs, or at random. Raises LocalizationError when too little of
     the left-out runs lies where the others went.
     """
+    _tell_capped(sizes)
     runs = _left_out_in_turn(_frames(kernel_map, datasets))
     rows = np.concatenate([run.rows for run in runs])
     indexed = _indexed(kernel_map, rows, progress or silent, workers or ThisProcess())
@@ -149,6 +153,16 @@ def _frames(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
         odometry = np.array([at[int(stamp)] for stamp in stamps]).reshape(-1, 3)
         runs.append(Frames(rows, stamps, odometry, kernel_map.poses[rows]))
     return [run for run in runs if len(run)]
+
+
+def _tell_capped(sizes: Sequence[int | None]) -> None:
+    capped = [str(size) for size in sizes if size is not None and size > MAX_FOLD_IMAGES]
+    if capped:
+        logger.warning(
+            'parameters for maps of %s images are tuned on maps of %d, the most that are tried',
+            ', '.join(capped),
+            MAX_FOLD_IMAGES,
+        )
 
 
 def _left_out_in_turn(runs: list[Frames]) -> list[Frames]:
