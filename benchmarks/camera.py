@@ -7,9 +7,9 @@ the run has, in colour, raw and best effort as camera drivers do it; the odometr
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from dataclasses import replace
-import sys
 
 import cv2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
@@ -61,9 +61,14 @@ def _grey(image: Image) -> Image:
     return image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
 
 
-def main(run: str, rate: str, seconds: str) -> None:
+def main() -> None:
     """Play and say what was sent."""
-    dataset = Upsampled(open_dataset(run), float(rate), float(seconds))
+    parser = argparse.ArgumentParser(description='a camera and an odometry of full rate')
+    parser.add_argument('run', help='whose images are sent')
+    parser.add_argument('rate', type=float, help='images per second')
+    parser.add_argument('seconds', type=float, help='how long')
+    given = parser.parse_args()
+    dataset = Upsampled(open_dataset(given.run), given.rate, given.seconds)
     options = PlayerOptions(
         stamps='now', reliability='best_effort', linger=0.0, reference=False, settle=0.5
     )
@@ -75,4 +80,4 @@ def main(run: str, rate: str, seconds: str) -> None:
 
 
 if __name__ == '__main__':
-    main(*sys.argv[1:])
+    main()

@@ -169,4 +169,5 @@ def _section(rules: dict[str, Any], low: dict[tuple[str, int], Any]) -> str:
 
 
 if __name__ == '__main__':
+    results.take_no_options(__doc__)
     main()

@@ -7,6 +7,7 @@ benchmark replaces its own part of them and leaves the others' alone.
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import fcntl
@@ -30,6 +31,12 @@ _TITLE = """# Speed and memory
 Made by `make bench`; ratios are medians of alternating runs side by side, times are medians in the
 same run. The figures by themselves are in `latest.json`.
 """
+
+
+def take_no_options(about: str | None) -> None:
+    """Read the command line of a benchmark that has no options: print help, refuse the rest."""
+    style = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=about, formatter_class=style).parse_args()
 
 
 def interleaved(

@@ -135,4 +135,5 @@ def main() -> None:
 
 
 if __name__ == '__main__':
+    results.take_no_options(__doc__)
     main()

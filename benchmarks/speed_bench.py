@@ -179,4 +179,5 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == '__main__':
+    results.take_no_options(__doc__)
     main()

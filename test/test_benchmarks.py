@@ -3,6 +3,8 @@
 import importlib
 import json
 from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,23 @@ if not (Path(__file__).parents[1] / 'benchmarks').is_dir():
     pytest.skip('the folder benchmarks/ is not installed', allow_module_level=True)
 
 results = importlib.import_module('benchmarks.results')
+
+
+BENCHMARKS = sorted(
+    path.stem
+    for path in Path(results.__file__).parent.glob('*.py')
+    if '__main__' in path.read_text(encoding='utf-8')
+)
+
+
+@pytest.mark.parametrize('name', BENCHMARKS)
+def test_help_is_all_that_help_does(name):
+    if name in ('camera', 'latency'):
+        pytest.importorskip('rclpy')
+    command = [sys.executable, '-m', f'benchmarks.{name}', '--help']
+    folder = Path(results.__file__).parents[1]
+    shown = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+    assert shown.stdout.startswith('usage: ')
 
 
 def test_figures_of_others_stay(tmp_path):
