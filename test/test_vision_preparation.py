@@ -1,6 +1,7 @@
 """What happens to an image before it is described; omnidirectional cameras."""
 
 import cv2
+from helpers import textured_image
 from kbr_localization.errors import ConfigurationError, VisionError
 from kbr_localization.vision import VisionConfig
 from kbr_localization.vision.panorama import find_mirror, Mirror, Panorama
@@ -92,6 +93,14 @@ def test_a_robot_that_stands_still_gets_a_ring_in_the_middle():
         found = find_mirror(images)
         assert (found.x, found.y) == (160.0, 120.0)
         assert 0 < found.inner < found.outer <= 120
+
+
+def test_a_camera_without_a_mirror_is_told(caplog):
+    find_mirror([omnidirectional(surroundings(seed)) for seed in range(12)])
+    assert caplog.messages == []
+    find_mirror([textured_image(seed, SHAPE) for seed in range(12)])
+    (told,) = caplog.messages
+    assert 'no mirror' in told and 'vision.projection=perspective' in told
 
 
 def test_panorama_shows_the_surroundings():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import logging
 
 import cv2
 from kbr_localization.errors import VisionError
@@ -21,6 +22,9 @@ Image = NDArray[np.uint8]
 _SHARE_OF_HEIGHT = 0.48  # radius that is assumed where nothing can be found
 _SHARE_OF_OUTER = 0.3
 _LEAST_IMAGES = 5
+_CORNER = 10  # part of the height and of the width
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
 
     Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
     not change. Of fewer than five images, or of a robot that stood still, the ring is assumed
-    in the middle of the image, as large as fits.
+    in the middle of the image, as large as fits. Images whose corners change are told: no mirror
+    reaches there.
     """
     height, width = images[0].shape
     assumed = Mirror(
@@ -90,9 +95,20 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
         return assumed
     change = cv2.GaussianBlur(np.std(np.stack(images).astype(np.float32), axis=0), (0, 0), 2.0)
     moving = change > 0.35 * np.percentile(change, 95)
+    _tell_no_mirror(moving)
     if not 0.05 < moving.mean() < 0.95:
         return assumed
     return _fit_ring(moving)
+
+
+def _tell_no_mirror(moving: NDArray[np.bool_]) -> None:
+    height, width = (max(1, side // _CORNER) for side in moving.shape)
+    rows, columns = (moving[:height], moving[-height:]), (slice(width), slice(-width, None))
+    if all(row[:, column].mean() > 0.5 for row in rows for column in columns):
+        logger.warning(
+            'the images change up to their corners, where no mirror reaches: expected those of an '
+            'omnidirectional camera; otherwise set vision.projection=perspective'
+        )
 
 
 def _fit_ring(moving: NDArray[np.bool_]) -> Mirror:
