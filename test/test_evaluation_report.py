@@ -9,9 +9,10 @@ import subprocess
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.evaluation.record import record_run
+from kbr_localization.evaluation.record import GOOD_M, record_run
 from kbr_localization.evaluation.report import report_data, write_report
 from kbr_localization.localization.mapping import build_map
+import numpy as np
 import pytest
 
 BROWSERS = ('chromium', 'chromium-browser', 'google-chrome', 'google-chrome-stable')
@@ -57,6 +58,36 @@ def test_the_page_opens_without_an_error_and_shows_the_run(record, tmp_path):
     assert re.search(r'<b>0\.\d\d m</b><small>position RMSE</small>', document)
     assert document.count('<figure>') == len(record.worst)
     assert len(re.findall(r'<td>filter: \w+</td>', document)) > 10
+
+
+def height_of_plan(document):
+    return float(re.search(r'viewBox="([^"]+)"', document)[1].split()[3])
+
+
+@needs_browser
+@pytest.mark.parametrize(('aside', 'off_the_plan'), [(4.0, False), (400.0, True)])
+def test_an_estimate_beside_the_map_is_on_the_plan_unless_it_is_far_away(
+    record, tmp_path, aside, off_the_plan
+):
+    write_report(tmp_path / 'report.html', record)
+    before = height_of_plan(in_browser(tmp_path / 'report.html', tmp_path)[0])
+    poses = record.trajectory.poses + np.array([0.0, aside, 0.0])
+    trajectory = dataclasses.replace(record.trajectory, poses=poses)
+    write_report(tmp_path / 'report.html', dataclasses.replace(record, trajectory=trajectory))
+    document, console = in_browser(tmp_path / 'report.html', tmp_path)
+    assert console == []
+    assert before + 2.0 < height_of_plan(document) < 20.0
+    assert ('m, off the plan</dd>' in document) == off_the_plan
+
+
+@needs_browser
+def test_a_single_frame_is_a_dot_in_the_charts(kernel_map, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=1)
+    write_report(tmp_path / 'report.html', record_run(kernel_map, open_dataset(run)))
+    document, console = in_browser(tmp_path / 'report.html', tmp_path)
+    assert console == []
+    charts = re.search(r'<section class="card" id="charts">.*?</section>', document, re.DOTALL)[0]
+    assert charts.count('<circle') >= 3
 
 
 @needs_browser
@@ -125,7 +156,15 @@ def test_the_data_cover_every_frame_and_are_plain_json(record):
     assert data['frames']['error_m'][record.worst[0]] == max(data['frames']['error_m'])
 
 
-def test_the_worst_frames_are_apart_from_each_other(record):
+def test_good_frames_are_not_among_the_worst_but_the_worst_of_all_is_shown(record):
+    assert record.errors.position_m.max() <= GOOD_M
+    assert len(record.worst) == 1
+
+
+def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
+    moved = dataclasses.replace(kernel_map, poses=kernel_map.poses + np.array([3.0, 0.0, 0.0]))
+    record = record_run(moved, record.dataset)
+    assert len(record.worst) > 1
     errors = record.errors.position_m[list(record.worst)]
     assert list(errors) == sorted(errors, reverse=True)
     gaps = [abs(a - b) for a in record.worst for b in record.worst if a != b]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.evaluation.matches import best_match, ImagePair
-from kbr_localization.evaluation.metrics import run_errors, RunErrors
+from kbr_localization.evaluation.metrics import run_errors, RunErrors, THRESHOLDS
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
@@ -20,7 +20,7 @@ import numpy as np
 BELIEF_POINTS = 60
 PICTURED = 60
 """Frames with pictures, spread over the run."""
-WORST = 12
+WORST, GOOD_M = 12, THRESHOLDS[0][0]
 WORST_APART = 5
 """Frames between two of the worst ones, which would otherwise all show one place."""
 
@@ -32,8 +32,8 @@ class RunRecord:
 
     `errors`: None for a run without reference poses. `beliefs`: for every frame, poses (k, 3)
     drawn from the belief, for localizers that have one. `reasons`: for every frame, the numbers
-    behind the status. `pairs`: images by frame number. `worst`: numbers of the frames with the
-    largest errors, apart from each other.
+    behind the status. `pairs`: images by frame number. `worst`: numbers of the frame with the
+    largest error and of others that are not good, apart from each other.
     """
 
     kernel_map: KernelMap
@@ -86,12 +86,14 @@ def record_run(
 
 
 def _worst(errors: RunErrors | None, stamps_ns: list[int]) -> tuple[int, ...]:
-    """Return the numbers of the frames with the largest errors, the largest first."""
+    """Return the numbers of the worst frame and of others that are not good, the worst first."""
     if errors is None:
         return ()
     number = {stamp: index for index, stamp in enumerate(stamps_ns)}
     chosen: list[int] = []
     for entry in np.argsort(-errors.position_m, kind='stable'):
+        if chosen and errors.position_m[entry] <= GOOD_M:
+            break
         frame = number[int(errors.stamps_ns[entry])]
         if all(abs(frame - other) >= WORST_APART for other in chosen):
             chosen.append(frame)
