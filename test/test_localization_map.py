@@ -193,6 +193,40 @@ def test_a_disk_that_is_full_at_any_moment_is_an_error_and_no_crash(kernel_map, 
     assert_equal_maps(kernel_map, KernelMap.load(path))
 
 
+INTERRUPTED = """
+import signal, sys
+from pathlib import Path
+from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.patient_file import PatientFile
+
+kernel_map, path = KernelMap.load(sys.argv[1]), Path(sys.argv[2])
+write, calls = PatientFile.write, []
+
+def interrupted(file, data):
+    calls.append(0)
+    if len(calls) == moment:
+        signal.raise_signal(signal.SIGINT)
+    return write(file, data)
+
+PatientFile.write = interrupted
+for moment in (1, 2, 10, 40, 60):
+    calls.clear()
+    try:
+        kernel_map.save(path)
+    except KeyboardInterrupt:
+        print('interrupted')
+    assert list(path.parent.iterdir()) == [], moment
+"""
+
+
+def test_an_interrupt_while_a_map_is_saved_is_no_crash(saved, tmp_path):
+    (tmp_path / 'new').mkdir()
+    command = [sys.executable, '-c', INTERRUPTED, saved, tmp_path / 'new' / 'map.h5']
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stderr) == (0, '')
+    assert result.stdout.splitlines() == ['interrupted'] * 5
+
+
 def test_maps_can_be_cut_down(kernel_map):
     part = kernel_map.subset(np.array([2, 5]))
     assert len(part) == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 import dataclasses
 import datetime
 from pathlib import Path
@@ -42,14 +42,10 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
     try:
         _refuse_no_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            new_file(path, sync=True) as part,
-            ThreadPoolExecutor(1) as pool,
-            new_hdf5(part) as file,
-        ):
+        with new_file(path, sync=True) as part, ThreadPoolExecutor(2) as pool:
             index = pool.submit(_index_of, kernel_map)  # it is learnt while the rest is written
-            _write(file, kernel_map)
-            _write_index(file, index.result())
+            # HDF5 does not survive an interrupt, which comes to the main thread only
+            pool.submit(_write_file, part, kernel_map, index).result()
     except OSError as error:
         raise MapError(f'cannot write the map {path}: {error.strerror or error}') from error
 
@@ -77,6 +73,12 @@ def read_map(path: Path) -> KernelMap:
     if kernel_map is None:
         raise MapError(refusal)
     return kernel_map
+
+
+def _write_file(part: Path, kernel_map: KernelMap, index: Future[SketchIndex | None]) -> None:
+    with new_hdf5(part) as file:
+        _write(file, kernel_map)
+        _write_index(file, index.result())
 
 
 def _write(file: h5py.File, kernel_map: KernelMap) -> None:

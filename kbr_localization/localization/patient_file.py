@@ -16,7 +16,8 @@ class PatientFile(io.FileIO):
     A file that never fails to be written: `error` is what went wrong first, or None.
 
     HDF5 keeps a file open that it cannot write, tries again when the process ends, and crashes
-    it. After an error it may go on here, into nothing, and close the file.
+    it. After an error it may go on here, into nothing, and close the file. The
+    exception of an interrupt would have the same effect: write outside of the main thread.
     """
 
     error: OSError | None = None
