@@ -143,17 +143,20 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
     bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
     section 5.3, which alone would grow with the length of the corridors). That of the heading
-    grows in return, so that the kernel sees as many images as before; and the way between two
-    updates shrinks with the square, because a camera that moves little also turns while it does.
+    grows in return, so that the kernel sees as many images as before, and the turn between two
+    updates with it; and the way between them shrinks with the square, because a camera that moves
+    little also turns while it does.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
     scale = min(1.0, max(0.05, spread / _USUAL_SPREAD))
+    broader = min(_BROADEST, 1.0 / scale)
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
-        heading_bandwidth=min(_BROADEST, 1.0 / scale) * defaults.heading_bandwidth,
+        heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale**2 * defaults.update_min_d,
+        update_min_a=broader * defaults.update_min_a,
         sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )
 
