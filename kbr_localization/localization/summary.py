@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LOST_EVIDENCE = 0.05  # of the best explanation on the map, smoothed over the last updates
+_HALVINGS = 20
 
 
 def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
@@ -53,7 +54,12 @@ def summarize(
 
 def about_mode(belief: Belief, config: FilterConfig) -> tuple[NDArray[np.bool_], float]:
     """Which points (m,) of a belief are about its highest mode, and their share of it."""
-    members = belief.within(belief.mode(config.mode_bandwidth), config.localized_radius)
+    # that of a kernel wider than the radius may lie between the points: then look closer
+    for halving in range(_HALVINGS):
+        mode = belief.mode(0.5**halving * config.mode_bandwidth)
+        members = belief.within(mode, config.localized_radius)
+        if members.any():
+            break
     return members, float(belief.weights[members].sum())
 
 
