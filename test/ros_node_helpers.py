@@ -1,6 +1,9 @@
 """What the tests of the localization node share."""
 
+from contextlib import contextmanager
+
 from kbr_localization.ros import conversions
+from kbr_localization.ros.node import LocalizationNode
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
@@ -15,6 +18,23 @@ def start_node(ros, world, remappings=(), **values):
     if values.get('autostart', True):
         ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
     return node
+
+
+@contextmanager
+def node_at_hand(ros, **values):
+    """Give a node that is active in the process of the test, whose parts can be reached."""
+    values = {'pose_file': ros.folder / 'pose.json', **values}
+    arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
+    node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
+    ros.executor.add_node(node)
+    node.trigger_configure()
+    node.trigger_activate()
+    try:
+        yield node
+    finally:
+        ros.executor.remove_node(node)
+        node.clean_up()
+        node.destroy_node()
 
 
 def start_player(ros, world, **values):

@@ -8,11 +8,17 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.localization.growth import grown
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros import conversions
-from kbr_localization.ros.node import LocalizationNode
 import numpy as np
 import pytest
 from ros_helpers import call
-from ros_node_helpers import by_stamp, diagnostics, get_parameter, set_parameter, start_node
+from ros_node_helpers import (
+    by_stamp,
+    diagnostics,
+    get_parameter,
+    node_at_hand,
+    set_parameter,
+    start_node,
+)
 from ros_robot import Robot
 from std_srvs.srv import Trigger
 
@@ -178,25 +184,29 @@ def test_the_node_takes_the_filter_parameters_of_its_map(ros, tiny_world_copy):
     assert get_parameter(ros, 'update_min_d').double_value == 0.77
 
 
-def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, tiny_world, two_floors):
-    files = ', '.join(f"'{entry}'" for entry in two_floors)
-    values = {'map_file': 'ground', 'map_files': f'[{files}]', 'initialize_globally': 'false'}
-    values['pose_file'] = ros.folder / 'pose.json'
-    arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
-    node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
-    ros.executor.add_node(node)
-    node.trigger_configure()
-    node.trigger_activate()
-    try:
-        robot, disk = Robot(ros), threading.Event()
+def as_yaml(entries):
+    return '[' + ', '.join(f"'{entry}'" for entry in entries) + ']'
+
+
+def load_upper_with_slow_disk(ros, node):
+    """Begin to load the second map, and return the answer to come and what sets the disk going."""
+    localization, disk = node.configured(), threading.Event()
+    read_map = localization.read_map
+    localization.read_map = lambda name: disk.wait(20.0) and read_map(name)
+    client = ros.node.create_client(Trigger, '/localization/load_map/upper')
+    assert client.wait_for_service(10.0)
+    answer = client.call_async(Trigger.Request())
+    ros.spin_until(lambda: node.maps.loading)
+    return answer, disk
+
+
+def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, two_floors):
+    values = {'map_file': 'ground', 'map_files': as_yaml(two_floors)}
+    with node_at_hand(ros, initialize_globally='false', **values) as node:
+        robot = Robot(ros)
         robot.wait_for_listeners()
         localization = node.configured()
-        read_map = localization.read_map
-        localization.read_map = lambda name: disk.wait(20.0) and read_map(name)
-        client = ros.node.create_client(Trigger, '/localization/load_map/upper')
-        assert client.wait_for_service(10.0)
-        answer = client.call_async(Trigger.Request())
-        ros.spin_until(lambda: node.maps.loading)
+        answer, disk = load_upper_with_slow_disk(ros, node)
         robot.send_initial_pose(None, robot.pose(0.0))
         ros.spin(0.5)
         assert not answer.done() and localization.keeper.in_use.name == 'ground'
@@ -207,7 +217,43 @@ def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, tiny_w
         ros.spin_until(lambda: localization.session.last is not None)
         assert localization.keeper.in_use.name == 'upper'
         assert localization.session.last.estimate.localized
-    finally:
-        ros.executor.remove_node(node)
-        node.clean_up()
-        node.destroy_node()
+
+
+@pytest.mark.parametrize('configured_again', [True, False])
+def test_a_map_that_is_read_when_the_node_is_cleaned_up_is_not_said_to_be_used(
+    ros, two_floors, configured_again
+):
+    upper = ros.folder / 'upper.h5'
+    kernel_map = KernelMap.load(upper)
+    tuned = replace(kernel_map.filter_config, update_min_d=0.77)
+    replace(kernel_map, filter_config=tuned).save(upper)
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        answer, disk = load_upper_with_slow_disk(ros, node)
+        node.trigger_deactivate()
+        disk.set()
+        node.trigger_cleanup()
+        if configured_again:
+            node.trigger_configure()
+        ros.spin_until(answer.done)
+        assert not answer.result().success
+        assert 'the map stays as it was' in answer.result().message
+        assert node.settings.filter.update_min_d != 0.77
+
+
+def test_a_node_that_is_cleaned_up_while_an_image_is_added_lives_on(ros, tiny_world_copy):
+    with node_at_hand(ros, map_file=tiny_world_copy.map_file) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        robot.drive(0.0, 3.0)
+        ros.spin_until(lambda: node.configured().session.last is not None)
+        client = ros.node.create_client(Trigger, '/localization/add_current')
+        assert client.wait_for_service(10.0)
+        localization, asked = node.configured(), threading.Event()
+        wish = localization.session.wish
+        localization.session.wish = lambda action: (wish(action), asked.set())
+        answer = client.call_async(Trigger.Request())
+        ros.spin_until(asked.is_set)
+        node.trigger_deactivate()
+        node.trigger_cleanup()
+        ros.spin_until(answer.done)
+        assert not answer.result().success and 'configure it first' in answer.result().message

@@ -57,6 +57,7 @@ class MapServices:
         try:
             localization = self._owner.configured()
             loaded = await _in(localization.in_background, partial(localization.read_map, name))
+            self._check_is_at_hand(localization)
             localization.switch_map(loaded)
             if name:
                 self._node.set_parameters([Parameter('map_file', value=name)])
@@ -78,12 +79,18 @@ class MapServices:
             if not localization.at_work:
                 raise LocalizationError('the node is not active: activate it first')
             added = await _in(localization.session.wish, localization.add_current)
+            self._check_is_at_hand(localization)
             path = await _in(localization.in_background, localization.keeper.save)
             response.success, response.message = True, f'{added}, written to {path}'
         except KbrError as error:
             response.success, response.message = False, str(error)
         self._told('add_current', response)
         return response
+
+    def _check_is_at_hand(self, localization: Localization) -> None:
+        """Raise LocalizationError when the node was cleaned up while something was awaited."""
+        if self._owner.configured() is not localization:
+            raise LocalizationError('the node was configured anew meanwhile: call again')
 
     def _told(self, service: str, response: Trigger.Response) -> None:
         level = 'info' if response.success else 'error'
