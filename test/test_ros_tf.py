@@ -115,6 +115,23 @@ def test_an_inactive_node_sends_none(ros, tf_world):
     assert not tf_world.heard()
 
 
+def test_after_a_start_anew_the_old_transform_is_not_sent_again(ros, tf_world):
+    tf_world.start(always_reset_initial_pose=True, initialize_globally=False)
+    robot = tf_world.robot
+    robot.send_initial_pose(None, robot.pose(0.0))
+    ros.spin(0.3)
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    for wanted in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
+        request = ChangeState.Request(transition=Transition(id=wanted))
+        assert call(ros, ChangeState, '/localization/change_state', request).success
+    ros.spin(0.3)
+    tf_world.messages.clear()
+    robot.drive(3.05, 4.0)
+    ros.spin(0.5)
+    assert not tf_world.heard()
+
+
 def test_tf_broadcast_can_be_switched_off(ros, tf_world):
     tf_world.start(tf_broadcast=False)
     tf_world.robot.drive(0.0, 3.0)

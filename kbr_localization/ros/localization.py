@@ -126,6 +126,7 @@ class Localization:
         config = self._settings.config
         if config.always_reset_initial_pose and self.session.has_belief:
             self.session.forget_belief()
+            self.outputs.forget()
         self._reporter = Reporter(
             self._node,
             lambda: self._settings.config,
