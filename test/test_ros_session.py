@@ -33,12 +33,13 @@ class Drive:
         gate = replace(kernel_map.filter_config, update_min_d=0.25, update_min_a=0.2)
         self.kernel_map = replace(kernel_map, filter_config=gate)
         self.told, self.answers, self.resets = [], {}, 0
+        self.feed = options.pop('feed', Feed())
         self.session = Session(
             self.make_tracker,
             beginning or Beginning(),
             lambda level, text: self.told.append(text),
             self.count_reset,
-            **options,
+            self.feed,
         )
 
     def make_tracker(self):
@@ -66,6 +67,9 @@ class Drive:
             if tick % round(image_every * 20) == 0:
                 self.image(tick / 20)
             self.work()
+
+    def is_current(self, answer):
+        return answer.resets == self.feed.buffer.resets
 
     def error(self, seconds):
         pose = self.answers[stamp(seconds)].estimate.pose
@@ -321,6 +325,23 @@ def test_a_global_start_asked_for_right_after_a_jump_in_time_is_one(drive):
     drive.answers.clear()
     drive.go(0.0, 6.0)
     assert drive.error(6.0) < 0.3 and drive.answers[stamp(6.0)].estimate.localized
+
+
+def jump_back_in_time(drive):
+    drive.session.reset('the clock jumped back')
+
+
+def reset_the_odometry(drive):
+    for tick in range(3):
+        drive.odometry(4.05 + tick / 20, np.array([90.0, 0.0, 0.0]))
+
+
+@pytest.mark.parametrize('what', [jump_back_in_time, reset_the_odometry])
+def test_an_answer_from_before_a_reset_can_be_told(drive, what):
+    drive.go(0.0, 4.0)
+    assert drive.is_current(drive.answers[stamp(4.0)])
+    what(drive)
+    assert not drive.is_current(drive.answers[stamp(4.0)])
 
 
 def ask_for_a_new_tracker(session):

@@ -21,13 +21,18 @@ class GivenPose:
 
 @dataclass(frozen=True)
 class Answer:
-    """An estimate at an image's stamp with the raw odometry (3,) there, and what it cost."""
+    """
+    An estimate at an image's stamp with the raw odometry (3,) there, and what it cost.
+
+    `resets`: how often time or odometry had been reset when the odometry was taken.
+    """
 
     stamp_ns: int
     estimate: PoseEstimate
     odometry: se2.FloatArray
     image: QueuedImage
     seconds: float
+    resets: int = 0
 
     @property
     def odom_in_map(self) -> se2.FloatArray:

@@ -51,16 +51,9 @@ class Localization:
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
+        self._feed = _feed(config)
         self.session = Session(
-            self._make_tracker,
-            self._beginning(saved),
-            tell,
-            self._forget_outputs,
-            Feed(
-                OdometryBuffer(duration_ns=round(config.odometry_buffer * SECOND)),
-                ImageQueue(config.image_queue, config.image_backlog),
-                round(config.max_extrapolation * SECOND),
-            ),
+            self._make_tracker, self._beginning(saved), tell, self._forget_outputs, self._feed
         )
         self.outputs = Outputs(node, config, in_use.kernel_map)
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)
@@ -225,7 +218,7 @@ class Localization:
 
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.localizer
-        self.outputs.publish(answer)
+        self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets)
         grown = self.keeper.look(answer)
         if grown is not None:
             self._use_grown(grown)
@@ -257,6 +250,14 @@ def _pose_file(config: NodeConfig, node: Node) -> Path:
     if config.pose_file:
         return Path(config.pose_file).expanduser()
     return persistence.default_pose_file(node.get_fully_qualified_name())
+
+
+def _feed(config: NodeConfig) -> Feed:
+    return Feed(
+        OdometryBuffer(duration_ns=round(config.odometry_buffer * SECOND)),
+        ImageQueue(config.image_queue, config.image_backlog),
+        round(config.max_extrapolation * SECOND),
+    )
 
 
 def _given(pose: InitialPose) -> GivenPose:

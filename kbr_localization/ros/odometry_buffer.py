@@ -68,6 +68,8 @@ class OdometryBuffer:
     continue the track, but each other, replace it. `max_speed`, `max_turn_rate`: m/s and rad/s; a
     step beyond them (on top of `jump_slack` metres and radians) does not continue a track, nor
     does one back to the origin after a pause: that is a driver that was started again.
+
+    `resets`: how often everything was forgotten, so that what was taken before can be told.
     """
 
     jump_slack = 0.5
@@ -93,6 +95,7 @@ class OdometryBuffer:
         self._max_gap_ns, self._jump_count = max_gap_ns, jump_count
         self._jump_back_ns, self._jump_ahead_ns = jump_back_ns, jump_ahead_ns
         self._max_speed, self._max_turn_rate = max_speed, max_turn_rate
+        self.resets = -1
         self.clear()
 
     def __len__(self) -> int:
@@ -117,6 +120,7 @@ class OdometryBuffer:
 
     def clear(self) -> None:
         """Forget everything."""
+        self.resets += 1
         self._stamps: list[int] = []
         self._poses: list[se2.FloatArray] = []
         self._aside: list[tuple[int, se2.FloatArray]] = []

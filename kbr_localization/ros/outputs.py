@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import threading
 import time
 from typing import Any
@@ -94,14 +95,12 @@ class Outputs:
             if self._transforms is not None:
                 self._transforms.restart()
 
-    def publish(self, answer: Answer) -> None:
-        """Publish an answer and whatever somebody wants to see of it."""
-        if not is_known(answer):
+    def publish(self, answer: Answer, is_current: Callable[[], bool] = lambda: True) -> None:
+        """Publish an answer, if it is still current, and whatever somebody wants to see of it."""
+        if not is_known(answer) or not self._take(answer, is_current):
             return
         self._publish_pose(answer)
         if answer.estimate.status != 'not localized':
-            with self._lock:
-                self._odom_in_map = answer.odom_in_map
             self.resend_transform(answer.stamp_ns)
         self._measure(answer)
         if self._particles.get_subscription_count():
@@ -111,6 +110,14 @@ class Outputs:
         wanted = [p for p in self._best_match if p.get_subscription_count()]
         if answer.estimate.updated and wanted:
             self._publish_best_match(answer, wanted)
+
+    def _take(self, answer: Answer, is_current: Callable[[], bool]) -> bool:
+        """Send an answer's transform from now on, unless a reset has come before."""
+        with self._lock:
+            current = is_current()
+            if current and answer.estimate.status != 'not localized':
+                self._odom_in_map = answer.odom_in_map
+        return current
 
     def resend_transform(self, stamp_ns: int) -> None:
         """Send the last transform again, valid from a stamp on for `transform_tolerance`."""

@@ -222,7 +222,7 @@ class Session:
         started = time.monotonic()
         self._refresh_tracker()
         with self._lock:
-            raw = self._feed.odometry_at(image.stamp_ns)
+            raw, resets = self._feed.odometry_at(image.stamp_ns), self._feed.buffer.resets
             if raw is None:
                 return None  # a reset came in between
             odometry = self._feed.buffer.continued(raw)
@@ -233,7 +233,8 @@ class Session:
         estimate = self._estimate(image, odometry)
         if estimate is None:
             return None
-        answer = Answer(image.stamp_ns, estimate, raw, image, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        answer = Answer(image.stamp_ns, estimate, raw, image, seconds, resets)
         with self._lock:
             if self._tracker_is_stale:
                 return None  # time has jumped meanwhile

@@ -1,0 +1,64 @@
+"""What becomes of an answer when time or odometry is reset before it goes out."""
+
+from kbr_localization.ros import outputs
+import numpy as np
+import pytest
+from ros_node_helpers import node_at_hand
+from ros_robot import Robot
+
+pytestmark = pytest.mark.ros
+
+
+class Sender:
+    """Stands for what sends transforms; keeps their stamps."""
+
+    def __init__(self, *_):
+        self.stamps, self.publisher = [], object()
+
+    def send(self, odom_in_map, stamp_ns):
+        self.stamps.append(stamp_ns)
+
+    def restart(self):
+        self.stamps.clear()
+
+
+class NoRivals:
+    found = False
+
+    def __init__(self, *_):
+        pass
+
+    def tick(self):
+        pass
+
+    def stop(self):
+        pass
+
+
+def jump_back_in_time(localization):
+    localization.reset('the clock jumped back')
+
+
+def reset_the_odometry(localization):
+    newest_ns = localization.session.last.stamp_ns
+    for tick in range(1, 4):
+        pose = np.array([90.0, 0.0, 0.0])
+        localization.session.add_odometry(newest_ns + tick * 50_000_000, pose)
+
+
+@pytest.mark.parametrize('what', [jump_back_in_time, reset_the_odometry])
+def test_an_answer_from_before_a_reset_sends_no_transform(ros, tiny_world, monkeypatch, what):
+    sender = Sender()
+    monkeypatch.setattr(outputs, 'have_tf', lambda: True)
+    monkeypatch.setattr(outputs, 'TransformSender', lambda *_: sender)
+    monkeypatch.setattr(outputs, 'RivalWatch', NoRivals)
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        robot, localization = Robot(ros), node.configured()
+        robot.wait_for_listeners()
+        robot.drive(0.0, 3.2)
+        ros.spin_until(lambda: robot.stamp_ns(4.2) in sender.stamps)
+        on_its_way = localization.session.last
+        what(localization)
+        localization._publish(on_its_way)
+        localization.outputs.resend_transform(robot.stamp_ns(0.1))
+        assert not sender.stamps
