@@ -58,7 +58,9 @@ def test_covariances_take_the_rows_of_x_y_and_yaw():
     np.testing.assert_array_equal(conversions.covariance_from_message(flat), covariance)
 
 
-@pytest.mark.parametrize('place, value', [(0, -1.0), (35, math.nan), (1, math.inf), (5, 3.0)])
+@pytest.mark.parametrize(
+    'place, value', [(0, -1.0), (7, 1e300), (35, math.nan), (1, math.inf), (5, 3.0)]
+)
 def test_a_covariance_that_is_none_is_refused(place, value):
     flat = np.eye(6).reshape(36)
     flat[place] = value

@@ -22,6 +22,8 @@ from sensor_msgs.msg import CompressedImage, Image
 
 NANOSECONDS = 1_000_000_000
 PNG_START = b'\x89PNG'
+LARGEST_VARIANCE = 1e12
+"""Square metres or radians; more says nothing else than not to know."""
 PLANAR = np.array([0, 1, 5])
 """Rows of x, y and yaw in the 6x6 covariance of a ROS pose."""
 
@@ -73,17 +75,19 @@ def covariance_from_message(covariance: Any) -> FloatArray:
     """Covariance (3, 3) of x, y, heading; raises RosError when it is not a covariance."""
     full = np.asarray(covariance, dtype=np.float64).reshape(6, 6)
     planar = full[np.ix_(PLANAR, PLANAR)]
-    if not np.all(np.isfinite(planar)) or np.any(np.diag(planar) < 0.0):
+    variances = np.diag(planar)
+    fit = np.all((variances >= 0.0) & (variances <= LARGEST_VARIANCE))
+    if not fit or not np.all(np.isfinite(planar)):
         raise RosError(
-            'expected a covariance with finite, non-negative variances, got variances of '
-            f'x, y, yaw {np.diag(planar).tolist()}: check its sender'
+            f'expected a finite covariance with variances from 0 to {LARGEST_VARIANCE:g}, got '
+            f'variances of x, y, yaw {variances.tolist()}: check its sender'
         )
     symmetric = np.asarray(0.5 * planar + 0.5 * planar.T)
-    deviations = np.sqrt(np.diag(planar))
+    deviations = np.sqrt(variances)
     if np.any(np.abs(symmetric) > 1.000_001 * np.outer(deviations, deviations) + 1e-9):
         raise RosError(
             'expected covariances of x, y, yaw that fit their variances '
-            f'{np.diag(planar).tolist()}, got {symmetric[0, 1]:g}, {symmetric[0, 2]:g} and '
+            f'{variances.tolist()}, got {symmetric[0, 1]:g}, {symmetric[0, 2]:g} and '
             f'{symmetric[1, 2]:g}: check its sender'
         )
     return symmetric
