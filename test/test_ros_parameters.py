@@ -43,6 +43,11 @@ def make_node():
     domain.close()
 
 
+def test_a_slash_before_a_frame_is_taken_away(make_node):
+    config = Settings(make_node(global_frame_id='/map', odom_frame_id='/odom')).config
+    assert (config.global_frame_id, config.odom_frame_id) == ('map', 'odom')
+
+
 def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
     node = make_node()
     Settings(node)

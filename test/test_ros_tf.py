@@ -143,7 +143,7 @@ def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
     from geometry_msgs.msg import TransformStamped
     from tf2_msgs.msg import TFMessage
 
-    node = tf_world.start()
+    node = tf_world.start(global_frame_id='/map')
     other = TransformStamped()
     other.header.frame_id, other.child_frame_id = 'map', 'odom'
 
@@ -153,3 +153,10 @@ def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
         return 'also sends the transform map to odom' in node.output
 
     ros.spin_until(told)
+
+
+def test_a_slash_before_a_frame_does_not_get_into_the_transforms(ros, tf_world):
+    tf_world.start(global_frame_id='/map', odom_frame_id='/odom')
+    tf_world.robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    assert tf_world.heard()[-1].child_frame_id == 'odom'

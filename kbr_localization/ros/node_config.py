@@ -111,6 +111,9 @@ class NodeConfig:
 
     def __post_init__(self) -> None:
         validate(self)
+        # tf2 knows no frame with a slash before it; nav2_amcl takes it away as well
+        for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
+            object.__setattr__(self, name, getattr(self, name).lstrip('/'))
         parse_map_files(self.map_files)
 
 
