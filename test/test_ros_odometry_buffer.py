@@ -133,6 +133,44 @@ def test_a_driver_that_comes_back_at_the_origin_after_a_pause_was_restarted(paus
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(begin + 4))), expected)
 
 
+def straight(count, period_ms, step, start=0.0):
+    """Return a buffer with samples along the x axis, `step` metres and `period_ms` apart."""
+    buffer = OdometryBuffer()
+    for index in range(count):
+        buffer.add(START + index * period_ms * MS, np.array([start + step * index, 0.0, 0.0]))
+    return buffer
+
+
+def test_a_driver_that_comes_back_at_the_origin_within_a_second_was_restarted():
+    buffer = straight(50, 20, 0.02)
+    assert buffer.newest_ns == START + 980 * MS
+    outcomes = [buffer.add(START + (1400 + i) * MS, np.zeros(3)) for i in range(3)]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
+
+
+def test_a_second_sample_at_the_origin_is_no_restart_unless_it_is_late():
+    for seconds, outcome in ((0.5, Added.NEWEST), (1.5, Added.SET_ASIDE)):
+        buffer = straight(1, 20, 0.0, start=1.0)
+        assert buffer.add(START + round(1000 * seconds) * MS, np.zeros(3)) is outcome
+
+
+@pytest.mark.parametrize('period_ms, step', [(500, 1.0), (50, 0.1)])
+def test_a_robot_that_drives_through_the_origin_was_not_restarted(period_ms, step):
+    buffer = straight(10, period_ms, step, start=-10 * step)
+    for index in range(10, 20):
+        pose = np.array([step * (index - 10), 0.0, 0.0])
+        assert buffer.add(START + index * period_ms * MS, pose) is Added.NEWEST
+
+
+@pytest.mark.parametrize(
+    'max_speed, outcome', [(3.0, Added.SET_ASIDE), (10.0, Added.NEWEST)], ids=str
+)
+def test_how_far_off_a_restarted_driver_is_noticed_depends_on_the_robots_speed(max_speed, outcome):
+    buffer = filled(10, max_speed=max_speed)
+    elsewhere = se2.compose(drive(9), np.array([2.5, 0.0, 0.0]))
+    assert buffer.add(stamp(19), elsewhere) is outcome
+
+
 @pytest.mark.parametrize('ahead_s', [2, 5, 9])
 def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
     buffer = filled(100)

@@ -228,6 +228,16 @@ def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     assert old.error(6.0) < 0.2
 
 
+@pytest.mark.parametrize('max_speed, carried', [(3.0, 0.0), (10.0, 5.0)])
+def test_a_saved_pose_is_carried_no_faster_than_the_robot_can_be(tiny_world, max_speed, carried):
+    saved = SavedPose(stamp(2.0), np.zeros(3), COVARIANCE, np.array([7.0, 5.0, 0.0]), 'map')
+    drive = Drive(tiny_world, Beginning(saved=saved, max_speed=max_speed))
+    drive.odometry(3.0, np.array([12.0, 5.0, 0.0]))
+    drive.image(3.0, lambda: GREY)
+    drive.work()
+    assert drive.answers[stamp(3.0)].estimate.pose[0] == pytest.approx(carried, abs=0.2)
+
+
 def test_a_jump_back_in_time_starts_anew(drive):
     drive.go(0.0, 8.0)
     drive.answers.clear()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.odometry_buffer import MAX_SPEED
 from kbr_localization.ros.persistence import SavedPose
 
 
@@ -52,4 +53,5 @@ class Beginning:
     given: GivenPose | None = None
     saved: SavedPose | None = None
     saved_max_age: float = 60.0
+    max_speed: float = MAX_SPEED
     globally: bool = True

@@ -48,7 +48,9 @@ class Beginnings:
         beginning = self.beginning
         if beginning.given is not None or beginning.saved is None:
             return beginning.given
-        pose = beginning.saved.resumed(stamp_ns, odometry, beginning.saved_max_age)
+        pose = beginning.saved.resumed(
+            stamp_ns, odometry, beginning.saved_max_age, beginning.max_speed
+        )
         if pose is None:
             return None
         self._tell('info', f'going on from the saved pose, now {_words(pose)}')

@@ -214,7 +214,13 @@ class Localization:
         given = _given(self._settings.initial_pose) if config.set_initial_pose else None
         if saved is not None and saved.map_id != self.keeper.in_use.map_id:
             saved = None
-        return Beginning(given, saved, config.saved_pose_max_age, config.initialize_globally)
+        return Beginning(
+            given,
+            saved,
+            config.saved_pose_max_age,
+            config.max_speed,
+            config.initialize_globally,
+        )
 
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.localizer
@@ -254,7 +260,7 @@ def _pose_file(config: NodeConfig, node: Node) -> Path:
 
 def _feed(config: NodeConfig) -> Feed:
     return Feed(
-        OdometryBuffer(duration_ns=round(config.odometry_buffer * SECOND)),
+        OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
         ImageQueue(config.image_queue, config.image_backlog),
         round(config.max_extrapolation * SECOND),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.localization.pipeline import METHODS
 from kbr_localization.ros.maps import parse_map_files
+from kbr_localization.ros.odometry_buffer import MAX_SPEED
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,12 @@ class NodeConfig:
         4, 'images that may wait for the computer; with more, only the newest is used', 1, 1000
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
+    max_speed: float = parameter(
+        MAX_SPEED,
+        'metres per second that the robot never exceeds: odometry that is further off than that, '
+        'and half a metre, was reset; as when it is back at zero after a pause',
+        0.01,
+    )
     max_extrapolation: float = parameter(
         0.1,
         'images that come more often than that in seconds, or on top of each other, do not wait '

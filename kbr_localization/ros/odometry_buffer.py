@@ -16,8 +16,10 @@ from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
 import numpy as np
 
-RESTART_NS = 1_000_000_000
-"""Without odometry for that long its driver may have been started again."""
+RESTART_NS, RESTART_PERIODS = 1_000_000_000, 5
+"""Without odometry for so long, or so many of its usual periods, its driver may have restarted."""
+MAX_SPEED = 3.0
+"""Metres per second that few robots in buildings exceed."""
 AT_ORIGIN = 0.1
 """Metres and radians from zero where the odometry of a driver that was started again begins."""
 
@@ -82,7 +84,7 @@ class OdometryBuffer:
         jump_back_ns: int = 1_000_000_000,
         jump_ahead_ns: int = 10_000_000_000,
         jump_count: int = 3,
-        max_speed: float = 10.0,
+        max_speed: float = MAX_SPEED,
         max_turn_rate: float = 10.0,
     ) -> None:
         durations = (duration_ns, max_gap_ns, jump_back_ns, jump_ahead_ns)
@@ -207,7 +209,13 @@ class OdometryBuffer:
         self, last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray
     ) -> bool:
         """Whether a sample after a pause is where odometry begins, and the track was not."""
-        return stamp_ns - last_ns > RESTART_NS and begins_anew(last, pose, self.jump_slack)
+        return begins_anew(last, pose, self.jump_slack) and stamp_ns - last_ns > self._pause_ns()
+
+    def _pause_ns(self) -> float:
+        """Time without a sample that is more than a few lost messages."""
+        if len(self) < 2:
+            return RESTART_NS
+        return min(RESTART_NS, RESTART_PERIODS * float(np.median(np.diff(self._stamps[-10:]))))
 
     def _goes_on_without_newest(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
         """Whether a sample continues the track but for its newest one, which was a stray."""

@@ -11,12 +11,10 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.files import write_text
-from kbr_localization.ros.odometry_buffer import begins_anew
+from kbr_localization.ros.odometry_buffer import begins_anew, MAX_SPEED
 import numpy as np
 
 FORMAT = 1
-MAX_SPEED = 3.0
-"""Metres per second: an odometry that moved faster since the pose was saved was reset."""
 
 
 @dataclass(frozen=True)
@@ -36,20 +34,24 @@ class SavedPose:
     map_name: str = ''
 
     def resumed(
-        self, stamp_ns: int, odometry: se2.FloatArray, max_age: float
+        self,
+        stamp_ns: int,
+        odometry: se2.FloatArray,
+        max_age: float,
+        max_speed: float = MAX_SPEED,
     ) -> se2.FloatArray | None:
         """
         Pose (3,) at a later stamp, carried forward by the odometry (3,) there, or None.
 
         None when the stamp is earlier than that of the pose, or later by more than `max_age`
-        seconds. An odometry that has jumped since, or begins anew, was reset: then the pose is
-        taken as it is.
+        seconds. An odometry that has moved faster than `max_speed` since, or begins anew, was
+        reset: then the pose is taken as it is.
         """
         age = (stamp_ns - self.stamp_ns) * 1e-9
         if not 0.0 <= age <= max_age:
             return None
         step = se2.between(self.odometry, odometry)
-        jumped = math.hypot(step[0], step[1]) > MAX_SPEED * age + 0.5
+        jumped = math.hypot(step[0], step[1]) > max_speed * age + 0.5
         if jumped or begins_anew(self.odometry, odometry):
             return self.pose
         return se2.compose(self.pose, step)
