@@ -1,6 +1,7 @@
 """Localize a robot by its camera and odometry on a map; composable with nav2_bringup."""
 
 from kbr_localization.ros import launching
+from kbr_localization.ros.robots import robots
 from launch import LaunchDescription
 
 
@@ -13,7 +14,7 @@ def generate_launch_description():
             launching.argument('grow_map', ''),
             launching.argument('grow_into', ''),
             launching.argument('params_file', launching.shared('config/localization.yaml')),
-            launching.argument('namespace', ''),
+            launching.argument('namespace', '', 'namespaces'),
             launching.argument('use_sim_time', 'false'),
             launching.argument('autostart', 'true'),
             launching.argument('method', ''),
@@ -45,7 +46,7 @@ OVERRIDES = (
 
 def nodes(value):
     """Make the nodes of each robot from the arguments' values."""
-    return [node for robot in launching.robots(value) for node in robot_nodes(robot)]
+    return [node for robot in robots(value) for node in robot_nodes(robot)]
 
 
 def robot_nodes(value):

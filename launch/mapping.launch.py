@@ -1,6 +1,7 @@
 """Record a run for the map while the robot knows its pose from AMCL, SLAM or motion capture."""
 
 from kbr_localization.ros import launching
+from kbr_localization.ros.robots import one_robot
 from launch import LaunchDescription
 
 
@@ -31,4 +32,5 @@ def nodes(value):
     overrides = ['out', 'pose_type', 'image_transport', 'image_topics', 'use_sim_time']
     overrides += ['spacing_distance', 'spacing_angle']
     remappings = {'image': 'image_topic', 'odom': 'odom_topic', 'pose': 'pose_topic'}
-    return [launching.package_node('recorder_node', 'recorder', value, overrides, remappings)]
+    robot = one_robot(value)
+    return [launching.package_node('recorder_node', 'recorder', robot, overrides, remappings)]

@@ -1,6 +1,7 @@
 """Play a COLD run or a bag to the localization node."""
 
 from kbr_localization.ros import launching
+from kbr_localization.ros.robots import one_robot
 from launch import LaunchDescription
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
@@ -40,8 +41,8 @@ def generate_launch_description():
             launching.argument('rviz', 'false'),
             launching.argument('log_level', 'info'),
             *launching.dds_arguments(),
-            IncludeLaunchDescription(source, launch_arguments=arguments.items()),
             launching.configured(nodes),
+            IncludeLaunchDescription(source, launch_arguments=arguments.items()),
         ]
     )
 
@@ -50,4 +51,5 @@ def nodes(value):
     """Make the player from the arguments' values."""
     at_end = [Shutdown()] if value('exit_at_end').lower() == 'true' else []
     overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
-    return [launching.package_node('player_node', 'player', value, overrides, {}, on_exit=at_end)]
+    robot = one_robot(value)
+    return [launching.package_node('player_node', 'player', robot, overrides, {}, on_exit=at_end)]

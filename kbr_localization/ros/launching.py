@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 import os
-from pathlib import Path
 from typing import Any
 
 from kbr_localization.resources import PACKAGE, shared_file
@@ -37,10 +36,14 @@ TEXTS = {
     'map_file': 'map made by `kbr map build`, or a name out of map_files',
     'map_files': 'several maps: name=path,name=path; each gets a service ~/load_map/<name>',
     'grow_map': 'add images to the map where the pose is sure but no map image looks alike',
-    'grow_into': 'folder for maps with added images; empty: the map file itself is replaced',
+    'grow_into': (
+        'folder for maps with added images; empty: the map file itself is replaced; of several '
+        'robots each has its own folder in it, by default in ~/.ros/kbr_localization/grown'
+    ),
     'run': 'COLD run folder or rosbag2 to play',
     'params_file': 'parameters of the node; arguments given here override them',
-    'namespace': 'namespace of the robot; with commas, of several robots on the same maps',
+    'namespace': 'namespace of the robot',
+    'namespaces': 'namespace of the robot; with commas, of several robots on the same maps',
     'use_sim_time': 'take the time from /clock',
     'autostart': 'configure and activate the node at once; false for a lifecycle manager',
     'method': 'localization method, see `kbr methods`; empty: as the parameters say',
@@ -65,9 +68,9 @@ TEXTS = {
 }
 
 
-def argument(name: str, default: str | None = None) -> DeclareLaunchArgument:
-    """Declare an argument with its description; without a default it must be given."""
-    return DeclareLaunchArgument(name, default_value=default, description=TEXTS[name])
+def argument(name: str, default: str | None = None, text: str = '') -> DeclareLaunchArgument:
+    """Declare an argument with its text, or another one; without a default it must be given."""
+    return DeclareLaunchArgument(name, default_value=default, description=TEXTS[text or name])
 
 
 def shared(relative: str) -> str:
@@ -130,26 +133,6 @@ def package_node(
         output='screen',
         **options,
     )
-
-
-def robots(value: Callable[[str], str]) -> list[Callable[[str], str]]:
-    """
-    Give the arguments' values for each of the robots that `namespace` names.
-
-    Each of several robots has its own folder in `grow_into`: two nodes that write the same map
-    would lose each other's images.
-    """
-    namespaces = [name.strip() for name in value('namespace').split(',')]
-    if len(namespaces) == 1:
-        return [value]
-
-    def of_robot(namespace: str) -> Callable[[str], str]:
-        own = {'namespace': namespace}
-        if value('grow_into'):
-            own['grow_into'] = str(Path(value('grow_into'), namespace.strip('/')))
-        return lambda name: own[name] if name in own else value(name)
-
-    return [of_robot(namespace) for namespace in namespaces]
 
 
 def rviz_node(value: Callable[[str], str]) -> Node:

@@ -58,9 +58,13 @@ class SavedPose:
 
 
 def default_pose_file(node_name: str) -> Path:
-    """Return the file for a node of a fully qualified name, in ROS_HOME or ~/.ros."""
-    home = Path(os.environ.get('ROS_HOME') or Path.home() / '.ros')
-    return home / 'kbr_localization' / f'{node_name.strip("/").replace("/", ".")}.pose.json'
+    """Return the file for a node of a fully qualified name."""
+    return own_folder() / f'{node_name.strip("/").replace("/", ".")}.pose.json'
+
+
+def own_folder() -> Path:
+    """Return the package's folder in ROS_HOME or ~/.ros."""
+    return Path(os.environ.get('ROS_HOME') or Path.home() / '.ros') / 'kbr_localization'
 
 
 def save_pose(path: Path, saved: SavedPose) -> None:
