@@ -4,14 +4,13 @@ from pathlib import Path
 import sys
 
 from kbr_localization.datasets.synthetic import DEMO_RUNS
+from kbr_localization.errors import RosError
 from kbr_localization.ros import launching
 from launch import LaunchDescription
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,
-    LogInfo,
     RegisterEventHandler,
-    Shutdown,
 )
 from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
@@ -61,8 +60,7 @@ def chain(commands, last):
 
     def go_on(event, context):
         if event.returncode != 0:
-            failed = LogInfo(msg=f'`kbr {" ".join(commands[0])}` failed')
-            return [failed, Shutdown(reason='a step failed')]
+            raise RosError(f'`kbr {" ".join(commands[0])}` failed: see above')
         return chain(commands[1:], last)
 
     return [RegisterEventHandler(OnProcessExit(target_action=process, on_exit=go_on)), process]

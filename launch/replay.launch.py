@@ -41,6 +41,7 @@ def generate_launch_description():
             launching.argument('rviz', 'false'),
             launching.argument('log_level', 'info'),
             *launching.dds_arguments(),
+            launching.ends_with_failure(),
             launching.configured(nodes),
             IncludeLaunchDescription(source, launch_arguments=arguments.items()),
         ]
@@ -49,7 +50,7 @@ def generate_launch_description():
 
 def nodes(value):
     """Make the player from the arguments' values."""
-    at_end = [Shutdown()] if value('exit_at_end').lower() == 'true' else []
+    at_end = Shutdown() if value('exit_at_end').lower() == 'true' else None
     overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
     robot = one_robot(value)
     return [launching.package_node('player_node', 'player', robot, overrides, {}, on_exit=at_end)]

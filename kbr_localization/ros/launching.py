@@ -6,10 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 import os
 from typing import Any
 
+from kbr_localization.errors import RosError
 from kbr_localization.resources import PACKAGE, shared_file
 from launch import LaunchContext
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.actions import (
+    DeclareLaunchArgument,
+    OpaqueFunction,
+    RegisterEventHandler,
+    SetEnvironmentVariable,
+)
 from launch.conditions import IfCondition
+from launch.event_handlers import OnProcessExit
+from launch.events.process import ProcessExited
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 import yaml
@@ -133,6 +141,17 @@ def package_node(
         output='screen',
         **options,
     )
+
+
+def ends_with_failure() -> RegisterEventHandler:
+    """End everything, and `ros2 launch` with exit code 1, when a process fails by itself."""
+
+    def on_exit(event: ProcessExited, context: LaunchContext) -> None:
+        respawn = context.launch_configurations.get('respawn', 'false').lower() == 'true'
+        if event.returncode != 0 and not context.is_shutdown and not respawn:
+            raise RosError(f'{event.process_name} ended with exit code {event.returncode}')
+
+    return RegisterEventHandler(OnProcessExit(on_exit=on_exit))
 
 
 def rviz_node(value: Callable[[str], str]) -> Node:
