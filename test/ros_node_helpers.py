@@ -4,6 +4,8 @@ from contextlib import contextmanager
 
 from kbr_localization.ros import conversions
 from kbr_localization.ros.node import LocalizationNode
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
@@ -18,6 +20,12 @@ def start_node(ros, world, remappings=(), **values):
     if values.get('autostart', True):
         ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
     return node
+
+
+def change_state(ros, transition, node='/localization'):
+    """Ask a lifecycle node for a transition; returns whether it was made."""
+    request = ChangeState.Request(transition=Transition(id=transition))
+    return call(ros, ChangeState, f'{node}/change_state', request).success
 
 
 @contextmanager

@@ -6,22 +6,17 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import State, Transition
-from lifecycle_msgs.srv import ChangeState, GetState
+from lifecycle_msgs.srv import GetState
 import numpy as np
 import pytest
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from ros_helpers import BEST_EFFORT, call
-from ros_node_helpers import by_stamp, diagnostics, set_parameter, start_node
+from ros_node_helpers import by_stamp, change_state, diagnostics, set_parameter, start_node
 from ros_robot import make_tiny_world, Robot
 from std_srvs.srv import Trigger
 
 pytestmark = pytest.mark.ros
-
-
-def change_state(ros, transition, node='/localization'):
-    request = ChangeState.Request(transition=Transition(id=transition))
-    return call(ros, ChangeState, f'{node}/change_state', request).success
 
 
 def state(ros, node='/localization'):

@@ -3,10 +3,10 @@
 from kbr_localization import se2
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
 import numpy as np
 import pytest
-from ros_helpers import call, RELIABLE
+from ros_helpers import RELIABLE
+from ros_node_helpers import change_state
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -106,11 +106,14 @@ def test_an_inactive_node_sends_none(ros, tf_world):
     robot = tf_world.robot
     robot.drive(0.0, 3.0)
     ros.spin_until(tf_world.heard)
-    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_DEACTIVATE))
-    assert call(ros, ChangeState, '/localization/change_state', request).success
+    assert change_state(ros, Transition.TRANSITION_DEACTIVATE)
+    assert_nothing_more_is_sent(ros, tf_world)
+
+
+def assert_nothing_more_is_sent(ros, tf_world):
     ros.spin(0.3)
     tf_world.messages.clear()
-    robot.drive(3.05, 4.0)
+    tf_world.robot.drive(3.05, 4.0)
     ros.spin(0.5)
     assert not tf_world.heard()
 
@@ -123,13 +126,8 @@ def test_after_a_start_anew_the_old_transform_is_not_sent_again(ros, tf_world):
     robot.drive(0.0, 3.0)
     ros.spin_until(tf_world.heard)
     for wanted in (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_ACTIVATE):
-        request = ChangeState.Request(transition=Transition(id=wanted))
-        assert call(ros, ChangeState, '/localization/change_state', request).success
-    ros.spin(0.3)
-    tf_world.messages.clear()
-    robot.drive(3.05, 4.0)
-    ros.spin(0.5)
-    assert not tf_world.heard()
+        assert change_state(ros, wanted)
+    assert_nothing_more_is_sent(ros, tf_world)
 
 
 def test_tf_broadcast_can_be_switched_off(ros, tf_world):
