@@ -94,9 +94,9 @@ class ImageQueue:
 
     def _forget_future(self, now_ns: int) -> None:
         """Let images go that would fill the queue until a time that is not coming soon."""
-        until = bisect.bisect_right([i.stamp_ns for i in self._images], now_ns + FAR_AHEAD_NS)
-        self._drop('stamps went back', len(self._images) - until)
-        del self._images[until:]
+        kept = [image for image in self._images if image.stamp_ns <= now_ns + FAR_AHEAD_NS]
+        self._drop('stamps went back', len(self._images) - len(kept))
+        self._images = kept
 
     def _make_room(self) -> None:
         """Keep those that wait longest, whose odometry comes first, and the newest one."""
