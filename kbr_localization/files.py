@@ -1,12 +1,15 @@
-"""Files that appear as a whole or not at all."""
+"""Files that appear as a whole or not at all, and those that grow by lines of JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+import fcntl
+import json
 import os
 from pathlib import Path
 import tempfile
+from typing import Any, BinaryIO
 
 
 @contextmanager
@@ -39,6 +42,33 @@ def write_text(path: str | Path, text: str, sync: bool = False) -> None:
     """Write a text file; raises OSError."""
     with new_file(path, sync) as part:
         part.write_text(text, encoding='utf-8')
+
+
+def claim(file: BinaryIO, refusal: Exception) -> None:
+    """Keep other processes from claiming an open file until it is closed, or raise `refusal`."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise refusal from error
+
+
+def read_json_lines(file: BinaryIO) -> list[Any]:
+    """
+    Read the values in the lines of a file that is open for reading and appending.
+
+    What is no JSON is left out; a last line that a crash has cut off is ended, so that the next
+    one begins a line of its own.
+    """
+    file.seek(0)
+    data, values = file.read(), []
+    for line in data.split(b'\n'):
+        try:
+            values.append(json.loads(line))
+        except ValueError:
+            continue
+    if data and not data.endswith(b'\n'):
+        file.write(b'\n')
+    return values
 
 
 @contextmanager

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-import fcntl
-import hashlib
 import json
 import logging
 from pathlib import Path
@@ -26,11 +24,12 @@ from kbr_localization.evaluation.protocol import (
 )
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
-from kbr_localization.files import new_file, write_text
+from kbr_localization.files import claim, new_file, read_json_lines, write_text
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.tuning import tune, TuningPlan
+from kbr_localization.localization.tuning_journal import digest
 from kbr_localization.localization.tuning_space import TUNED
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
@@ -106,13 +105,11 @@ class ComparisonFolder:
         """Start or take up the comparison; raises EvaluationError when it is another one."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / OUTCOMES).open('ab') as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise EvaluationError(
-                    f'{self.path} is in use: another process is at this comparison; wait for it, '
-                    'or give a new folder'
-                ) from error
+            in_use = (
+                f'{self.path} is in use: another process is at this comparison; wait for it, '
+                'or give a new folder'
+            )
+            claim(file, EvaluationError(in_use))
             self._keep_plan(description)
             yield
 
@@ -131,15 +128,12 @@ class ComparisonFolder:
 
     def outcomes(self) -> list[Outcome]:
         """Trials that are done, each once; what is no trial, as a cut line, is done again."""
-        path = self.path / OUTCOMES
-        data = path.read_bytes()
-        if data and not data.endswith(b'\n'):
-            with path.open('ab') as file:
-                file.write(b'\n')
         done: dict[Task, Outcome] = {}
-        for line in data.split(b'\n'):
+        with (self.path / OUTCOMES).open('a+b') as file:
+            values = read_json_lines(file)
+        for value in values:
             try:
-                outcome = Outcome.from_json(json.loads(line))
+                outcome = Outcome.from_json(value)
             except (ValueError, KeyError, TypeError):
                 continue
             done[outcome.task] = outcome
@@ -274,11 +268,15 @@ def _description(
 
 def _identity(dataset: Dataset) -> list[Any]:
     """Tell a run from others of the same name, as COLD's of two buildings; no image is read."""
-    poses = hashlib.sha256()
-    for frame in dataset:
-        reference = None if frame.reference is None else frame.reference.tolist()
-        poses.update(repr((frame.stamp_ns, frame.odometry.tolist(), reference)).encode())
-    return [dataset.name, len(dataset), poses.hexdigest()]
+    poses = [
+        [
+            frame.stamp_ns,
+            frame.odometry.tolist(),
+            None if frame.reference is None else frame.reference.tolist(),
+        ]
+        for frame in dataset
+    ]
+    return [dataset.name, len(dataset), digest(poses)]
 
 
 def _read_plan(path: Path) -> dict[str, Any]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-import fcntl
 import hashlib
 import json
 import os
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from kbr_localization.errors import LocalizationError
+from kbr_localization.files import claim, read_json_lines
 
 Record = dict[str, Any]
+
+_IN_USE = 'is in use: another process is tuning this map; wait for it, or write to another file'
 
 
 def digest(description: Any) -> str:
@@ -40,10 +42,10 @@ class Journal:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open('a+b')
-            self._claim(path)
+            claim(self._file, LocalizationError(f'{path} {_IN_USE}'))
             if fresh:
                 self._file.truncate(0)
-            self._read()
+            self._read(self._file)
         except LocalizationError:
             self.close()
             raise
@@ -79,25 +81,9 @@ class Journal:
             self._file.flush()
             os.fsync(self._file.fileno())
 
-    def _claim(self, path: Path) -> None:
-        assert self._file is not None
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise LocalizationError(
-                f'{path} is in use: another process is tuning this map; wait for it, or write to '
-                'another file'
-            ) from error
-
-    def _read(self) -> None:
-        assert self._file is not None
-        self._file.seek(0)
-        data = self._file.read()
-        for line in data.split(b'\n'):
+    def _read(self, file: BinaryIO) -> None:
+        for record in read_json_lines(file):
             try:
-                record = json.loads(line)
                 self.records[record.pop('key')] = record
-            except (ValueError, KeyError, AttributeError, TypeError):
-                continue  # cut off by a crash, or not ours
-        if data and not data.endswith(b'\n'):
-            self._file.write(b'\n')
+            except (KeyError, AttributeError, TypeError):
+                continue  # not ours
