@@ -63,6 +63,25 @@ def test_all_nodes_are_connected(kind):
     assert set(driving.tour(plan, np.random.default_rng(0))) == set(range(len(plan.nodes)))
 
 
+@pytest.mark.parametrize('kind', KINDS)
+def test_no_way_leads_from_a_place_to_itself(kind):
+    """In some offices two doors face each other across a corridor."""
+    for seed in range(200):
+        plan = PLANS[kind](18.0, np.random.default_rng([seed, 1]))
+        assert len(np.unique(plan.nodes, axis=0)) == len(plan.nodes)
+        ways = {frozenset(edge) for edge in plan.edges.tolist()}
+        assert len(ways) == len(plan.edges)
+        assert all(len(way) == 2 for way in ways)
+
+
+def test_an_office_whose_doors_face_each_other_can_be_toured():
+    plan = PLANS['office'](BuildingConfig().size, np.random.default_rng([24, 1]))
+    rng = np.random.default_rng(0)
+    drive = driving.follow(plan, driving.tour(plan, rng), 0.8, 0.1, rng)
+    assert np.isfinite(drive.poses).all()
+    assert np.all(plan.is_free(drive.poses[:, :2]))
+
+
 def test_a_way_through_a_wall_is_refused():
     plan = PlanBuilder(6.0, 3.0)
     for x in (0.0, 3.25):

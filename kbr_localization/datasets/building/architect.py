@@ -34,7 +34,8 @@ def office(size: float, rng: np.random.Generator) -> FloorPlan:
         low = index * pitch + CORRIDOR
         _office_rooms(plan, (size, low, block), stops[slice(index, index + 2)], rng)
     for along in stops:
-        plan.chain([node for _, node in sorted(along)])
+        # doors that face each other share a node
+        plan.chain([node for _, node in sorted(set(along))])
     return plan.build()
 
 

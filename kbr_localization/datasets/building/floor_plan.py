@@ -111,9 +111,11 @@ class PlanBuilder:
         self._fill(x, y, width, height, SOLID)
 
     def node(self, x: float, y: float) -> int:
-        """Add a point that a robot may drive through; returns its index."""
-        self._nodes.append((x + CELL, y + CELL))
-        return len(self._nodes) - 1
+        """Add a point that a robot may drive through, once for every place; returns its index."""
+        point = (x + CELL, y + CELL)
+        if point not in self._nodes:
+            self._nodes.append(point)
+        return self._nodes.index(point)
 
     def edge(self, a: int, b: int) -> None:
         """Connect two nodes by a straight way."""
