@@ -42,7 +42,14 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('kbr without gating', 'kbr', {'update_min_d': 0.0, 'update_min_a': 0.0}),
     ('kbr without composition', 'kbr', {'multi_step': False}),
     ('kbr, a global start as patient as the rest', 'kbr', {'start_share': 1.0}),
+    ('kbr, points of a start not spread', 'kbr', {'start_spread': 0.0}),
     ('kbr without recovery', 'kbr', {'recovery_points': 0}),
+    (
+        'kbr, drift of the odometry as the runs of the map have it',
+        'kbr',
+        {'odometry_drift': 'mapped'},
+    ),
+    ('kbr, drift of the odometry ignored', 'kbr', {'odometry_drift': 'off'}),
     ('kbr, importance-weighted rule, delta = 1', 'kbr', {'importance_weighted': True}),
     (
         'kbr, importance-weighted rule, delta = 0.01',

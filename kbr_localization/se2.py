@@ -60,6 +60,24 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
     return compose(inverse(start), end)
 
 
+def chain(origin: ArrayLike, increments: ArrayLike) -> FloatArray:
+    """
+    Compose increments one after the other, from an origin on.
+
+    Shapes: (3,) and (m, 3) -> (m + 1, 3).
+    """
+    start, steps = np.asarray(origin, dtype=np.float64), np.asarray(increments, dtype=np.float64)
+    heading = start[2] + np.concatenate([[0.0], np.cumsum(steps[:, 2])])
+    cosine, sine = np.cos(heading[:-1]), np.sin(heading[:-1])
+    x = start[0] + np.cumsum(cosine * steps[:, 0] - sine * steps[:, 1])
+    y = start[1] + np.cumsum(sine * steps[:, 0] + cosine * steps[:, 1])
+    poses = np.stack(
+        [np.concatenate([start[:1], x]), np.concatenate([start[1:2], y]), heading], axis=1
+    )
+    poses[:, 2] = wrap_angle(poses[:, 2])
+    return poses
+
+
 def to_plane_and_circle(pose: ArrayLike) -> FloatArray:
     """
     Embed poses as (x, y, cos theta, sin theta), the state space of [MbKSR] section 6.3.

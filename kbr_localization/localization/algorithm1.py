@@ -24,6 +24,7 @@ from kbr_localization.localization.config import as_printed, FilterConfig
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.motion import without_drift
 from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -48,6 +49,7 @@ class MapPoseFilter:
         self.kernel_map = kernel_map
         self.config = config or as_printed(kernel_map.filter_config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
+        self._drift = kernel_map.motion_noise.known_drift(self.config.odometry_drift)
         h, a = self.config.position_bandwidth, self.config.heading_bandwidth
         self.kernel = GaussianKernel([h * h, h * h, a * a, a * a])
         self._points = se2.to_plane_and_circle(kernel_map.poses)
@@ -88,7 +90,7 @@ class MapPoseFilter:
         """Compose the increment; the sum rule is applied when an image arrives."""
         self.gate.add(odometry_increment)
         self._updated = False
-        self._increment = se2.compose(self._increment, odometry_increment)
+        self._increment = se2.compose(self._increment, self._corrected(odometry_increment))
         moved = bool(np.any(odometry_increment != 0.0))
         self._steps += moved
         if not self.config.multi_step and moved and self.alpha is not None:
@@ -135,6 +137,9 @@ class MapPoseFilter:
         if self.alpha is None:
             return np.zeros((0, 3))
         return self.kernel_map.poses[np.argsort(-self.alpha)[:size]]
+
+    def _corrected(self, increment: FloatArray) -> FloatArray:
+        return without_drift(increment, self._drift)
 
     def _restart(self) -> None:
         self.alpha, self._mu = None, None

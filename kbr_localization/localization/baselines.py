@@ -13,6 +13,7 @@ from kbr_localization.localization.config import FilterConfig, NearestNeighbourC
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.motion import without_drift
 from kbr_localization.localization.summary import in_map_axes, nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -77,6 +78,7 @@ class DeadReckoning:
     def __init__(self, kernel_map: KernelMap, config: FilterConfig | None = None) -> None:
         self.config = config or kernel_map.filter_config
         self._noise = kernel_map.motion_noise
+        self._drift = self._noise.known_drift(self.config.odometry_drift)
         self._nearest = NearestImage(kernel_map)
         self._pose: FloatArray | None = None
         self._covariance = np.zeros((3, 3))
@@ -97,13 +99,14 @@ class DeadReckoning:
         """Compose the increment."""
         if self._pose is None:
             return
-        variances = self.config.noise_scale * self._noise.variances(odometry_increment)
+        increment = without_drift(odometry_increment, self._drift)
+        variances = self.config.noise_scale * self._noise.variances(increment)
         jacobian = np.eye(3)
-        step = se2.compose(self._pose, odometry_increment) - self._pose
+        step = se2.compose(self._pose, increment) - self._pose
         jacobian[:2, 2] = [-step[1], step[0]]
         moved = jacobian @ self._covariance @ jacobian.T
         self._covariance = moved + in_map_axes(variances, self._pose[2])
-        self._pose = se2.compose(self._pose, odometry_increment)
+        self._pose = se2.compose(self._pose, increment)
 
     def update(self, descriptor: np.ndarray) -> None:
         """Take the start from an image when there is none."""
@@ -137,6 +140,7 @@ class NearestNeighbourParticleFilter:
         self.config = config or kernel_map.filter_config
         self.neighbours = neighbour_config or NearestNeighbourConfig()
         self.rng = rng or np.random.default_rng(0)
+        self._drift = kernel_map.motion_noise.known_drift(self.config.odometry_drift)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
         self._updated = False
@@ -164,7 +168,7 @@ class NearestNeighbourParticleFilter:
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:
-            self.belief.points = se2.compose(self.belief.points, odometry_increment)
+            self.belief.move(without_drift(odometry_increment, self._drift))
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
             self.belief.disperse(self.neighbours.noise_scale * variances, self.rng)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbr_localization import se2
 from kbr_localization.se2 import FloatArray
@@ -17,10 +17,19 @@ _CELL_NUMBERS = np.array([1, 1 << 20, 1 << 40, 1 << 50])  # a different sum for 
 
 @dataclass
 class Belief:
-    """Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one."""
+    """
+    Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one.
+
+    `drift`: (m,) what each point holds of the odometry's drift (see `DriftFilter`), or nothing.
+    """
 
     points: FloatArray
     weights: FloatArray
+    drift: FloatArray = field(default_factory=lambda: np.zeros(0))
+
+    def __post_init__(self) -> None:
+        if self.drift.size == 0:
+            self.drift = np.zeros(len(self.points))
 
     @staticmethod
     def gaussian(
@@ -48,8 +57,8 @@ class Belief:
         """Equally weighted points of the same law, by systematic resampling."""
         ticks = (rng.random() + np.arange(size)) / size
         chosen = np.searchsorted(np.cumsum(self.weights), ticks)
-        points = self.points[np.minimum(chosen, len(self.points) - 1)]
-        return Belief(points.copy(), np.full(size, 1.0 / size))
+        chosen = np.minimum(chosen, len(self.points) - 1)
+        return Belief(self.points[chosen], np.full(size, 1.0 / size), self.drift[chosen])
 
     def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
         """Add Gaussian noise of variances (3,) along, across and in heading."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 from kbr_localization.localization.observation import ObservationModel
 import numpy as np
 
-_DENSITY_POWER = 1.5
+_DENSITY_POWER = 0.7
 _LEAST_DENSITY = 0.1
-_USUAL_SHORTFALL = 0.03  # of the best match, behind what map images have with their neighbours
-_SHORTFALL_SCALE = 0.025
-_LARGEST_EXCESS = 2.15  # a factor of 100
+_USUAL_SHORTFALL = -0.035  # of the best match, behind what map images have with their neighbours
+_SHORTFALL_SCALE = 0.028
+_LARGEST_EXCESS = 4.6  # a factor of 100
 _MEMORY = 0.7
 
 
@@ -45,4 +45,4 @@ class Calibration:
             return gaps
         shortfall = self.observation.shortfall(self._best)
         excess = max(0.0, shortfall - _USUAL_SHORTFALL) / _SHORTFALL_SCALE
-        return float(gaps * np.exp(min(excess, _LARGEST_EXCESS) ** 2))
+        return float(gaps * np.exp(min(excess, _LARGEST_EXCESS)))

@@ -67,7 +67,7 @@ class FilterConfig:
         0.01, 'the same for the first image of a global start', low=0.0, high=1.0
     )
     noise_scale: float = parameter(
-        20.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
+        10.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
     )
     update_min_d: float = parameter(
         0.4,
@@ -83,11 +83,24 @@ class FilterConfig:
         low=0.0,
         high=1.0,
     )
+    start_spread: float = parameter(
+        0.2,
+        'spread of the points before every update after a start or recovery, in bandwidths of '
+        'k_X; it falls once the filter is sure; 0 for none',
+        low=0.0,
+        high=10.0,
+    )
     motion_law: str = parameter(
         'gaussian',
         'law of the motion noise of a belief that leaves the map; cauchy has the same quartiles '
         'over a metre and the heavy tails of wheels that slip',
         choices=('gaussian', 'cauchy'),
+    )
+    odometry_drift: str = parameter(
+        'learnt',
+        'systematic turn of the odometry per metre: learnt goes on from that of the runs of the '
+        'map while the robot drives, mapped keeps it, off takes it for zero',
+        choices=('learnt', 'mapped', 'off'),
     )
     importance_weighted: bool = parameter(
         False,
@@ -111,7 +124,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.11,
+        0.08,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
         low=1e-3,
         high=1e3,

@@ -11,12 +11,14 @@ from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.drift import DriftFilter
 from kbr_localization.localization.gate import UpdateGate
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.recovery import draw_from_image, Recovery
+from kbr_localization.localization.settling import Settling
 from kbr_localization.localization.similarity import FullSimilarity, Similarity
 from kbr_localization.localization.summary import about_mode, nothing_known, summarize
 from kbr_localization.se2 import FloatArray
@@ -48,6 +50,8 @@ class KernelBayesFilter:
         self._pending = PendingNoise(
             kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
         )
+        self._drift = DriftFilter(kernel_map.motion_noise, self.config.odometry_drift)
+        self._settling = Settling(self.config)
         self._global_start = False
         self._evidence = 0.0
         self._updated = False
@@ -84,8 +88,9 @@ class KernelBayesFilter:
         if self.belief is None:
             return
         self._pending.add(odometry_increment)
+        self._drift.add(odometry_increment)
         for belief in self._beliefs():
-            belief.move(odometry_increment)
+            belief.move(self._drift.corrected(odometry_increment, belief))
         if not self.config.multi_step or self.gate.overdue():
             self._disperse()
 
@@ -103,7 +108,10 @@ class KernelBayesFilter:
         """Summarize the belief about its highest mode."""
         if self.belief is None:
             return nothing_known(self.why, self._updated)
-        why = self.why | {'recovery_mass': self.recovery.mass}
+        why = self.why | {
+            'recovery_mass': self.recovery.mass,
+            'odometry_drift': self._drift.mean(self.belief),
+        }
         pending, wider = self._pending.variances, self.calibration.widening
         return summarize(
             self.belief, self.config, pending, self._evidence, why, self._updated, wider
@@ -131,6 +139,8 @@ class KernelBayesFilter:
             self._weigh(similarity)
         if self.gate.share < 1.0 and self._is_sure():
             self.gate.share = 1.0
+        if self.gate.share == 1.0:
+            self._settling.calm()
         self.calibration.see(self.observation.whole_best(similarity))
         self.why['best_similarity'] = similarity.best
 
@@ -140,6 +150,8 @@ class KernelBayesFilter:
         self.calibration.forget()
         self._evidence = 0.0
         self._pending.clear()
+        self._drift.reset()
+        self._settling.stop()
         self._global_start = False
         self.gate.reopen()
         self.gate.share = 1.0
@@ -159,8 +171,12 @@ class KernelBayesFilter:
         return np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *found]))
 
     def _disperse(self) -> None:
+        variance = float(self._pending.variances[2])
         for belief in self._beliefs():
-            belief.move(self._pending.draw(len(belief.points), self.rng))
+            errors = self._pending.draw(len(belief.points), self.rng)
+            self._drift.share(errors, belief, variance, self.rng)
+            belief.move(errors)
+        self._drift.settle(variance)
         self._pending.clear()
 
     def _start(self, similarity: Similarity) -> None:
@@ -173,10 +189,13 @@ class KernelBayesFilter:
         born.reweigh(factors)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start = False
+        self._settling.begin()
         self._evidence = 1.0
 
     def _weigh(self, similarity: Similarity) -> None:
         assert self.belief is not None
+        if np.any(self._settling.variances > 0.0):
+            self.belief.disperse(self._settling.variances, self.rng)
         evidence = self.belief.reweigh(self._factors(self.belief, similarity))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         recovery = self.recovery
@@ -211,5 +230,6 @@ class KernelBayesFilter:
     def _recover(self, found: Belief) -> None:
         self.belief = found.resampled(self.config.points, self.rng)
         self.recovery.forget()
+        self._settling.begin()
         self._evidence = 1.0
         self.why['recoveries'] += 1

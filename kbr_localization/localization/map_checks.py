@@ -12,6 +12,7 @@ import numpy as np
 
 FARTHEST = 1e7
 """Metres; no building is so large."""
+_LARGEST_DRIFT = 10.0  # rad/m
 _KINDS = {'iu': 'integers', 'f': 'floating-point numbers', 'iuf': 'numbers'}
 
 
@@ -37,12 +38,19 @@ def check_arrays(
 
 
 def check_noise(noise: MotionNoise) -> None:
-    """Raise MapError unless the variances are finite, not negative, and as many as needed."""
+    """Raise MapError unless the numbers are finite, in range, and as many as needed."""
     for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4)):
         values = np.asarray(getattr(noise, name))
         _check(f'motion_noise/{name}', values, (count,), 'f')
         if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > FARTHEST):
             raise MapError(f'motion_noise/{name} is {values.tolist()}: expected variances')
+    for name, lowest in (('drift', -_LARGEST_DRIFT), ('drift_deviation', 0.0)):
+        value = getattr(noise, name)
+        if not isinstance(value, float) or not lowest <= value <= _LARGEST_DRIFT:
+            raise MapError(
+                f'motion_noise/{name} is {value}: expected a number in [{lowest:g}, '
+                f'{_LARGEST_DRIFT:g}]'
+            )
 
 
 def _check(name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:

@@ -20,21 +20,28 @@ _WINDOW_METRES = 1.0
 _QUARTILE = 0.6745  # of the standard normal law
 _FLOOR = np.array([1e-7, 1e-7, 1e-7])
 _ROUNDS = 20
+_FEWEST_WINDOWS = 10  # of a run that tells how the odometry drifts
+_USUAL_DRIFT = 0.015  # rad/m: robots whose runs do not tell
+_UNLIKE_DRIFT = 0.005  # rad/m between the runs of a map and a later one: tyres, load, floor
 
 
 @dataclass(frozen=True)
 class MotionNoise:
     """
-    Variances of an odometry increment in the base frame: along, across, heading.
+    Errors of an odometry increment in the base frame: along, across, heading.
 
-    They grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian` (3,) per
-    radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from image to
-    image, as [MbKSR] section 6.3 has them.
+    The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
+    (3,) per radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from
+    image to image, as [MbKSR] section 6.3 has them. `drift`: systematic error of the heading, in
+    radians per metre forward, as wheels of unequal diameter have it; `drift_deviation`: standard
+    deviation of that of another run.
     """
 
     per_metre: FloatArray
     per_radian: FloatArray
     step: FloatArray
+    drift: float = 0.0
+    drift_deviation: float = _USUAL_DRIFT
 
     @staticmethod
     def default() -> MotionNoise:
@@ -44,6 +51,10 @@ class MotionNoise:
             per_radian=np.array([1e-4, 1e-4, 1e-3]),
             step=np.array([4e-4, 4e-4, 4e-4, 4e-4]),
         )
+
+    def known_drift(self, how: str) -> float:
+        """Return the drift to begin with, by the parameter `odometry_drift`."""
+        return 0.0 if how == 'off' else self.drift
 
     def variances(self, increment: FloatArray) -> FloatArray:
         """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
@@ -91,6 +102,18 @@ class PendingNoise:
         return np.sqrt(self.variances) * rng.standard_normal((size, 3))
 
 
+def without_drift(increment: FloatArray, drift: float | FloatArray) -> FloatArray:
+    """
+    Take the systematic turn out of odometry increments; `drift` in radians per metre forward.
+
+    Shapes: (..., 3) and (...) -> (..., 3).
+    """
+    turn = increment[..., 2] - drift * increment[..., 0]
+    result = np.empty((*np.shape(turn), 3))
+    result[..., :2], result[..., 2] = increment[..., :2], turn
+    return result
+
+
 def rotation_translation_rotation(start: ArrayLike, end: ArrayLike) -> FloatArray:
     """
     Decompose a motion into turn, way, turn ([PR] table 5.6).
@@ -120,15 +143,18 @@ def move(poses: ArrayLike, motion: FloatArray) -> FloatArray:
 
 def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
     """
-    Estimate the variances from runs by maximum likelihood.
+    Estimate the drift from runs by its median, and the variances about it by maximum likelihood.
 
     `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The errors
     are taken over windows of a metre of way, because wheel errors are correlated: the variance of
     a single step is overconfident. Runs that are too short give `MotionNoise.default()`.
     """
-    windows = [_window_errors(odometry, reference) for odometry, reference in tracks]
-    ways = np.concatenate([way for way, _ in windows]) if windows else np.zeros((0, 2))
-    errors = np.concatenate([error for _, error in windows]) if windows else np.zeros((0, 3))
+    for odometry, reference in tracks:
+        _check_track(odometry, reference)
+    drift, deviation = _fit_drift([_window_drifts(*track) for track in tracks])
+    found = [_window_errors(_straightened(track, drift), truth) for track, truth in tracks]
+    ways = np.concatenate([np.zeros((0, 2)), *(way for way, _, _ in found)])
+    errors = np.concatenate([np.zeros((0, 3)), *(error for _, error, _ in found)])
     if len(errors) < 10:
         return MotionNoise.default()
     fitted = np.array([_fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
@@ -136,26 +162,61 @@ def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
         per_metre=np.maximum(fitted[:, 0], _FLOOR),
         per_radian=np.maximum(fitted[:, 1], _FLOOR),
         step=_step_variances(tracks),
+        drift=drift,
+        drift_deviation=deviation,
     )
 
 
-def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Way and turn (w, 2) of each window and the odometry's error (w, 3) over it."""
+def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
     if odometry.shape != reference.shape:
         raise LocalizationError(
             f'odometry of shape {odometry.shape} and reference of shape {reference.shape} differ: '
             'give one pose of each per frame'
         )
+
+
+def _fit_drift(runs: list[FloatArray]) -> tuple[float, float]:
+    """Drift of the odometry, and its standard deviation for another run, from those of windows."""
+    telling = [drifts for drifts in runs if len(drifts) >= _FEWEST_WINDOWS]
+    if not telling:
+        return 0.0, _USUAL_DRIFT
+    # medians: references jump now and then
+    medians = [float(np.median(drifts)) for drifts in telling]
+    between = float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
+    return float(np.median(np.concatenate(telling))), math.hypot(between, _UNLIKE_DRIFT)
+
+
+def _window_drifts(odometry: FloatArray, reference: FloatArray) -> FloatArray:
+    """Measure what the odometry turns too much per metre (w,), in windows that lead forward."""
+    _, error, forward = _window_errors(odometry, reference)
+    ahead = forward > 0.5 * _WINDOW_METRES
+    return np.asarray(-error[ahead, 2] / forward[ahead])
+
+
+def _straightened(odometry: FloatArray, drift: float) -> FloatArray:
+    """Odometry poses (n, 3) without their drift."""
+    if len(odometry) == 0:
+        return odometry
     steps = se2.between(odometry[:-1], odometry[1:])
-    way = np.concatenate([[0.0], np.cumsum(np.hypot(steps[:, 0], steps[:, 1]))])
-    turn = np.concatenate([[0.0], np.cumsum(np.abs(steps[:, 2]))])
+    return se2.chain(odometry[0], without_drift(steps, drift))
+
+
+def _window_errors(
+    odometry: FloatArray, reference: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Of each window way and turn (w, 2), the odometry's error (w, 3), metres forward (w,)."""
+    steps = se2.between(odometry[:-1], odometry[1:])
+    way, turn, forward = (
+        np.concatenate([[0.0], np.cumsum(amount)])
+        for amount in (np.hypot(steps[:, 0], steps[:, 1]), np.abs(steps[:, 2]), steps[:, 0])
+    )
     marks = np.unique(np.searchsorted(way, np.arange(0.0, way[-1], _WINDOW_METRES)))
     start, end = marks[:-1], marks[1:]
     error = se2.between(
         se2.between(odometry[start], odometry[end]), se2.between(reference[start], reference[end])
     )
     ways = np.stack([way[end] - way[start], turn[end] - turn[start]], axis=-1)
-    return ways, error
+    return ways, error, forward[end] - forward[start]
 
 
 def _fit_variance(ways: FloatArray, squared: FloatArray) -> FloatArray:

@@ -39,6 +39,9 @@ class FullyNonparametricFilter(MapPoseFilter):
         self._following = self.kernel.cross_gram(self._points, se2.to_plane_and_circle(following))
         self._from_map = self.kernel.cross_gram(start, self._points)
 
+    def _corrected(self, increment: FloatArray) -> FloatArray:
+        return increment  # the map's controls, to which it is compared, drift as well
+
     def _predict(self) -> None:
         assert self.alpha is not None
         control = _scaled(self._increment[np.newaxis])

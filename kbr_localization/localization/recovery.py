@@ -105,6 +105,7 @@ class Recovery:
         size = self.config.recovery_points
         evidence += self._credit(rival, evidence)
         born = draw_from_image(self.observation, similarity, size, self.rng, _SOUGHT)
+        born.drift = self.rng.choice(rival.drift, size)  # wherever it is, the robot is the same
         # the rate is that of the whole map: places that the image does not point at drop out
         share = len(self.observation.plausible(similarity, _SOUGHT)) / similarity.size
         points = self._joined(born, share * self.rate)
@@ -137,5 +138,6 @@ class Recovery:
         total = self.mass + rate
         weights = [self.belief.weights * self.mass, born.weights * rate]
         points = np.concatenate([self.belief.points, born.points])
+        drift = np.concatenate([self.belief.drift, born.drift])
         self.mass = total
-        return Belief(points, np.concatenate(weights) / total)
+        return Belief(points, np.concatenate(weights) / total, drift)

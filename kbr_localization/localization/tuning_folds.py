@@ -137,6 +137,7 @@ def fingerprint(folds: Sequence[Fold]) -> str:
             noise = part.motion_noise
             arrays += [part.descriptors, part.poses, part.controls, part.next_poses]
             arrays += [noise.per_metre, noise.per_radian, noise.step]
+            arrays += [np.array([noise.drift, noise.drift_deviation])]
         for array in arrays:
             sums.update(np.ascontiguousarray(array).tobytes())
     return sums.hexdigest()

@@ -151,7 +151,7 @@ def measure(drive: Drive, noise: OdometryNoise, rng: np.random.Generator) -> Odo
     errors = rng.normal(size=steps.shape) * deviations * moving
     errors[:, 2] += noise.yaw_bias * distance
     origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-np.pi, np.pi)])
-    return OdometryTrack(drive.stamps_ns, _chain(origin, steps + errors))
+    return OdometryTrack(drive.stamps_ns, se2.chain(origin, steps + errors))
 
 
 def turn_rates(drive: Drive) -> FloatArray:
@@ -234,16 +234,3 @@ def _move(
     step, turn = motion[0] / RATE, motion[1] / RATE
     middle = pose[2] + turn / 2
     return pose[0] + step * math.cos(middle), pose[1] + step * math.sin(middle), pose[2] + turn
-
-
-def _chain(origin: FloatArray, steps: FloatArray) -> FloatArray:
-    """Compose increments (m, 3) one after the other: poses (m + 1, 3) from the origin on."""
-    heading = origin[2] + np.concatenate([[0.0], np.cumsum(steps[:, 2])])
-    cosine, sine = np.cos(heading[:-1]), np.sin(heading[:-1])
-    x = origin[0] + np.cumsum(cosine * steps[:, 0] - sine * steps[:, 1])
-    y = origin[1] + np.cumsum(sine * steps[:, 0] + cosine * steps[:, 1])
-    poses = np.stack(
-        [np.concatenate([origin[:1], x]), np.concatenate([origin[1:2], y]), heading], axis=1
-    )
-    poses[:, 2] = se2.wrap_angle(poses[:, 2])
-    return poses

@@ -1,0 +1,73 @@
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.localization.belief import Belief
+from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.settling import Settling
+from map_helpers import tiny_map
+import numpy as np
+import pytest
+
+
+def test_the_spread_is_that_of_the_kernel_and_falls_to_nothing():
+    config = FilterConfig(start_spread=0.5, position_bandwidth=0.8, heading_bandwidth=0.2)
+    settling = Settling(config)
+    np.testing.assert_array_equal(settling.variances, np.zeros(3))
+    settling.begin()
+    np.testing.assert_allclose(settling.variances, np.square([0.4, 0.4, 0.1]))
+    before = settling.variances
+    for _ in range(40):
+        settling.calm()
+        assert np.all(settling.variances <= before)
+        before = settling.variances
+    np.testing.assert_array_equal(settling.variances, np.zeros(3))
+    settling.begin()
+    settling.stop()
+    np.testing.assert_array_equal(settling.variances, np.zeros(3))
+
+
+def straight(metres):
+    return np.array([metres, 0.0, 0.0])
+
+
+@pytest.fixture(scope='module')
+def corridor():
+    """Map of a straight way of 15 m."""
+    poses = np.array([straight(x) for x in np.arange(0.0, 15.0, 0.25)])
+    steps = se2.between(poses[:-1], poses[1:])
+    steps = np.concatenate([steps, np.full((1, 3), np.nan)])
+    following = np.concatenate([poses[1:], np.full((1, 3), np.nan)])
+    tiny = tiny_map(frames=len(poses))
+    return replace(tiny, poses=poses, controls=steps, next_poses=following)
+
+
+def error_after(corridor, spread, metres=6.0):
+    """Error of a filter whose start left it a single point, half a metre behind the truth."""
+    # on a map without other places nothing else than the spread helps
+    config = replace(corridor.filter_config, start_spread=spread, recovery_points=0)
+    localizer = KernelBayesFilter(corridor, config, np.random.default_rng(2))
+    localizer.initialize_globally()
+    for x in np.arange(1.0, 1.0 + metres, 0.1):
+        if x > 1.0:
+            localizer.predict(straight(0.1))
+        if localizer.wants_image():
+            apart = np.abs(corridor.poses[:, 0] - x)
+            localizer.update_similarities(0.6 + 0.3 * np.exp(-apart / 0.5))
+        if x == 1.0:
+            alone = np.tile(straight(0.5), (config.points, 1))
+            localizer.belief = Belief(alone, np.full(config.points, 1.0 / config.points))
+    return abs(localizer.estimate().pose[0] - x)
+
+
+def test_a_start_with_few_points_gets_to_the_truth(corridor):
+    spread = FilterConfig().start_spread
+    assert error_after(corridor, spread) < min(0.1, 0.5 * error_after(corridor, 0.0))
+
+
+def test_a_given_pose_is_not_spread(corridor):
+    localizer = KernelBayesFilter(corridor, corridor.filter_config, np.random.default_rng(2))
+    localizer.initialize(straight(3.0), 1e-6 * np.eye(3))
+    apart = np.abs(corridor.poses[:, 0] - 3.0)
+    localizer.update_similarities(0.6 + 0.3 * np.exp(-apart / 0.5))
+    assert np.ptp(localizer.belief.points[:, 0]) < 0.01
