@@ -15,8 +15,8 @@ import numpy as np
 
 _DENSITY_POWER = 0.7
 _LEAST_DENSITY = 0.1
-_USUAL_SHORTFALL = -0.035  # of the best match, behind what map images have with their neighbours
-_SHORTFALL_SCALE = 0.028
+_USUAL_SHORTFALL = -0.022  # of the best match, behind what map images have with their neighbours
+_SHORTFALL_SCALE = 0.022
 _LARGEST_EXCESS = 4.6  # a factor of 100
 _MEMORY = 0.7
 
