@@ -208,10 +208,13 @@ def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map,
     in_gap = Belief(sparse.poses[:1] + np.array([0.0, 5.0, 0.0]), np.ones(1))
     familiar = FullSimilarity(np.array([0.9, 0.3, 0.3, 0.3]))
     elsewhere = FullSimilarity(np.array([0.3, 0.3, 0.3, 0.6]))
-    for _ in range(12 if trusted else 0):
-        assert recovery.weigh(familiar, in_gap, 1.0) is None
-    found = [recovery.weigh(elsewhere, in_gap, 0.05) is not None for _ in range(9)]
-    assert any(found) != trusted
+
+    def takes_over(similarity, evidence):
+        recovery.witness(evidence)
+        return recovery.weigh(similarity, in_gap, evidence) is not None
+
+    assert not any(takes_over(familiar, 1.0) for _ in range(12 if trusted else 0))
+    assert any(takes_over(elsewhere, 0.05) for _ in range(9)) != trusted
 
 
 @pytest.mark.parametrize(

@@ -110,11 +110,13 @@ class KernelBayesFilter:
             return nothing_known(self.why, self._updated)
         why = self.why | {
             'recovery_mass': self.recovery.mass,
+            'explained_images': float(self.recovery.explained),
             'odometry_drift': self._drift.mean(self.belief),
         }
         pending, wider = self._pending.variances, self.calibration.widening
+        proven = self.recovery.proven
         return summarize(
-            self.belief, self.config, pending, self._evidence, why, self._updated, wider
+            self.belief, self.config, pending, self._evidence, why, self._updated, wider, proven
         )
 
     def particles(self, size: int) -> FloatArray:
@@ -199,6 +201,7 @@ class KernelBayesFilter:
         evidence = self.belief.reweigh(self._factors(self.belief, similarity))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         recovery = self.recovery
+        recovery.witness(evidence)
         found = recovery.weigh(similarity, self.belief, evidence) if recovery.is_on else None
         if found is not None and self._is_elsewhere(found):
             self._recover(found)
@@ -223,7 +226,7 @@ class KernelBayesFilter:
         apart = se2.between(self.belief.mode(width), found.mode(width))
         elsewhere = bool(np.hypot(apart[0], apart[1]) > self.config.localized_radius)
         if not (elsewhere or abs(apart[2]) > _OTHER_WAY):
-            self.recovery.forget()  # the belief itself gets there
+            self.recovery.drop()  # the belief itself gets there
             return False
         return True
 

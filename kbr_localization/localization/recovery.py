@@ -22,6 +22,8 @@ _LOWEST_RATES = 1e-5, 1e-15  # for a belief that has explained nothing yet, for 
 _EXPLAINED = 0.3  # evidence of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
 _SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
+_PROOF = 18  # such images for every unit of density below that of a map with few gaps
+_FEW_GAPS = 0.85
 _COVERED = 128  # points of a belief that show how much of it lies in a gap
 _GAP_MEMORY = 0.9  # how the belief in a gap fades with every image that is not explained
 
@@ -58,11 +60,16 @@ class Recovery:
     The population that looks for the robot elsewhere.
 
     `belief`: its points, or None. `mass`: the posterior probability of having been carried.
+    `explained`: images that the filter's belief has explained.
 
     In a gap of the map the best match is somewhere else, image after image, just as after a
     kidnapping. So the prior rate of kidnappings falls with the density of the map, and further as
     the belief explains images: one that has not may have been wrong from the start. And it is
     credited with images that it cannot explain because it is where the map knows nothing.
+
+    A belief that began with nothing is not proven before it has explained images, more on a map
+    with more gaps: there the right place may be one that the map does not show, and of ten beliefs
+    that all lie at one place, but have explained fewer, five were wrong.
     """
 
     def __init__(
@@ -79,31 +86,47 @@ class Recovery:
     @property
     def rate(self) -> float:
         """Prior weight of being elsewhere, per update, on this map with this belief."""
-        settled = min(1.0, self._explained / _SETTLED_AFTER)
+        settled = min(1.0, self.explained / _SETTLED_AFTER)
         first, last = _LOWEST_RATES
         lowest = first ** (1.0 - settled) * last**settled
         most = self.config.recovery_rate
         return float(max(most * self.observation.density**_DENSITY_POWER, min(most, lowest)))
 
+    @property
+    def proven(self) -> bool:
+        """Whether the filter's belief has explained as many images as this map asks for."""
+        return self.explained >= _PROOF * (_FEW_GAPS - self.observation.density)
+
     def forget(self) -> None:
+        """Start with no hypothesis, about a belief that has explained nothing."""
+        self.drop()
+        self.explained, self._unexplained = 0, 0
+
+    def drop(self) -> None:
         """Start with no hypothesis."""
         self.belief: Belief | None = None
         self.mass = 0.0
-        self._explained, self._unexplained = 0, 0
 
     def trust_belief(self) -> None:
         """Take the belief for one that has explained images, as a pose that somebody gave."""
-        self._explained = _SETTLED_AFTER
+        self.explained = _SETTLED_AFTER
+
+    def witness(self, evidence: float) -> None:
+        """Take note of the evidence with which the filter's belief explains an image."""
+        if evidence > _EXPLAINED:
+            self.explained, self._unexplained = self.explained + 1, 0
+        else:
+            self._unexplained += 1
 
     def weigh(self, similarity: Similarity, rival: Belief, evidence: float) -> Belief | None:
         """
-        Take in an image that the filter's belief, the rival, explains with `evidence`.
+        Take in an image that the filter's belief, the rival, explains with `evidence`, witnessed.
 
         Returns the points that take over, once they explain the images better than the belief by
         more than the prior odds of having been carried, else None.
         """
         size = self.config.recovery_points
-        evidence += self._credit(rival, evidence)
+        evidence += self._credit(rival)
         born = draw_from_image(self.observation, similarity, size, self.rng, _SOUGHT)
         born.drift = self.rng.choice(rival.drift, size)  # wherever it is, the robot is the same
         # the rate is that of the whole map: places that the image does not point at drop out
@@ -115,13 +138,11 @@ class Recovery:
         self.belief = points.resampled(size, self.rng)
         return self.belief if self.mass > 0.5 else None
 
-    def _credit(self, rival: Belief, evidence: float) -> float:
+    def _credit(self, rival: Belief) -> float:
         """Evidence that a belief loses to a gap of the map, as far as it has earned trust."""
-        if evidence > _EXPLAINED:
-            self._explained, self._unexplained = self._explained + 1, 0
+        if self._unexplained == 0:
             return 0.0
-        self._unexplained += 1
-        trust = min(1.0, self._explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
+        trust = min(1.0, self.explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
         credit = (1.0 - self.observation.density) * trust
         if credit < 1e-3:
             return 0.0

@@ -27,6 +27,7 @@ def summarize(
     why: dict[str, float],
     updated: bool,
     widening: float = 1.0,
+    proven: bool = True,
 ) -> PoseEstimate:
     """
     Mean and covariance about the belief's highest mode, and how far they can be trusted.
@@ -34,11 +35,12 @@ def summarize(
     `pending` (3,): variances along, across and in heading of the motion since the points were
     last dispersed. `widening`: factor on the covariance, beside that of the configuration.
     `evidence`: how well the belief explained the last images, 1 for as well as the best place on
-    the map. The confidence is the share of the belief near the mode.
+    the map. `proven`: whether it has explained enough of them. The confidence is the share of the
+    belief near the mode.
     """
     members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
-    status = _status(mass, evidence, config)
+    status = _status(mass, evidence, config) if proven else 'not localized'
     if status == 'not localized':
         covariance = np.diag(np.full(3, UNKNOWN_VARIANCE))
     else:
