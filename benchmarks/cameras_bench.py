@@ -26,6 +26,7 @@ from kbr_localization.evaluation.metrics import localized_from, LOST_M
 from kbr_localization.localization.mapping import build_map
 from kbr_localization.localization.pipeline import localize
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 CAMERAS = ('front', 'rear')
 TRAIN = RunConfig('train', route='tour', seed=1)
@@ -89,6 +90,7 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
 
 def main() -> None:
     """Measure, print and write the section and the figures."""
+    threadpool_limits(1, 'blas')  # as in the node and in the commands
     building = SyntheticBuilding()
     train, tests = render(building, TRAIN), [render(building, test) for test in TESTS]
     rows = {name: localization(train[name], [test[name] for test in tests]) for name in train}

@@ -21,6 +21,7 @@ from kbr_localization.datasets.synthetic import (
 from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
+from threadpoolctl import threadpool_limits
 
 _TEST_SECONDS = 200.0
 
@@ -38,7 +39,12 @@ def parser(what: str) -> argparse.ArgumentParser:
 
 
 def measured_on(options: argparse.Namespace) -> tuple[KernelMap, list[DescribedRun], str]:
-    """Build the map of the training runs and describe the test runs, images once for all."""
+    """
+    Build the map of the training runs and describe the test runs, images once for all.
+
+    From here on linear algebra has one thread, as in the node and in the commands.
+    """
+    threadpool_limits(1, 'blas')
     training, test, name = _runs(options)
     kernel_map = build_map(training, seed=options.seed)
     runs = [describe_run(kernel_map.describer, run) for run in test]
