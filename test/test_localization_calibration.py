@@ -44,10 +44,10 @@ def test_likeness_is_what_neighbours_usually_have(kernel_map):
 def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
     usual = calibration(kernel_map)
     narrow = usual.widening
-    usual.see(usual.observation.likeness + 0.022)
+    usual.see(usual.observation.likeness + 0.03)
     assert usual.widening == narrow
     for _ in range(40):
-        usual.see(usual.observation.likeness - 0.011)
+        usual.see(usual.observation.likeness - 0.015)
     assert usual.widening / narrow == pytest.approx(np.exp(1.5), rel=1e-3)
     for _ in range(50):
         usual.see(0.0)

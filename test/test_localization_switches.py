@@ -211,7 +211,7 @@ def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map,
 
     def takes_over(similarity, evidence):
         recovery.witness(evidence)
-        return recovery.weigh(similarity, in_gap, evidence) is not None
+        return recovery.weigh(similarity, in_gap, evidence, 0.05) is not None
 
     assert not any(takes_over(familiar, 1.0) for _ in range(12 if trusted else 0))
     assert any(takes_over(elsewhere, 0.05) for _ in range(9)) != trusted

@@ -63,8 +63,15 @@ class FilterConfig:
     outlier_rate: float = parameter(
         0.05, 'share of an image that says nothing about the pose', low=0.0, high=1.0
     )
+    outlier_growth: float = parameter(
+        50.0,
+        'how fast that share grows, on a map with gaps, as the best match gets worse, per unit of '
+        'k_Y in the exponent; 0 takes the same for every image',
+        low=0.0,
+        high=1e4,
+    )
     initial_outlier_rate: float = parameter(
-        0.01, 'the same for the first image of a global start', low=0.0, high=1.0
+        0.01, 'the share for the first image of a global start', low=0.0, high=1.0
     )
     noise_scale: float = parameter(
         10.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
@@ -124,7 +131,7 @@ class FilterConfig:
         high=0.5,
     )
     covariance_scale: float = parameter(
-        0.08,
+        0.075,
         'calibration of the reported covariance, on a map without gaps that shows what is seen',
         low=1e-3,
         high=1e3,

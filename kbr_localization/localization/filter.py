@@ -17,6 +17,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.outliers import OutlierRate
 from kbr_localization.localization.recovery import draw_from_image, Recovery
 from kbr_localization.localization.settling import Settling
 from kbr_localization.localization.similarity import FullSimilarity, Similarity
@@ -46,6 +47,7 @@ class KernelBayesFilter:
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
         self.calibration = Calibration(self.observation)
+        self.outliers = OutlierRate(self.observation, self.config)
         self.recovery = Recovery(self.observation, self.config, self.rng)
         self._pending = PendingNoise(
             kernel_map.motion_noise, self.config.noise_scale, self.config.motion_law
@@ -76,6 +78,7 @@ class KernelBayesFilter:
         self.observation = ObservationModel(kernel_map, self.config)
         self.recovery.observation = self.observation
         self.calibration.observation = self.observation
+        self.outliers.observation = self.observation
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -143,13 +146,16 @@ class KernelBayesFilter:
             self.gate.share = 1.0
         if self.gate.share == 1.0:
             self._settling.calm()
-        self.calibration.see(self.observation.whole_best(similarity))
+        best = self.observation.whole_best(similarity)
+        self.calibration.see(best)
+        self.outliers.see(best)
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:
         self.belief = None
         self.recovery.forget()
         self.calibration.forget()
+        self.outliers.forget()
         self._evidence = 0.0
         self._pending.clear()
         self._drift.reset()
@@ -198,21 +204,22 @@ class KernelBayesFilter:
         assert self.belief is not None
         if np.any(self._settling.variances > 0.0):
             self.belief.disperse(self._settling.variances, self.rng)
-        evidence = self.belief.reweigh(self._factors(self.belief, similarity))
+        rate = self.outliers.of(self.observation.whole_best(similarity))
+        evidence = self.belief.reweigh(self._factors(self.belief, similarity, rate))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         recovery = self.recovery
-        recovery.witness(evidence)
-        found = recovery.weigh(similarity, self.belief, evidence) if recovery.is_on else None
+        recovery.witness(evidence - rate)
+        found = recovery.weigh(similarity, self.belief, evidence, rate) if recovery.is_on else None
         if found is not None and self._is_elsewhere(found):
             self._recover(found)
         elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
 
-    def _factors(self, belief: Belief, similarity: Similarity) -> FloatArray:
+    def _factors(self, belief: Belief, similarity: Similarity, rate: float) -> FloatArray:
         """Factors (m,) on the belief's weights: evidence, outliers and supervision."""
         config = self.config
         weights = belief.weights if config.importance_weighted else None
-        factors = self.observation.factors(belief.points, similarity, config.outlier_rate, weights)
+        factors = self.observation.factors(belief.points, similarity, rate, weights)
         if config.odometry_supervision > 0.0:
             predicted = belief.mode(config.mode_bandwidth)[np.newaxis]
             pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]

@@ -18,8 +18,8 @@ import numpy as np
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 12  # on the rate: the images that a gap lasts
-_LOWEST_RATES = 1e-5, 1e-15  # for a belief that has explained nothing yet, for a settled one
-_EXPLAINED = 0.3  # evidence of an image that the belief explains
+_LOWEST_RATES = 1e-2, 1e-8  # for a belief that has explained nothing yet, for a settled one
+_EXPLAINED = 0.25  # evidence, beyond that of an outlier, of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
 _SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
 _PROOF = 18  # such images for every unit of density below that of a map with few gaps
@@ -112,13 +112,15 @@ class Recovery:
         self.explained = _SETTLED_AFTER
 
     def witness(self, evidence: float) -> None:
-        """Take note of the evidence with which the filter's belief explains an image."""
+        """Take note of the evidence, beyond that of an outlier, of an image under the belief."""
         if evidence > _EXPLAINED:
             self.explained, self._unexplained = self.explained + 1, 0
         else:
             self._unexplained += 1
 
-    def weigh(self, similarity: Similarity, rival: Belief, evidence: float) -> Belief | None:
+    def weigh(
+        self, similarity: Similarity, rival: Belief, evidence: float, outlier_rate: float
+    ) -> Belief | None:
         """
         Take in an image that the filter's belief, the rival, explains with `evidence`, witnessed.
 
@@ -132,7 +134,7 @@ class Recovery:
         # the rate is that of the whole map: places that the image does not point at drop out
         share = len(self.observation.plausible(similarity, _SOUGHT)) / similarity.size
         points = self._joined(born, share * self.rate)
-        factors = self.observation.factors(points.points, similarity, self.config.outlier_rate)
+        factors = self.observation.factors(points.points, similarity, outlier_rate)
         odds = self.mass * points.reweigh(factors)
         self.mass = odds / (odds + (1.0 - min(self.mass, 0.5)) * evidence)
         self.belief = points.resampled(size, self.rng)
