@@ -43,6 +43,7 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('kbr without composition', 'kbr', {'multi_step': False}),
     ('kbr, a global start as patient as the rest', 'kbr', {'start_share': 1.0}),
     ('kbr, points of a start not spread', 'kbr', {'start_spread': 0.0}),
+    ('kbr, all images alike likely to say nothing', 'kbr', {'outlier_growth': 0.0}),
     ('kbr without recovery', 'kbr', {'recovery_points': 0}),
     (
         'kbr, drift of the odometry as the runs of the map have it',

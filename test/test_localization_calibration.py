@@ -48,7 +48,7 @@ def test_images_that_the_map_does_not_show_widen_the_covariance(kernel_map):
     assert usual.widening == narrow
     for _ in range(40):
         usual.see(usual.observation.likeness - 0.015)
-    assert usual.widening / narrow == pytest.approx(np.exp(1.5), rel=1e-3)
+    assert usual.widening / narrow == pytest.approx(np.exp(1.4), rel=1e-3)
     for _ in range(50):
         usual.see(0.0)
     assert usual.widening / narrow == pytest.approx(100.0, rel=0.03)

@@ -5,11 +5,12 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.outliers import OutlierRate
+from kbr_localization.localization.similarity import FullSimilarity
 from map_helpers import tiny_map
 import numpy as np
 import pytest
 
-USUAL = 0.05
+USUAL, GROWTH = 0.05, 35.0
 
 
 @pytest.fixture(scope='module')
@@ -26,57 +27,92 @@ def straight(metres):
     return np.array([metres, 0.0, 0.0])
 
 
-def rate_on(model, density, likeness=0.8, growth=50.0):
-    """Outlier rate on a map of that density, whose images are that much like their neighbours."""
-    model.density, model.likeness = density, likeness
-    return OutlierRate(model, FilterConfig(outlier_rate=USUAL, outlier_growth=growth))
-
-
 @pytest.fixture
 def model(corridor):
     return ObservationModel(corridor, corridor.filter_config)
 
 
+def rate_on(model, density, likeness=0.8, growth=GROWTH):
+    """Outlier rate on a map of that density, whose images are that much like their neighbours."""
+    model.density, model.likeness = density, likeness
+    return OutlierRate(model, FilterConfig(outlier_rate=USUAL, outlier_growth=growth))
+
+
+def match(best, lead=0.03):
+    """Image that is most like one of the map, somewhat less those around, and less by the lead."""
+    values = np.full(40, best - lead)
+    values[19:22] = best - 0.001, best, best - 0.001
+    return FullSimilarity(values)
+
+
+def first_rate(model, similarity, density=0.3, **changes):
+    return rate_on(model, density, **changes).take_in(similarity)
+
+
 def test_the_rate_grows_as_the_best_match_gets_worse(model):
-    rate = rate_on(model, density=0.3)
-    rates = [rate.of(best) for best in np.linspace(0.95, 0.55, 9)]
+    rates = [first_rate(model, match(best)) for best in np.linspace(0.95, 0.55, 9)]
     assert rates == sorted(rates)
     assert rates[0] == pytest.approx(0.3 * USUAL)
     assert rates[-1] == 1.0
     # the plain formula between the two ends
-    shortfall, even = 0.8 - 0.84, -0.02 - 0.08 + 0.175 * 0.3
-    assert rate.of(0.84) == pytest.approx(USUAL * np.exp(50.0 * (shortfall - even)))
+    doubt, even = (0.8 - 0.83) - 0.03, -0.05 - 0.08 + 0.175 * 0.3
+    expected = USUAL * np.exp(GROWTH * (doubt - even))
+    assert first_rate(model, match(0.83)) == pytest.approx(expected)
+
+
+def test_the_rate_grows_as_other_places_match_as_well(model):
+    rates = [first_rate(model, match(0.82, lead)) for lead in (0.1, 0.06, 0.03, 0.01)]
+    assert rates == sorted(rates) and rates[0] < 0.5 * rates[-1]
+
+
+def test_neighbours_of_the_best_match_are_no_other_places(model, corridor):
+    """The same image, whose second best match is 0.5 m or 5 m away."""
+    values = match(0.84, 0.06).similarities
+    near, far = values.copy(), values.copy()
+    near[22] = far[30] = 0.839
+    known, ambiguous = (first_rate(model, FullSimilarity(like)) for like in (near, far))
+    assert known == first_rate(model, FullSimilarity(values)) < ambiguous
+    # on a map of one place there are no others
+    small = corridor.subset(np.arange(3))
+    alone = ObservationModel(small, small.filter_config)
+    expected = USUAL * np.exp(GROWTH * (0.8 - 0.86 + 0.05 + 0.08 - 0.175 * 0.3))
+    values = FullSimilarity(np.array([0.7, 0.86, 0.8]))
+    assert first_rate(alone, values) == pytest.approx(expected)
 
 
 def test_a_map_without_gaps_takes_every_usual_image_alike(model):
-    rate = rate_on(model, density=1.0)
-    assert [rate.of(best) for best in (0.95, 0.85, 0.78)] == [USUAL] * 3
+    rates = [first_rate(model, match(best), 1.0) for best in (0.95, 0.85, 0.78)]
+    assert rates == [USUAL] * 3
 
 
-@pytest.mark.parametrize(('likeness', 'growth'), [(float('nan'), 50.0), (0.8, 0.0)])
+@pytest.mark.parametrize(('likeness', 'growth'), [(float('nan'), GROWTH), (0.8, 0.0)])
 def test_the_rate_stays_where_nothing_is_known_or_wanted(model, likeness, growth):
-    rate = rate_on(model, 0.3, likeness, growth)
-    assert [rate.of(best) for best in (0.95, 0.7, 0.4)] == [USUAL] * 3
+    for best in (0.95, 0.7, 0.4):
+        assert first_rate(model, match(best), likeness=likeness, growth=growth) == USUAL
 
 
 def test_a_rate_above_the_largest_one_is_kept(model):
-    rate = rate_on(model, 0.3)
-    rate.config = replace(rate.config, outlier_rate=1.0, outlier_growth=1e4)
-    assert rate.of(0.0) == 1.0
+    rate = rate_on(model, 0.3, growth=1e4)
+    rate.config = replace(rate.config, outlier_rate=1.0)
+    assert rate.take_in(match(0.0)) == 1.0
 
 
 def test_what_the_light_of_a_run_takes_from_all_images_is_not_counted(model):
     """Matches that are all worse by the same are compared with each other."""
-    bright, dark = rate_on(model, 0.3), rate_on(model, 0.3)
-    matches = np.tile([0.86, 0.80, 0.76], 100)
-    for best in matches:
-        bright.see(best)
-        dark.see(best - 0.1)
-    for best in (0.9, 0.8, 0.75):
-        assert dark.of(best - 0.1) == pytest.approx(bright.of(best), rel=0.02)
-    assert dark.of(0.75) < 0.5 * rate_on(model, 0.3).of(0.75)
-    dark.forget()
-    assert dark.of(0.75) == rate_on(model, 0.3).of(0.75)
+    usual = np.tile([0.86, 0.80, 0.76], 100)
+
+    def after(darker, best):
+        rate = rate_on(model, 0.3)
+        for value in usual:
+            rate.take_in(match(value - darker))
+        found = rate.take_in(match(best - darker))
+        rate.forget()
+        assert rate.take_in(match(0.84)) == first_rate(model, match(0.84))
+        return found
+
+    for best in (0.86, 0.8, 0.75):
+        assert after(0.1, best) == pytest.approx(after(0.0, best), rel=0.02)
+    assert after(0.1, 0.85) < 0.5 * first_rate(model, match(0.75))
 
 
 def drive_through_gap(corridor, growth):
@@ -93,16 +129,16 @@ def drive_through_gap(corridor, growth):
             localizer.predict(straight(0.1))
         if localizer.wants_image():
             known = x < 5.0 or x > 15.0
-            shown = x if known else x + 1.2
+            places = [x] if known else [x + 1.2, (x + 10.0) % 20.0]
             best = 0.92 if known else 0.84
-            like = best - 0.4 * (1.0 - np.exp(-np.abs(ways - shown)))
+            like = best - 0.4 * (1.0 - np.exp(-np.min([np.abs(ways - p) for p in places], axis=0)))
             localizer.update_similarities(like)
         errors.append(abs(localizer.estimate().pose[0] - x))
     return float(np.max(errors))
 
 
 def test_worse_images_than_usual_do_not_pull_the_belief_away(corridor):
-    assert drive_through_gap(corridor, 50.0) < 0.7 * drive_through_gap(corridor, 0.0)
+    assert drive_through_gap(corridor, GROWTH) < 0.7 * drive_through_gap(corridor, 0.0)
 
 
 def test_images_that_say_nothing_prove_nothing(corridor):

@@ -13,9 +13,9 @@ from __future__ import annotations
 from kbr_localization.localization.observation import ObservationModel
 import numpy as np
 
-_DENSITY_POWER = 0.55
+_DENSITY_POWER = 0.5
 _LEAST_DENSITY = 0.1
-_USUAL_SHORTFALL = -0.03  # of the best match, behind what map images have with their neighbours
+_USUAL_SHORTFALL = -0.027  # of the best match, behind what map images have with their neighbours
 _SHORTFALL_SCALE = 0.03
 _LARGEST_EXCESS = 4.6  # a factor of 100
 _MEMORY = 0.7

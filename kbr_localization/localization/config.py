@@ -64,9 +64,9 @@ class FilterConfig:
         0.05, 'share of an image that says nothing about the pose', low=0.0, high=1.0
     )
     outlier_growth: float = parameter(
-        50.0,
-        'how fast that share grows, on a map with gaps, as the best match gets worse, per unit of '
-        'k_Y in the exponent; 0 takes the same for every image',
+        35.0,
+        'how fast that share grows, on a map with gaps, as the best match gets worse and stands '
+        'out less, per unit of k_Y in the exponent; 0 takes the same for every image',
         low=0.0,
         high=1e4,
     )

@@ -138,17 +138,16 @@ class KernelBayesFilter:
         self.gate.restart()
         self._updated = True
         self.why['updates'] += 1
+        outlier_rate = self.outliers.take_in(similarity)
         if self._global_start:
             self._start(similarity)
         elif self.belief is not None:
-            self._weigh(similarity)
+            self._weigh(similarity, outlier_rate)
         if self.gate.share < 1.0 and self._is_sure():
             self.gate.share = 1.0
         if self.gate.share == 1.0:
             self._settling.calm()
-        best = self.observation.whole_best(similarity)
-        self.calibration.see(best)
-        self.outliers.see(best)
+        self.calibration.see(self.observation.whole_best(similarity))
         self.why['best_similarity'] = similarity.best
 
     def _reset(self) -> None:
@@ -200,26 +199,27 @@ class KernelBayesFilter:
         self._settling.begin()
         self._evidence = 1.0
 
-    def _weigh(self, similarity: Similarity) -> None:
+    def _weigh(self, similarity: Similarity, outlier_rate: float) -> None:
         assert self.belief is not None
         if np.any(self._settling.variances > 0.0):
             self.belief.disperse(self._settling.variances, self.rng)
-        rate = self.outliers.of(self.observation.whole_best(similarity))
-        evidence = self.belief.reweigh(self._factors(self.belief, similarity, rate))
+        evidence = self.belief.reweigh(self._factors(self.belief, similarity, outlier_rate))
         self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
         recovery = self.recovery
-        recovery.witness(evidence - rate)
-        found = recovery.weigh(similarity, self.belief, evidence, rate) if recovery.is_on else None
+        recovery.witness(evidence - outlier_rate)
+        found = None
+        if recovery.is_on:
+            found = recovery.weigh(similarity, self.belief, evidence, outlier_rate)
         if found is not None and self._is_elsewhere(found):
             self._recover(found)
         elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
 
-    def _factors(self, belief: Belief, similarity: Similarity, rate: float) -> FloatArray:
+    def _factors(self, belief: Belief, similarity: Similarity, outlier_rate: float) -> FloatArray:
         """Factors (m,) on the belief's weights: evidence, outliers and supervision."""
         config = self.config
         weights = belief.weights if config.importance_weighted else None
-        factors = self.observation.factors(belief.points, similarity, rate, weights)
+        factors = self.observation.factors(belief.points, similarity, outlier_rate, weights)
         if config.odometry_supervision > 0.0:
             predicted = belief.mode(config.mode_bandwidth)[np.newaxis]
             pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]
