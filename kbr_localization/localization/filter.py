@@ -138,7 +138,7 @@ class KernelBayesFilter:
         self.gate.restart()
         self._updated = True
         self.why['updates'] += 1
-        outlier_rate = self.outliers.take_in(similarity)
+        self.why['outlier_rate'] = outlier_rate = self.outliers.take_in(similarity)
         if self._global_start:
             self._start(similarity)
         elif self.belief is not None:
