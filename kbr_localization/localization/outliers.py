@@ -40,17 +40,17 @@ class OutlierRate:
         self._usual, self._seen = _USUAL, _PRIOR
 
     def take_in(self, similarity: Similarity) -> float:
-        """Return the rate for an image, and count it among the usual ones."""
-        doubt, before = self._doubt(similarity), self._usual
+        """Return the rate for an image, and count the image among the usual ones."""
+        doubt, usual = self._doubt(similarity), self._usual
         self._seen = min(self._seen + 1.0, _MEMORY)
-        self._usual = min(before + (doubt - before) / self._seen, _MOST_USUAL)
-        usual, growth = self.config.outlier_rate, self.config.outlier_growth
+        self._usual = min(usual + (doubt - usual) / self._seen, _MOST_USUAL)
+        rate, growth = self.config.outlier_rate, self.config.outlier_growth
         if growth == 0.0 or np.isnan(self.observation.likeness):
-            return usual
+            return rate
         density = max(min(1.0, self.observation.density), _LEAST_DENSITY)
-        excess = growth * (doubt - before - _EVEN - _EVEN_PER_DENSITY * density)
-        changed = usual * max(density, float(np.exp(min(excess, _LARGEST_EXCESS))))
-        return min(changed, max(usual, _LARGEST))
+        excess = growth * (doubt - usual - _EVEN - _EVEN_PER_DENSITY * density)
+        changed = rate * max(density, float(np.exp(min(excess, _LARGEST_EXCESS))))
+        return min(changed, max(rate, _LARGEST))
 
     def _doubt(self, similarity: Similarity) -> float:
         """How far the best match stays behind the map's own, less its lead over other places."""
