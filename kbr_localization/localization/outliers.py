@@ -6,8 +6,8 @@ somewhere else, not as good as that of a place which the map knows, and hardly b
 at other places (the ratio test of Lowe, 2004, section 7.1, asks the same of local features). Both
 count relative to what is usual in the run, so that light which makes all images less like the map
 changes nothing. The odds that the true pose explains an image are exponential in both. Even odds
-lie lower on a map with larger gaps, where a good match is rare; a map without gaps explains what
-it is shown, so there the rate does not change.
+lie lower on a map with larger gaps, where a good match is rare. A map without gaps explains what
+it is shown: there the rate does not change, and a robot that was carried away is noticed sooner.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ _PRIOR = 3.0  # images that this counts for
 _MEMORY = 50.0  # images after which what is usual may have changed
 _MOST_USUAL = 0.3  # doubt: light takes no more from images, other things do
 _EVEN, _EVEN_PER_DENSITY = -0.08, 0.175  # beyond the usual doubt: the configuration's rate
+_SCARCE = 0.5  # of the map is gaps: from here on the odds change less
 _LARGEST = 1.0  # rate: as much as the best place on the map gains
 _LARGEST_EXCESS = 50.0
 _LEAST_DENSITY = 0.1
@@ -48,6 +49,7 @@ class OutlierRate:
         if growth == 0.0 or np.isnan(self.observation.likeness):
             return rate
         density = max(min(1.0, self.observation.density), _LEAST_DENSITY)
+        growth *= min(1.0, (1.0 - density) / _SCARCE)
         excess = growth * (doubt - usual - _EVEN - _EVEN_PER_DENSITY * density)
         changed = rate * max(density, float(np.exp(min(excess, _LARGEST_EXCESS))))
         return min(changed, max(rate, _LARGEST))

@@ -18,7 +18,8 @@ import numpy as np
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 12  # on the rate: the images that a gap lasts
-_LOWEST_RATES = 1e-2, 1e-8  # for a belief that has explained nothing yet, for a settled one
+_UNPROVEN_RATE = 1e-2  # for a belief that has explained nothing yet, on a map of nothing but gaps
+_SETTLED_RATE = 1e-8  # for one that has, on a map with gaps
 _EXPLAINED = 0.25  # evidence, beyond that of an outlier, of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
 _SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
@@ -87,10 +88,10 @@ class Recovery:
     def rate(self) -> float:
         """Prior weight of being elsewhere, per update, on this map with this belief."""
         settled = min(1.0, self.explained / _SETTLED_AFTER)
-        first, last = _LOWEST_RATES
-        lowest = first ** (1.0 - settled) * last**settled
-        most = self.config.recovery_rate
-        return float(max(most * self.observation.density**_DENSITY_POWER, min(most, lowest)))
+        most, density = self.config.recovery_rate, min(1.0, self.observation.density)
+        unproven = _UNPROVEN_RATE * (1.0 - density) ** 2
+        lowest = unproven ** (1.0 - settled) * _SETTLED_RATE**settled
+        return float(max(most * density**_DENSITY_POWER, min(most, lowest)))
 
     @property
     def proven(self) -> bool:
