@@ -1,6 +1,9 @@
 """Small maps for the tests of localization."""
 
+from dataclasses import replace
+
 from helpers import tiny_frames, tiny_odometry
+from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build_map
@@ -31,6 +34,21 @@ class TinyRun:
 def tiny_map(frames: int = 30, **options) -> KernelMap:
     """Map of a tiny run."""
     return build_map([TinyRun(frames)], vision=TINY_VISION, **options)
+
+
+def map_along(poses, closed=False) -> KernelMap:
+    """Map of as many images as if taken at poses (n, 3) in turn; `closed`: then at the first."""
+    following = np.roll(poses, -1, axis=0)
+    if not closed:
+        following[-1] = np.nan
+    controls = se2.between(poses, following)
+    tiny = tiny_map(frames=len(poses))
+    return replace(tiny, poses=poses, controls=controls, next_poses=following)
+
+
+def straight(metres) -> np.ndarray:
+    """Pose (3,) so far along the x axis."""
+    return np.array([metres, 0.0, 0.0])
 
 
 def random_poses(rng, count, size) -> np.ndarray:

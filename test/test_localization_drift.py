@@ -10,7 +10,7 @@ from kbr_localization.localization.map_file import read_map, write_map
 from kbr_localization.localization.motion import estimate_noise, MotionNoise, without_drift
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.pipeline import make_localizer
-from map_helpers import tiny_map
+from map_helpers import map_along, tiny_map
 import numpy as np
 import pytest
 
@@ -114,17 +114,9 @@ def ring_pose(metres, radius=4.0):
 @pytest.fixture(scope='module')
 def ring():
     """Map of a ring of 25 m without knowledge of the odometry's drift."""
-    poses = ring_pose(np.arange(0.0, 25.0, 0.25))
-    tiny = tiny_map(frames=len(poses))
-    steps = se2.between(poses, np.roll(poses, -1, axis=0))
     noise = replace(NOISE, drift=0.0, drift_deviation=0.03)
-    return replace(
-        tiny,
-        poses=poses,
-        controls=steps,
-        next_poses=np.roll(poses, -1, axis=0),
-        motion_noise=noise,
-    )
+    closed = map_along(ring_pose(np.arange(0.0, 25.0, 0.25)), closed=True)
+    return replace(closed, motion_noise=noise)
 
 
 def heading_errors(localizer, kernel_map, drift, metres):

@@ -10,7 +10,7 @@ from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.pipeline import make_localizer, METHODS
 from kbr_localization.localization.similarity import FullSimilarity
-from map_helpers import tiny_map
+from map_helpers import map_along
 import numpy as np
 import pytest
 
@@ -24,9 +24,7 @@ def kernel_map():
         [radius * np.cos(angle), radius * np.sin(angle), se2.wrap_angle(angle + np.pi / 2)],
         axis=-1,
     )
-    tiny = tiny_map(frames=60)
-    controls = se2.between(poses, np.roll(poses, -1, axis=0))
-    return replace(tiny, poses=poses, controls=controls, next_poses=np.roll(poses, -1, axis=0))
+    return map_along(poses, closed=True)
 
 
 def seen_from(kernel_map, pose, aliases=()):

@@ -1,12 +1,11 @@
 from dataclasses import replace
 
-from kbr_localization import se2
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.outliers import OutlierRate
 from kbr_localization.localization.similarity import FullSimilarity
-from map_helpers import tiny_map
+from map_helpers import map_along, straight
 import numpy as np
 import pytest
 
@@ -16,15 +15,7 @@ USUAL, GROWTH = 0.05, 35.0
 @pytest.fixture(scope='module')
 def corridor():
     """Map of a straight way of 20 m with an image every 0.5 m."""
-    poses = np.array([straight(x) for x in np.arange(0.0, 20.0, 0.5)])
-    steps = np.concatenate([se2.between(poses[:-1], poses[1:]), np.full((1, 3), np.nan)])
-    following = np.concatenate([poses[1:], np.full((1, 3), np.nan)])
-    tiny = tiny_map(frames=len(poses))
-    return replace(tiny, poses=poses, controls=steps, next_poses=following)
-
-
-def straight(metres):
-    return np.array([metres, 0.0, 0.0])
+    return map_along(np.array([straight(x) for x in np.arange(0.0, 20.0, 0.5)]))
 
 
 @pytest.fixture

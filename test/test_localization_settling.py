@@ -1,11 +1,10 @@
 from dataclasses import replace
 
-from kbr_localization import se2
 from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.settling import Settling
-from map_helpers import tiny_map
+from map_helpers import map_along, straight
 import numpy as np
 import pytest
 
@@ -27,19 +26,10 @@ def test_the_spread_is_that_of_the_kernel_and_falls_to_nothing():
     np.testing.assert_array_equal(settling.variances, np.zeros(3))
 
 
-def straight(metres):
-    return np.array([metres, 0.0, 0.0])
-
-
 @pytest.fixture(scope='module')
 def corridor():
     """Map of a straight way of 15 m."""
-    poses = np.array([straight(x) for x in np.arange(0.0, 15.0, 0.25)])
-    steps = se2.between(poses[:-1], poses[1:])
-    steps = np.concatenate([steps, np.full((1, 3), np.nan)])
-    following = np.concatenate([poses[1:], np.full((1, 3), np.nan)])
-    tiny = tiny_map(frames=len(poses))
-    return replace(tiny, poses=poses, controls=steps, next_poses=following)
+    return map_along(np.array([straight(x) for x in np.arange(0.0, 15.0, 0.25)]))
 
 
 def error_after(corridor, spread, metres=6.0):
