@@ -10,11 +10,11 @@ mapped what the camera sees here.
 
 from __future__ import annotations
 
+from kbr_localization.localization.map_density import LEAST_DENSITY
 from kbr_localization.localization.observation import ObservationModel
 import numpy as np
 
 _DENSITY_POWER = 0.5
-_LEAST_DENSITY = 0.1
 _USUAL_SHORTFALL = -0.027  # of the best match, behind what map images have with their neighbours
 _SHORTFALL_SCALE = 0.03
 _LARGEST_EXCESS = 4.6  # a factor of 100
@@ -40,7 +40,7 @@ class Calibration:
     @property
     def widening(self) -> float:
         """Return the factor, at least 1."""
-        gaps = float(max(self.observation.density, _LEAST_DENSITY) ** -_DENSITY_POWER)
+        gaps = float(max(self.observation.density, LEAST_DENSITY) ** -_DENSITY_POWER)
         if self._best is None:
             return gaps
         shortfall = self.observation.shortfall(self._best)

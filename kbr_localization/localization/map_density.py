@@ -14,6 +14,9 @@ _SAMPLES = 300
 _COMPARED = 100  # map images that are compared with their neighbours
 _APART = 0.8  # closeness of neighbours that count: nearer ones may be almost the same photograph
 
+LEAST_DENSITY = 0.1
+"""The smallest density that is told from others where it scales something."""
+
 Search = Callable[[FloatArray], NDArray[np.intp]]
 
 
@@ -23,7 +26,8 @@ def nearest_closeness(poses: FloatArray, closeness: StateKernel, search: Search)
 
     Measured on a sample of them. `search`: indices of the poses in reach of one (1, 3).
     """
-    return float(np.mean([v[-1:].sum() for v in _values(poses, closeness, search)]))
+    nearest = [v[-1:].sum() for v in _values(poses, closeness, search)]
+    return min(1.0, float(np.mean(nearest)))  # rounding errors aside
 
 
 def neighbours_seen(poses: FloatArray, kernel: StateKernel, search: Search) -> float:

@@ -13,6 +13,7 @@ it is shown: there the rate does not change, and a robot that was carried away i
 from __future__ import annotations
 
 from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.map_density import LEAST_DENSITY
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.similarity import Similarity
 import numpy as np
@@ -26,7 +27,6 @@ _EVEN, _EVEN_PER_DENSITY = -0.08, 0.175  # beyond the usual doubt: the configura
 _SCARCE = 0.5  # of the map is gaps: from here on the odds change less
 _LARGEST = 1.0  # rate: as much as the best place on the map gains
 _LARGEST_EXCESS = 50.0
-_LEAST_DENSITY = 0.1
 
 
 class OutlierRate:
@@ -42,13 +42,13 @@ class OutlierRate:
 
     def take_in(self, similarity: Similarity) -> float:
         """Return the rate for an image, and count the image among the usual ones."""
-        doubt, usual = self._doubt(similarity), self._usual
-        self._seen = min(self._seen + 1.0, _MEMORY)
-        self._usual = min(usual + (doubt - usual) / self._seen, _MOST_USUAL)
         rate, growth = self.config.outlier_rate, self.config.outlier_growth
         if growth == 0.0 or np.isnan(self.observation.likeness):
             return rate
-        density = max(min(1.0, self.observation.density), _LEAST_DENSITY)
+        doubt, usual = self._doubt(similarity), self._usual
+        self._seen = min(self._seen + 1.0, _MEMORY)
+        self._usual = min(usual + (doubt - usual) / self._seen, _MOST_USUAL)
+        density = max(self.observation.density, LEAST_DENSITY)
         growth *= min(1.0, (1.0 - density) / _SCARCE)
         excess = growth * (doubt - usual - _EVEN - _EVEN_PER_DENSITY * density)
         changed = rate * max(density, float(np.exp(min(excess, _LARGEST_EXCESS))))

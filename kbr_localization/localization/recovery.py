@@ -88,7 +88,7 @@ class Recovery:
     def rate(self) -> float:
         """Prior weight of being elsewhere, per update, on this map with this belief."""
         settled = min(1.0, self.explained / _SETTLED_AFTER)
-        most, density = self.config.recovery_rate, min(1.0, self.observation.density)
+        most, density = self.config.recovery_rate, self.observation.density
         unproven = _UNPROVEN_RATE * (1.0 - density) ** 2
         lowest = unproven ** (1.0 - settled) * _SETTLED_RATE**settled
         return float(max(most * density**_DENSITY_POWER, min(most, lowest)))
