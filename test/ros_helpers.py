@@ -17,6 +17,8 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
+PATIENCE = 60.0
+"""Seconds until a test gives up: much more than a loaded machine takes."""
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -36,13 +38,13 @@ class Process:
     def output(self):
         return self.log.read_text(errors='replace')
 
-    def stop(self, how=signal.SIGINT, timeout=15.0):
+    def stop(self, how=signal.SIGINT, timeout=PATIENCE):
         """Send a signal and return the exit code."""
         if self.popen.poll() is None:
             self.popen.send_signal(how)
         return self.wait(timeout)
 
-    def wait(self, timeout=60.0):
+    def wait(self, timeout=PATIENCE):
         try:
             return self.popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -102,7 +104,7 @@ class RosWorld:
         while (left := end - time.monotonic()) > 0:
             self.executor.spin_once(timeout_sec=left)
 
-    def spin_until(self, condition, timeout=20.0):
+    def spin_until(self, condition, timeout=PATIENCE):
         """Spin until a condition holds; fail with the processes' output when it does not."""
         end = time.monotonic() + timeout
         while not condition():
@@ -142,7 +144,7 @@ def ros_world(folder):
             world.close()
 
 
-def call(ros, service_type, name, request, timeout=20.0):
+def call(ros, service_type, name, request, timeout=PATIENCE):
     """Call a service and return its answer."""
     client = ros.node.create_client(service_type, name)
     assert client.wait_for_service(timeout), f'no service {name}'

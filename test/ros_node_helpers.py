@@ -46,9 +46,9 @@ def node_at_hand(ros, **values):
 
 
 def start_player(ros, world, **values):
-    """Start the player on the world's run, faster than real time."""
+    """Start the player on the world's run, no faster than a loaded machine uses every image."""
     return ros.start_node(
-        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 8.0, **values}
+        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 3.0, **values}
     )
 
 

@@ -13,7 +13,7 @@ from kbr_localization.ros import conversions
 import numpy as np
 import psutil
 import pytest
-from ros_helpers import BEST_EFFORT, LATCHED
+from ros_helpers import BEST_EFFORT, LATCHED, PATIENCE
 from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
 from ros_robot import Robot
 from sensor_msgs.msg import CompressedImage
@@ -48,7 +48,7 @@ def test_everything_to_look_at_is_published(ros, tiny_world):
     match = ros.collect(CompressedImage, 'localization/best_match', BEST_EFFORT)
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, tiny_world, use_sim_time=True, particles=50)
-    start_player(ros, tiny_world, rate=3)
+    start_player(ros, tiny_world)
     ros.spin_until(lambda: match and pose and len(particles) > 3 and len(markers) > 1)
     assert len(particles[-1].poses) == 50 and particles[-1].header.frame_id == 'map'
     first = markers[0].markers[0]
@@ -98,7 +98,7 @@ def test_global_localization_on_request(ros, tiny_world):
     robot.wait_for_listeners()
     robot.drive(0.0, 1.0)
     client = ros.node.create_client(Empty, 'reinitialize_global_localization')
-    assert client.wait_for_service(10)
+    assert client.wait_for_service(PATIENCE)
     answer = client.call_async(Empty.Request())
     ros.spin_until(answer.done)
     robot.drive(1.0, 6.0)
@@ -126,7 +126,7 @@ def test_an_update_on_request_while_the_robot_stands(ros, tiny_world):
     before = updates_after(lambda: 'updates' in diagnostics(reports, 'localization')[1])
     assert updates_after(lambda: True) == before
     client = ros.node.create_client(Empty, 'request_nomotion_update')
-    assert client.wait_for_service(10)
+    assert client.wait_for_service(PATIENCE)
     answer = client.call_async(Empty.Request())
     assert updates_after(answer.done) == before + 1
 
@@ -148,9 +148,9 @@ def test_a_node_killed_in_mid_run_and_started_again_goes_on_within_two_seconds(r
         robot.drive(seconds, seconds + 0.15, image_every=0.1, pace=0.05)
         seconds += 0.2
     took, used = time.monotonic() - started, sum(process.cpu_times()[:2])
-    assert took < 5.0, (took, used)
-    # strictly in processor time, as other programs may be at work
+    # in processor time, as other programs may be at work; but it must not sit and wait either
     assert used < 2.0, (took, used)
+    assert took < 15.0, (took, used)
     print(f'first pose {took:.2f} s after the start, {used:.2f} s of the processor')
     assert 'going on from the saved pose' in again.output
     first = min(by_stamp(poses))

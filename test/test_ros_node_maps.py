@@ -10,7 +10,7 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest
-from ros_helpers import call
+from ros_helpers import call, PATIENCE
 from ros_node_helpers import (
     by_stamp,
     diagnostics,
@@ -194,7 +194,7 @@ def load_upper_with_slow_disk(ros, node):
     read_map = localization.read_map
     localization.read_map = lambda name: disk.wait(20.0) and read_map(name)
     client = ros.node.create_client(Trigger, '/localization/load_map/upper')
-    assert client.wait_for_service(10.0)
+    assert client.wait_for_service(PATIENCE)
     answer = client.call_async(Trigger.Request())
     ros.spin_until(lambda: node.maps.loading)
     return answer, disk
@@ -247,7 +247,7 @@ def test_a_node_that_is_cleaned_up_while_an_image_is_added_lives_on(ros, tiny_wo
         robot.drive(0.0, 3.0)
         ros.spin_until(lambda: node.configured().session.last is not None)
         client = ros.node.create_client(Trigger, '/localization/add_current')
-        assert client.wait_for_service(10.0)
+        assert client.wait_for_service(PATIENCE)
         localization, asked = node.configured(), threading.Event()
         wish = localization.session.wish
         localization.session.wish = lambda action: (wish(action), asked.set())

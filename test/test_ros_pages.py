@@ -119,8 +119,8 @@ def test_what_views_ask_for_is_what_the_node_offers(ros, tiny_world):
     """Topics of RViz and Foxglove, their QoS, and the diagnostics that are plotted."""
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, tiny_world, use_sim_time=True)
-    start_player(ros, tiny_world, rate=3, loop=True)
-    ros.spin_until(lambda: ros.node.count_publishers('/reference_pose'), timeout=60.0)
+    start_player(ros, tiny_world, loop=True)
+    ros.spin_until(lambda: ros.node.count_publishers('/reference_pose'))
     for display in displays():
         topic = '/' + display['Topic']['Value']
         (publisher,) = ros.node.get_publishers_info_by_topic(topic)
