@@ -120,6 +120,16 @@ def interpolate(stamps_ns: StampArray, poses: ArrayLike, query_ns: ArrayLike) ->
     return np.asarray(result, dtype=np.float64)
 
 
+def travelled(poses: FloatArray) -> FloatArray:
+    """
+    Distance along a path since its first pose.
+
+    Shapes: (n, 3) -> (n,), metres.
+    """
+    steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
+    return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])
+
+
 def _outside_message(stamps_ns: StampArray, query: NDArray[np.int64]) -> str:
     if stamps_ns.size == 0:
         return 'cannot interpolate an empty trajectory: give at least one stamped pose'

@@ -144,13 +144,13 @@ def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
+    from kbr_localization import se2
     from kbr_localization.configuration import to_mapping
-    from kbr_localization.evaluation.metrics import travelled
 
     runs = {}
     for index, name in enumerate(kernel_map.run_names):
         poses = kernel_map.poses[kernel_map.run_index == index]
-        runs[name] = {'images': len(poses), 'metres': float(travelled(poses)[-1])}
+        runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses)[-1])}
     low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
     return {
         'images': len(kernel_map),

@@ -15,15 +15,13 @@ import math
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import associate, TOLERANCE_S
-from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import LOST_M, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-LOST_M = 1.0
-"""A frame whose position is further off than this is lost."""
 HOLD_M = 5.0
 """A run counts as localized once it is not lost over this much travel, or half of its own."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
@@ -80,7 +78,7 @@ def run_errors(
     position, heading = _surprises(trajectory, estimate, difference)
     return RunErrors(
         stamps_ns=reference.stamps_ns,
-        travel_m=travelled(reference.poses),
+        travel_m=se2.travelled(reference.poses),
         position_m=np.hypot(difference[:, 0], difference[:, 1]),
         heading_deg=np.degrees(np.abs(difference[:, 2])),
         estimate=estimate,
@@ -136,16 +134,6 @@ def coverage(errors: RunErrors) -> Metrics:
             inside = float(np.mean(surprise <= limit)) if surprise.size else None
             result[f'{prefix}coverage_{sigma}sigma'] = inside
     return result
-
-
-def travelled(poses: FloatArray) -> FloatArray:
-    """
-    Distance along a path since its first pose.
-
-    Shapes: (n, 3) -> (n,), metres.
-    """
-    steps = np.linalg.norm(np.diff(poses[:, :2], axis=0), axis=1)
-    return np.concatenate([np.zeros(min(1, len(poses))), np.cumsum(steps)])
 
 
 def localized_from(errors: RunErrors) -> int | None:

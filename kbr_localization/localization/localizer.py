@@ -10,6 +10,8 @@ import numpy as np
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
+LOST_M = 1.0
+"""A position that is further off than this is lost."""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import warnings
 from kbr_localization import se2
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import LOST_M, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.method_configs import with_values
 from kbr_localization.localization.pipeline import make_localizer
-from kbr_localization.localization.tuning_folds import Fold, Frames
+from kbr_localization.localization.tuning_folds import Fold
 from kbr_localization.localization.tuning_space import Values
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -24,7 +24,6 @@ from scipy import stats
 QUICK, FULL, FRESH, CALIBRATION = 0, 1, 2, 3
 """Rungs: short starts; whole runs and starts; the same with other randomness; more of both."""
 
-LOST_M = 1.0
 CAP_M = 3.0
 """Errors count up to this much, so that one wrong guess does not hide everything else."""
 COVERAGE = 0.95
@@ -91,7 +90,7 @@ def episodes(fold: Fold, rung: int, seed: int) -> list[Episode]:
     rng = np.random.default_rng([seed, rung])
     seeds = rng.integers(2**31, size=_WHOLE_RUNS[rung])
     chosen = [Episode(0, len(fold.run), int(number)) for number in seeds]
-    travel = _travelled(fold.run)
+    travel = se2.travelled(fold.run.poses)
     reach = min(_SHORT_M, 0.5 * travel[-1])
     inner = np.flatnonzero(fold.covered & (travel <= travel[-1] - reach))
     for _ in range(_STARTS[rung]):
@@ -173,11 +172,6 @@ def _balanced(outcomes: list[Outcome]) -> float:
     if len(scores) <= _STARTS[QUICK]:
         return float(np.mean(scores))
     return 0.5 * scores[0] + 0.5 * float(np.mean(scores[1:]))
-
-
-def _travelled(run: Frames) -> FloatArray:
-    steps = np.hypot(*np.diff(run.poses[:, :2], axis=0).T)
-    return np.concatenate([[0.0], np.cumsum(steps)])
 
 
 @contextmanager
