@@ -13,7 +13,7 @@ from kbr_localization.localization.recovery import draw_from_image
 from kbr_localization.localization.similarity import FullSimilarity
 from kbr_localization.localization.state_kernel import StateKernel
 from kbr_localization.se2 import to_plane_and_circle
-from map_helpers import random_poses, tiny_map
+from map_helpers import map_along, random_poses, straight, tiny_map
 import numpy as np
 import pytest
 
@@ -108,3 +108,25 @@ def test_points_are_drawn_from_the_conditional_mean_of_the_pose():
     chosen = np.random.default_rng(7).choice(60, size=500, p=proposal)
     weights = 1.0 / proposal[chosen]
     np.testing.assert_allclose(drawn.weights, weights / weights.sum(), rtol=1e-12)
+
+
+@pytest.mark.parametrize('step', [1.0, 2.0, 8.0])
+def test_images_of_the_same_places_taken_again_fill_no_gaps(step):
+    way = np.array([straight(x) for x in np.arange(0.0, 32.0, step)])
+    once, twice = (
+        ObservationModel(map_along(poses), FilterConfig()).density
+        for poses in (way, np.repeat(way, 2, axis=0))
+    )
+    assert twice == pytest.approx(once)
+
+
+def test_a_robot_that_stood_for_long_has_not_filled_the_gaps_of_its_map():
+    stood = np.zeros((40, 3)) + 1e-3 * np.random.default_rng(0).standard_normal((40, 3))
+    way = np.array([straight(x) for x in np.arange(2.0, 62.0, 2.0)])
+    density = ObservationModel(map_along(np.vstack([stood, way])), FilterConfig()).density
+    assert density < 0.01
+
+
+def test_a_map_without_gaps_has_density_one():
+    way = np.array([straight(x) for x in np.arange(0.0, 5.0, 0.02)])
+    assert ObservationModel(map_along(way), FilterConfig()).density == pytest.approx(1.0, abs=0.02)

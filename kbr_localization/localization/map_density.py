@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 _SAMPLES = 300
 _COMPARED = 100  # map images that are compared with their neighbours
 _APART = 0.8  # closeness of neighbours that count: nearer ones may be almost the same photograph
+_COPY = 0.98  # closeness from which on a pose is the same one again, as of a robot that stands
 
 LEAST_DENSITY = 0.1
 """The smallest density that is told from others where it scales something."""
@@ -22,12 +23,13 @@ Search = Callable[[FloatArray], NDArray[np.intp]]
 
 def nearest_closeness(poses: FloatArray, closeness: StateKernel, search: Search) -> float:
     """
-    Mean over poses (n, 3) of the closeness to the nearest other one: 1 in a map without gaps.
+    Mean over poses (n, 3) of the closeness to the nearest other place: 1 in a map without gaps.
 
-    Measured on a sample of them. `search`: indices of the poses in reach of one (1, 3).
+    Measured on a sample of them. The same place taken again fills no gap and does not count; what
+    is nearly as close counts as 1. `search`: indices of the poses in reach of one (1, 3).
     """
-    nearest = [v[-1:].sum() for v in _values(poses, closeness, search)]
-    return min(1.0, float(np.mean(nearest)))  # rounding errors aside
+    values = _values(poses, closeness, search)
+    return float(np.mean([v[v < _COPY][-1:].sum() for v in values])) / _COPY
 
 
 def neighbours_seen(poses: FloatArray, kernel: StateKernel, search: Search) -> float:
