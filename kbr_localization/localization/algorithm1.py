@@ -74,7 +74,7 @@ class MapPoseFilter:
         wide = GaussianNoise(spread).conditional_kernel_mean(self.kernel)
         centre = se2.to_plane_and_circle(pose)[np.newaxis]
         self._mu = self._on_map(model_based_sum_rule(wide, self._points, centre, np.ones(1)))
-        self.alpha = normalise(np.maximum(self._mu, 0.0))
+        self.alpha = self._without_image()
 
     def initialize_globally(self) -> None:
         """Start from the uniform law on the map."""
@@ -95,7 +95,7 @@ class MapPoseFilter:
         self._steps += moved
         if not self.config.multi_step and moved and self.alpha is not None:
             self._predict()
-            self.alpha = normalise(np.maximum(self._mu, 0.0)) if self._mu is not None else None
+            self.alpha = self._without_image()
 
     def update(self, descriptor: np.ndarray) -> None:
         """Apply the model-based kernel sum rule and the kernel Bayes rule."""
@@ -146,6 +146,17 @@ class MapPoseFilter:
         self._increment, self._steps = np.zeros(3), 0
         self._updated = False
         self.gate.reopen()
+
+    def _without_image(self) -> FloatArray:
+        """Return the predicted belief; one that has left the map may be anywhere on it."""
+        assert self._mu is not None
+        try:
+            return normalise(np.maximum(self._mu, 0.0))
+        except KernelError:
+            self.why['restarts'] += 1
+            n = len(self.kernel_map)
+            self._mu = np.full(n, 1.0 / n)
+            return self._mu
 
     def _predict(self) -> None:
         """Mb-KSR with the composed increment, evaluated at the map's poses, then NP-KSR."""

@@ -55,7 +55,7 @@ class NearestImage:
     def update_similarities(self, similarities: FloatArray) -> None:
         """Look up the largest entry of a kernel vector (n,)."""
         nearest = np.argsort(-similarities)[:_NEIGHBOURS]
-        self._pose = self.kernel_map.poses[nearest[0]]
+        self._pose = self.kernel_map.poses[nearest[0]].copy()
         deviation = self.kernel_map.poses[nearest] - self._pose
         deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
         self._covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)

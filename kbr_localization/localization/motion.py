@@ -32,9 +32,9 @@ class MotionNoise:
 
     The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
     (3,) per radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from
-    image to image, as [MbKSR] section 6.3 has them. `drift`: systematic error of the heading, in
-    radians per metre forward, as wheels of unequal diameter have it; `drift_deviation`: standard
-    deviation of that of another run.
+    image to image, as [MbKSR] section 6.3 has them. All are those about the `drift`: systematic
+    error of the heading, in radians per metre forward, as wheels of unequal diameter have it;
+    `drift_deviation`: standard deviation of that of another run.
     """
 
     per_metre: FloatArray
@@ -161,7 +161,7 @@ def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
     return MotionNoise(
         per_metre=np.maximum(fitted[:, 0], _FLOOR),
         per_radian=np.maximum(fitted[:, 1], _FLOOR),
-        step=_step_variances(tracks),
+        step=_step_variances([(_straightened(track, drift), truth) for track, truth in tracks]),
         drift=drift,
         drift_deviation=deviation,
     )

@@ -2,7 +2,8 @@
 The fully-nonparametric kernel Bayes filter (fKBF), [KBR] section 4.3.
 
 It learns the motion from the transitions of the training runs instead of a model. A Gaussian
-kernel on the controls multiplies k_X in the prediction.
+kernel on the controls multiplies k_X in the prediction. Beyond the paper, the learnt weights are
+divided by their sum: where transitions are few it would fade from step to step.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class FullyNonparametricFilter(MapPoseFilter):
                 'build the map from longer runs'
             )
         self._known = known
-        self._controls = _scaled(kernel_map.controls[known])
+        # a metre of way weighs as much as a radian of turning
+        self._controls = np.asarray(kernel_map.controls[known], dtype=np.float64)
         self._control_kernel = GaussianKernel(_median_square(self._controls), normalised=False)
         start, following = self._points[known], kernel_map.next_poses[known]
         joint = self.kernel.gram(start) * self._control_kernel.gram(self._controls)
@@ -44,7 +46,7 @@ class FullyNonparametricFilter(MapPoseFilter):
 
     def _predict(self) -> None:
         assert self.alpha is not None
-        control = _scaled(self._increment[np.newaxis])
+        control = self._increment[np.newaxis]
         closeness = self._control_kernel.cross_gram(self._controls, control)[:, 0]
         weights = self._regularised_joint.solve((self._from_map @ self.alpha) * closeness)
         total = float(np.sum(weights))
@@ -52,11 +54,6 @@ class FullyNonparametricFilter(MapPoseFilter):
             weights = weights / total
         self._mu = self._on_map(self._following @ weights)
         self._increment, self._steps = np.zeros(3), 0
-
-
-def _scaled(controls: FloatArray) -> FloatArray:
-    # a tenth of a metre of way weighs as much as a tenth of a radian of turning
-    return np.asarray(controls, dtype=np.float64)
 
 
 def _median_square(controls: FloatArray) -> float:
