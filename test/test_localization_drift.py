@@ -7,7 +7,12 @@ from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.drift import DriftFilter
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.map_file import read_map, write_map
-from kbr_localization.localization.motion import estimate_noise, MotionNoise, without_drift
+from kbr_localization.localization.motion import (
+    estimate_noise,
+    MotionNoise,
+    PendingNoise,
+    without_drift,
+)
 from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.pipeline import make_localizer
 from map_helpers import map_along, tiny_map
@@ -199,3 +204,19 @@ def test_dead_reckoning_without_drift_follows_the_ring(ring):
     known = replace(ring, motion_noise=replace(NOISE, drift=0.05))
     localizer = DeadReckoning(known)
     assert np.abs(heading_errors(localizer, known, 0.05, 20.0)).max() < 1e-6
+
+
+def test_errors_of_slipping_wheels_tell_nothing_of_drift():
+    """The Cauchy law draws errors of a turn and more; no drift is so large."""
+    rng, drift = np.random.default_rng(0), DriftFilter(NOISE, 'learnt')
+    belief = Belief(np.zeros((5000, 3)), np.full(5000, 1 / 5000))
+    pending = PendingNoise(NOISE, 1.0, 'cauchy')
+    for _ in range(30):
+        increment = np.array([0.5, 0.0, 0.0])
+        pending.add(increment)
+        drift.add(increment)
+        variance, errors = float(pending.variances[2]), pending.draw(5000, rng)
+        drift.share(errors, belief, variance, rng)
+        drift.settle(variance)
+        pending.clear()
+    assert np.abs(belief.drift).max() < 12 * NOISE.drift_deviation

@@ -4,7 +4,7 @@ from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.filter import KernelBayesFilter
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.outliers import OutlierRate
-from kbr_localization.localization.similarity import FullSimilarity
+from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import map_along, straight
 import numpy as np
 import pytest
@@ -132,15 +132,30 @@ def test_worse_images_than_usual_do_not_pull_the_belief_away(corridor):
     assert drive_through_gap(corridor, GROWTH) < 0.7 * drive_through_gap(corridor, 0.0)
 
 
-def test_images_that_say_nothing_prove_nothing(corridor):
+@pytest.mark.parametrize('growth', [0.0, GROWTH])
+def test_images_that_say_nothing_prove_nothing(corridor, growth):
     """A belief that began with nothing is not localized because of images like no other."""
     sparse = corridor.subset(np.arange(0, len(corridor), 8))
-    localizer = KernelBayesFilter(sparse, sparse.filter_config, np.random.default_rng(1))
+    config = replace(sparse.filter_config, outlier_growth=growth)
+    localizer = KernelBayesFilter(sparse, config, np.random.default_rng(1))
     localizer.initialize_globally()
     localizer.observation.density, localizer.observation.likeness = 0.3, 0.9
-    for _ in range(40):
+    for _ in range(100):
         like = np.full(len(sparse), 0.3)
         like[0] = 0.31
         localizer.update_similarities(like)
         localizer.predict(straight(0.4))
     assert localizer.recovery.explained == 0
+
+
+def test_candidates_that_all_lie_at_one_place_are_a_clear_match(model, corridor):
+    """Of a large map only the best matches are known: places beyond them match less than all."""
+    values = 0.7 + 0.1 * np.exp(-np.abs(corridor.poses[:, 0] - 10.0))
+
+    def rate(candidates):
+        return first_rate(model, LocalSimilarity(lambda i: values[i], candidates, len(values)))
+
+    assert rate(np.arange(40)) < rate(np.arange(18, 23)) < rate(np.array([19, 20]))
+    # a small map that shows one place alone is no clearer match for that
+    small = OutlierRate(model, FilterConfig(localized_radius=50.0))
+    assert small.take_in(FullSimilarity(values)) > rate(np.array([19, 20]))

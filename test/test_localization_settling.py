@@ -61,3 +61,28 @@ def test_a_given_pose_is_not_spread(corridor):
     apart = np.abs(corridor.poses[:, 0] - 3.0)
     localizer.update_similarities(0.6 + 0.3 * np.exp(-apart / 0.5))
     assert np.ptp(localizer.belief.points[:, 0]) < 0.01
+
+
+@pytest.mark.parametrize('start_share', [0.6, 1.0])
+def test_the_spread_stays_until_the_filter_is_sure(corridor, start_share):
+    config = replace(corridor.filter_config, start_share=start_share)
+    localizer = KernelBayesFilter(corridor, config, np.random.default_rng(1))
+    localizer.initialize_globally()
+    spread = []
+    for _ in range(6):
+        localizer.update_similarities(np.full(len(corridor), 0.8))
+        spread.append(localizer._settling.variances[0])
+    assert localizer.estimate().confidence < 0.9
+    assert spread[0] > 0.0 and spread == [spread[0]] * 6
+
+
+def test_a_recovery_is_as_unsure_as_a_start(corridor):
+    localizer = KernelBayesFilter(corridor, corridor.filter_config, np.random.default_rng(1))
+    localizer.initialize_globally()
+    localizer.update_similarities(np.full(len(corridor), 0.8))
+    anywhere = localizer.belief
+    localizer.initialize(straight(3.0), 1e-2 * np.eye(3))
+    localizer._recover(anywhere)
+    most = localizer._settling.variances[0]
+    localizer.update_similarities(np.full(len(corridor), 0.8))
+    assert localizer._settling.variances[0] == most > 0.0

@@ -34,3 +34,15 @@ def test_a_single_cluster_is_answered_whatever_the_bandwidth():
     estimate = answer(clusters((10.0, 5.0, 1.0)))
     np.testing.assert_allclose(estimate.pose, [10.0, 5.0, 1.0], atol=0.05)
     assert estimate.confidence == pytest.approx(1.0)
+
+
+def test_of_two_headings_at_one_place_the_heavier_one_is_answered():
+    """A mean of both would face where nobody believes that the robot faces."""
+    estimate = answer(clusters((10.0, 5.0, -1.5), (10.0, 5.0, 1.5)), FilterConfig())
+    np.testing.assert_allclose(estimate.pose, [10.0, 5.0, 1.5], atol=0.05)
+    assert estimate.confidence == pytest.approx(11 / 21) and not estimate.localized
+
+
+def test_a_belief_about_the_heading_where_it_wraps_is_one():
+    estimate = answer(clusters((10.0, 5.0, np.pi)), FilterConfig())
+    assert estimate.confidence == pytest.approx(1.0)

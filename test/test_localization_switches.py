@@ -187,8 +187,10 @@ def test_coverage_is_one_on_the_map_and_nothing_in_a_gap(kernel_map):
     gap = kernel_map.poses[:3] + np.array([0.0, 30.0, 0.0])
     np.testing.assert_allclose(model.coverage(kernel_map.poses[3:-3]), 1.0, atol=0.01)
     np.testing.assert_allclose(model.coverage(gap), 0.0, atol=1e-9)
-    small = ObservationModel(kernel_map, FilterConfig(), largest_system=5)
-    np.testing.assert_array_equal(small.coverage(gap), 1.0)
+    large = ObservationModel(kernel_map, FilterConfig(), largest_system=5)
+    np.testing.assert_allclose(large.coverage(kernel_map.poses), 1.0)
+    np.testing.assert_allclose(large.coverage(gap), 0.0, atol=1e-9)
+    np.testing.assert_array_equal(large.coverage(gap + np.array([0.0, 900.0, 0.0])), 0.0)
 
 
 @pytest.mark.parametrize('largest_system', [5, 1024])
@@ -209,12 +211,14 @@ def test_a_belief_that_has_explained_images_is_not_given_up_in_a_gap(kernel_map,
     familiar = FullSimilarity(np.array([0.9, 0.3, 0.3, 0.3]))
     elsewhere = FullSimilarity(np.array([0.3, 0.3, 0.3, 0.6]))
 
-    def takes_over(similarity, evidence):
-        recovery.witness(evidence)
-        return recovery.weigh(similarity, in_gap, evidence, 0.05) is not None
+    def takes_over(similarity, explained):
+        recovery.witness(explained)
+        share = recovery.in_gap(in_gap)
+        assert share == pytest.approx(1.0, abs=1e-6)
+        return recovery.weigh(similarity, in_gap, explained, share, 0.05) is not None
 
     assert not any(takes_over(familiar, 1.0) for _ in range(12 if trusted else 0))
-    assert any(takes_over(elsewhere, 0.05) for _ in range(9)) != trusted
+    assert any(takes_over(elsewhere, 0.0) for _ in range(9)) != trusted
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,10 @@ class Belief:
         heights = self._weighted_kernel(means, points, bandwidth).sum(axis=1)
         return se2.from_plane_and_circle(means[int(np.argmax(heights))] / scale)
 
-    def within(self, pose: FloatArray, radius: float) -> np.ndarray:
-        """Which points (m,) lie within `radius` metres of a pose."""
-        return np.asarray(np.hypot(*(self.points[:, :2] - pose[:2]).T) <= radius)
+    def within(self, pose: FloatArray, radius: float, turn: float = np.pi) -> np.ndarray:
+        """Which points (m,) lie within `radius` metres and `turn` radians of a pose."""
+        near = np.hypot(*(self.points[:, :2] - pose[:2]).T) <= radius
+        return np.asarray(near & (np.abs(se2.wrap_angle(self.points[:, 2] - pose[2])) <= turn))
 
     def moments(self, members: np.ndarray) -> tuple[FloatArray, FloatArray]:
         """Mean (3,) and covariance (3, 3) of the points that `members` (m,) selects."""

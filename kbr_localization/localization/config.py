@@ -165,7 +165,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     section 5.3, which alone would grow with the length of the corridors). That of the heading
     grows in return, so that the kernel sees as many images as before, and the turn between two
     updates with it; and the way between them shrinks with the square, because a camera that moves
-    little also turns while it does.
+    little also turns while it does. The radius of one place shrinks with the bandwidth.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
@@ -177,6 +177,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
+        localized_radius=scale * defaults.localized_radius,
         sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )
 
@@ -186,8 +187,10 @@ def as_printed(config: FilterConfig) -> FilterConfig:
     Return the configuration with every step beyond the paper switched off.
 
     Its other values are the best of a search on training runs: a belief that cannot leave the
-    map's poses needs a wider kernel and more noise than one that can. The position bandwidth
-    keeps the configuration's ratio to the default, with which it follows the size of the map.
+    map's poses needs a wider kernel and more noise than one that can. That the drift of the
+    odometry is taken out is no step of the filter but its calibration, and stays. The position
+    bandwidth keeps the configuration's ratio to the default, with which it follows the size of
+    the map.
     """
     defaults = FilterConfig()
     return replace(

@@ -13,7 +13,8 @@ and Russell, UAI 2000):
 
     error ~ N(0, q + w^2 v),   d <- d - g error,   v <- q v / (q + w^2 v),   g = w v / (q + w^2 v).
 
-Points whose drift is right stay where the images are; the others die out.
+Points whose drift is right stay where the images are; the others die out. Errors beyond six
+standard deviations, which the Cauchy law draws, count as six.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _MEMORY = 1000.0  # metres after which a drift may have become any other
+_TELLING = 6.0  # standard deviations: errors beyond it are not the odometry's usual ones
 
 
 class DriftFilter:
@@ -66,7 +68,9 @@ class DriftFilter:
             return
         spread = abs(self._way) * np.sqrt(self.variance)
         errors[:, 2] += spread * rng.standard_normal(len(errors))
-        belief.drift = belief.drift - self._way * self.variance / total * errors[:, 2]
+        telling = _TELLING * np.sqrt(total)
+        usual = np.clip(errors[:, 2], -telling, telling)  # wheels that slip tell nothing of drift
+        belief.drift = belief.drift - self._way * self.variance / total * usual
 
     def settle(self, variance: float) -> None:
         """Start counting the way again, once all beliefs have had their share."""

@@ -18,17 +18,21 @@ from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.outliers import OutlierRate
-from kbr_localization.localization.recovery import draw_from_image, Recovery
+from kbr_localization.localization.recovery import draw_from_image, EXPLAINED, Recovery
 from kbr_localization.localization.settling import Settling
 from kbr_localization.localization.similarity import FullSimilarity, Similarity
-from kbr_localization.localization.summary import about_mode, nothing_known, summarize
+from kbr_localization.localization.summary import (
+    about_mode,
+    nothing_known,
+    OTHER_WAY,
+    summarize,
+)
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5
 _EVIDENCE_MEMORY = 0.7
-_OTHER_WAY = 1.0  # rad: a belief that faces as far off does not turn by itself
 
 
 class KernelBayesFilter:
@@ -54,6 +58,7 @@ class KernelBayesFilter:
         )
         self._drift = DriftFilter(kernel_map.motion_noise, self.config.odometry_drift)
         self._settling = Settling(self.config)
+        self._sure = False
         self._global_start = False
         self._evidence = 0.0
         self._updated = False
@@ -143,9 +148,10 @@ class KernelBayesFilter:
             self._start(similarity)
         elif self.belief is not None:
             self._weigh(similarity, outlier_rate)
-        if self.gate.share < 1.0 and self._is_sure():
+        if not self._sure and self._is_sure():
+            self._sure = True
             self.gate.share = 1.0
-        if self.gate.share == 1.0:
+        if self._sure:
             self._settling.calm()
         self.calibration.see(self.observation.whole_best(similarity))
         self.why['best_similarity'] = similarity.best
@@ -159,6 +165,7 @@ class KernelBayesFilter:
         self._pending.clear()
         self._drift.reset()
         self._settling.stop()
+        self._sure = False
         self._global_start = False
         self.gate.reopen()
         self.gate.share = 1.0
@@ -203,28 +210,38 @@ class KernelBayesFilter:
         assert self.belief is not None
         if np.any(self._settling.variances > 0.0):
             self.belief.disperse(self._settling.variances, self.rng)
-        evidence = self.belief.reweigh(self._factors(self.belief, similarity, outlier_rate))
-        self._evidence = _EVIDENCE_MEMORY * self._evidence + (1.0 - _EVIDENCE_MEMORY) * evidence
+        explained = self._reweigh(self.belief, similarity, outlier_rate)
         recovery = self.recovery
-        recovery.witness(evidence - outlier_rate)
+        recovery.witness(explained)
+        in_gap = 0.0 if explained > EXPLAINED else recovery.in_gap(self.belief)
+        self._judge(similarity, explained, in_gap)
         found = None
         if recovery.is_on:
-            found = recovery.weigh(similarity, self.belief, evidence, outlier_rate)
+            found = recovery.weigh(similarity, self.belief, explained, in_gap, outlier_rate)
         if found is not None and self._is_elsewhere(found):
             self._recover(found)
         elif self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.config.points, self.rng)
 
-    def _factors(self, belief: Belief, similarity: Similarity, outlier_rate: float) -> FloatArray:
-        """Factors (m,) on the belief's weights: evidence, outliers and supervision."""
+    def _judge(self, similarity: Similarity, explained: float, in_gap: float) -> None:
+        """Smooth how well the belief explains images; one that says nothing changes little."""
+        trust = self.observation.trust(self.observation.whole_best(similarity))
+        expected = max(explained, trust * in_gap)
+        self._evidence += (1.0 - _EVIDENCE_MEMORY) * (expected - trust * self._evidence)
+
+    def _reweigh(self, belief: Belief, similarity: Similarity, outlier_rate: float) -> float:
+        """Weigh by what the points explain and by supervision; return what all explain."""
         config = self.config
         weights = belief.weights if config.importance_weighted else None
-        factors = self.observation.factors(belief.points, similarity, outlier_rate, weights)
+        explained = self.observation.explained(belief.points, similarity, weights)
+        evidence = float(belief.weights @ explained)
+        factors = explained + self.observation.anywhere(similarity, outlier_rate)
         if config.odometry_supervision > 0.0:
             predicted = belief.mode(config.mode_bandwidth)[np.newaxis]
             pull = self.observation.kernel.cross_gram(belief.points, predicted)[:, 0]
             factors = factors + config.odometry_supervision * pull
-        return factors
+        belief.reweigh(factors)
+        return evidence
 
     def _is_elsewhere(self, found: Belief) -> bool:
         """Whether points are about another place than the belief, or face another way."""
@@ -232,7 +249,7 @@ class KernelBayesFilter:
         width = self.config.mode_bandwidth
         apart = se2.between(self.belief.mode(width), found.mode(width))
         elsewhere = bool(np.hypot(apart[0], apart[1]) > self.config.localized_radius)
-        if not (elsewhere or abs(apart[2]) > _OTHER_WAY):
+        if not (elsewhere or abs(apart[2]) > OTHER_WAY):
             self.recovery.drop()  # the belief itself gets there
             return False
         return True
@@ -241,5 +258,6 @@ class KernelBayesFilter:
         self.belief = found.resampled(self.config.points, self.rng)
         self.recovery.forget()
         self._settling.begin()
+        self._sure = False
         self._evidence = 1.0
         self.why['recoveries'] += 1

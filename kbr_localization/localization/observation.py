@@ -52,6 +52,7 @@ _SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
+_KNOWN = 0.5  # k_X of the nearest pose of a large map: a point is not in a gap
 _EXACT_WHOLE = 64  # poses of a whole map; of more only those that matter are taken, quickly
 _UNIMPORTANT = 5e-4  # entry of a solution: leaving these out changes evidence by about as much
 _EXACT_SYSTEM = 192  # poses; more are looked through for those that matter
@@ -119,6 +120,11 @@ class ObservationModel:
         excess = max(0.0, self.shortfall(best) - _UNLIKE) / _UNLIKE_SCALE
         return float(np.exp(-(excess**2)))
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the map is small enough to be solved as a whole."""
+        return len(self.poses) <= self.largest_system
+
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
         if points is not self._asked[0]:
@@ -132,14 +138,8 @@ class ObservationModel:
         Where the points reach many poses, it is zero at those that reach only poses whose images
         are nothing like it.
         """
-        if len(self.poses) <= self.largest_system:
-            active, solved = self.in_reach(points), self._whole_solution(similarity)
-            if len(active) <= _EXACT_WHOLE:
-                return self._smoothed(points, active, solved[active])
-            active = active[np.abs(solved[active]) > _UNIMPORTANT]
-            cross = self.kernel.quick_cross_gram(points, self.poses[active])
-            found = cross @ solved[active].astype(cross.dtype)
-            return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+        if self.is_whole:
+            return self._evidence_of_whole(points, similarity)
         active = self.in_reach(points)
         if active.size == 0:
             return np.zeros(len(points))
@@ -148,16 +148,8 @@ class ObservationModel:
             return self._smoothed(
                 points, active, self._system.solve(active, self.sharpened(values, best))
             )
-        result = np.zeros(len(points))
         like = active[self.sharpened(values, best) > _NEGLIGIBLE]
-        worth = np.flatnonzero(self.grid.within_cells_of(points, self.poses[like]))
-        if worth.size == 0:
-            return result
-        for group, reach in self._systems(points[worth]):
-            members = worth[group]
-            solved = self._system.solve(reach, self.sharpened(similarity.at(reach), best))
-            result[members] = self._smoothed(points[members], reach, solved)
-        return result
+        return self._evidence_near(points, self.poses[like], similarity)
 
     def factors(
         self,
@@ -169,14 +161,29 @@ class ObservationModel:
         """
         Factors (m,) by which an image changes the weights of points (m, 3).
 
-        With `weights` (m,) by the importance-weighted rule with delta, else by its limit. An image
-        that is like nothing on the map changes them little.
+        They are what the points explain of it and what every place gets.
+        """
+        explained = self.explained(points, similarity, weights)
+        return explained + self.anywhere(similarity, outlier_rate)
+
+    def explained(
+        self, points: FloatArray, similarity: Similarity, weights: FloatArray | None = None
+    ) -> FloatArray:
+        """
+        How well points (m, 3) explain an image (m,): 1 for as well as the best place on the map.
+
+        With `weights` (m,) by the importance-weighted rule with delta, else by its limit. Less
+        where the image is like nothing on the map.
         """
         evidence = self.evidence(points, similarity)
         if weights is not None:
             evidence = self._importance_weighted(points, similarity, weights, evidence)
+        return np.asarray(self.trust(self.whole_best(similarity)) * np.minimum(evidence, 1.0))
+
+    def anywhere(self, similarity: Similarity, outlier_rate: float) -> float:
+        """Factor that every place gets: an image that says nothing, or is like nothing."""
         trust = self.trust(self.whole_best(similarity))
-        return np.asarray(trust * (np.minimum(evidence, 1.0) + outlier_rate) + (1.0 - trust))
+        return trust * outlier_rate + (1.0 - trust)
 
     def plausible(self, similarity: Similarity, most: int | None = None) -> Indices:
         """
@@ -213,13 +220,44 @@ class ObservationModel:
         """
         How much the map knows of points (m, 3): sum_i b_i(x), 0 in a gap and 1 on a map pose.
 
-        Maps too large to be solved as a whole count as known everywhere.
+        On maps too large to be solved as a whole, 1 as far as k_X of the nearest is a half.
         """
-        if len(self.poses) > self.largest_system:
-            return np.ones(len(points))
         active = self.in_reach(points)
+        if not self.is_whole:
+            if active.size == 0:
+                return np.zeros(len(points))
+            closeness = self.kernel.cross_gram(points, self.poses[active]).max(axis=1)
+            return np.asarray(np.minimum(closeness / _KNOWN, 1.0))
         known = self._smoothed(points, active, self._system.solution_of_ones[active])
         return np.minimum((1.0 + self.ridge) * known, 1.0)
+
+    def _evidence_of_whole(self, points: FloatArray, similarity: Similarity) -> FloatArray:
+        active, solved = self.in_reach(points), self._whole_solution(similarity)
+        if len(active) <= _EXACT_WHOLE:
+            return self._smoothed(points, active, solved[active])
+        active = active[np.abs(solved[active]) > _UNIMPORTANT]
+        if active.size == 0:
+            return np.zeros(len(points))
+        cross = self.kernel.quick_cross_gram(points, self.poses[active])
+        found = cross @ solved[active].astype(cross.dtype)
+        return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
+
+    def _evidence_near(
+        self, points: FloatArray, like: FloatArray, similarity: Similarity
+    ) -> FloatArray:
+        """Evidence (m,) at points near the poses `like` (k, 3), zero at the others."""
+        result = np.zeros(len(points))
+        worth = np.flatnonzero(self.grid.within_cells_of(points, like))
+        if worth.size == 0:
+            return result
+        for group, reach in self._systems(points[worth]):
+            if reach.size == 0:
+                continue  # near poses that face another way
+            members = worth[group]
+            values = self.sharpened(similarity.at(reach), similarity.best)
+            solved = self._system.solve(reach, values)
+            result[members] = self._smoothed(points[members], reach, solved)
+        return result
 
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray

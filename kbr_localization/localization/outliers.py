@@ -18,7 +18,7 @@ from kbr_localization.localization.observation import ObservationModel
 from kbr_localization.localization.similarity import Similarity
 import numpy as np
 
-_ELSEWHERE = 1.5  # metres from the best match
+_ELSEWHERE = 1.5  # from the best match, as a multiple of `localized_radius`
 _USUAL = -0.05  # doubt before an image has been seen
 _PRIOR = 3.0  # images that this counts for
 _MEMORY = 50.0  # images after which what is usual may have changed
@@ -59,6 +59,10 @@ class OutlierRate:
         shortfall = self.observation.shortfall(self.observation.whole_best(similarity))
         values = similarity.at(similarity.candidates)
         places = self.observation.poses[similarity.candidates, :2]
-        apart = np.hypot(*(places - places[np.argmax(values)]).T) > _ELSEWHERE
-        lead = float(values.max() - values[apart].max()) if apart.any() else 0.0
-        return shortfall - lead
+        distance = np.hypot(*(places - places[np.argmax(values)]).T)
+        apart = distance > _ELSEWHERE * self.config.localized_radius
+        if not apart.any():
+            # a small map, where there is no other place, or candidates that are all at one
+            whole = len(values) == similarity.size
+            return shortfall if whole else shortfall - float(np.ptp(values))
+        return shortfall - float(values.max() - values[apart].max())

@@ -20,13 +20,15 @@ _SOUGHT = 4  # images of a large map that recovery looks at, at each update
 _DENSITY_POWER = 12  # on the rate: the images that a gap lasts
 _UNPROVEN_RATE = 1e-2  # for a belief that has explained nothing yet, on a map of nothing but gaps
 _SETTLED_RATE = 1e-8  # for one that has, on a map with gaps
-_EXPLAINED = 0.25  # evidence, beyond that of an outlier, of an image that the belief explains
 _TRUSTED_AFTER = 10  # such images, for one that it cannot explain in a gap
 _SETTLED_AFTER = 30  # such images, for the prior rate of a map with gaps
 _PROOF = 18  # such images for every unit of density below that of a map with few gaps
 _FEW_GAPS = 0.85
 _COVERED = 128  # points of a belief that show how much of it lies in a gap
 _GAP_MEMORY = 0.9  # how the belief in a gap fades with every image that is not explained
+
+EXPLAINED = 0.25
+"""Of an image, relative to the best place on the map: a belief explains it."""
 
 
 def draw_from_image(
@@ -112,55 +114,70 @@ class Recovery:
         """Take the belief for one that has explained images, as a pose that somebody gave."""
         self.explained = _SETTLED_AFTER
 
-    def witness(self, evidence: float) -> None:
-        """Take note of the evidence, beyond that of an outlier, of an image under the belief."""
-        if evidence > _EXPLAINED:
+    def witness(self, explained: float) -> None:
+        """Take note of how well the belief explains an image: see `ObservationModel.explained`."""
+        if explained > EXPLAINED:
             self.explained, self._unexplained = self.explained + 1, 0
         else:
             self._unexplained += 1
 
     def weigh(
-        self, similarity: Similarity, rival: Belief, evidence: float, outlier_rate: float
+        self,
+        similarity: Similarity,
+        rival: Belief,
+        explained: float,
+        in_gap: float,
+        outlier_rate: float,
     ) -> Belief | None:
         """
-        Take in an image that the filter's belief, the rival, explains with `evidence`, witnessed.
+        Take in an image of which the filter's belief, the rival, has `explained` so much.
 
+        `in_gap`: share of the rival that lies where the map knows nothing, which excuses it.
         Returns the points that take over, once they explain the images better than the belief by
         more than the prior odds of having been carried, else None.
         """
         size = self.config.recovery_points
-        evidence += self._credit(rival)
+        evidence = explained + self.observation.anywhere(similarity, outlier_rate)
+        evidence += self._credit(in_gap)
         born = draw_from_image(self.observation, similarity, size, self.rng, _SOUGHT)
-        born.drift = self.rng.choice(rival.drift, size)  # wherever it is, the robot is the same
+        # wherever it is, the robot is the same
+        born.drift = self.rng.choice(rival.drift, size, p=rival.weights)
         # the rate is that of the whole map: places that the image does not point at drop out
         share = len(self.observation.plausible(similarity, _SOUGHT)) / similarity.size
         points = self._joined(born, share * self.rate)
         factors = self.observation.factors(points.points, similarity, outlier_rate)
         odds = self.mass * points.reweigh(factors)
-        self.mass = odds / (odds + (1.0 - min(self.mass, 0.5)) * evidence)
+        self.mass = odds / (odds + (1.0 - self.mass) * evidence)
         self.belief = points.resampled(size, self.rng)
         return self.belief if self.mass > 0.5 else None
 
-    def _credit(self, rival: Belief) -> float:
-        """Evidence that a belief loses to a gap of the map, as far as it has earned trust."""
-        if self._unexplained == 0:
-            return 0.0
-        trust = min(1.0, self.explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
-        credit = (1.0 - self.observation.density) * trust
-        if credit < 1e-3:
-            return 0.0
+    def in_gap(self, belief: Belief) -> float:
+        """Share of a belief that lies where the map knows nothing."""
         # few points of equal weight tell as much, where all of them take as long as the update
         ticks = (np.arange(_COVERED) + 0.5) / _COVERED
-        chosen = np.searchsorted(np.cumsum(rival.weights), ticks)
-        points = rival.points[np.minimum(chosen, len(rival.points) - 1)]
-        return credit * float(np.mean(1.0 - self.observation.coverage(points)))
+        chosen = np.searchsorted(np.cumsum(belief.weights), ticks)
+        points = belief.points[np.minimum(chosen, len(belief.points) - 1)]
+        return float(np.mean(1.0 - self.observation.coverage(points)))
+
+    def _credit(self, in_gap: float) -> float:
+        """
+        Evidence that a belief loses to a gap of the map, as far as it has earned trust.
+
+        None on a map too large to be solved as a whole: what lies between its images is guessed
+        too roughly there, and the robot that was carried away is noticed later for it.
+        """
+        if self._unexplained == 0 or not self.observation.is_whole:
+            return 0.0
+        trust = min(1.0, self.explained / _TRUSTED_AFTER) * _GAP_MEMORY**self._unexplained
+        return (1.0 - self.observation.density) * trust * in_gap
 
     def _joined(self, born: Belief, rate: float) -> Belief:
         if self.belief is None:
             self.mass = rate
             return born
-        total = self.mass + rate
-        weights = [self.belief.weights * self.mass, born.weights * rate]
+        fresh = (1.0 - self.mass) * rate
+        total = self.mass + fresh
+        weights = [self.belief.weights * self.mass, born.weights * fresh]
         points = np.concatenate([self.belief.points, born.points])
         drift = np.concatenate([self.belief.drift, born.drift])
         self.mass = total

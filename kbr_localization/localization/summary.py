@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 _LOST_EVIDENCE = 0.05  # of the best explanation on the map, smoothed over the last updates
 _HALVINGS = 20
 
+OTHER_WAY = 1.0
+"""Radians: a belief that faces as far off is another one, and does not turn by itself."""
+
 
 def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
     """Return the answer while there is no belief."""
@@ -35,8 +38,8 @@ def summarize(
     `pending` (3,): variances along, across and in heading of the motion since the points were
     last dispersed. `widening`: factor on the covariance, beside that of the configuration.
     `evidence`: how well the belief explained the last images, 1 for as well as the best place on
-    the map. `proven`: whether it has explained enough of them. The confidence is the share of the
-    belief near the mode.
+    the map, or lies in a gap of it. `proven`: whether it has explained enough of them. The
+    confidence is the share of the belief near the mode.
     """
     members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
@@ -59,7 +62,7 @@ def about_mode(belief: Belief, config: FilterConfig) -> tuple[NDArray[np.bool_],
     # that of a kernel wider than the radius may lie between the points: then look closer
     for halving in range(_HALVINGS):
         mode = belief.mode(0.5**halving * config.mode_bandwidth)
-        members = belief.within(mode, config.localized_radius)
+        members = belief.within(mode, config.localized_radius, OTHER_WAY)
         if members.any():
             break
     return members, float(belief.weights[members].sum())
