@@ -2,6 +2,8 @@
 
 import json
 import os
+from pathlib import Path
+import shutil
 
 from command import assert_one_line, invoke, kbr
 from helpers import write_tiny_cold_run
@@ -122,6 +124,35 @@ def test_a_map_does_not_take_the_place_of_a_device_or_a_pipe(tiny, tmp_path):
     with pytest.raises(MapError, match='got a folder'):
         KernelMap.load(tiny / 'map.h5').save(tmp_path)
     assert pipe.is_fifo()
+
+
+def test_an_output_that_is_an_input_is_refused(tiny, tmp_path):
+    kernel_map = Path(shutil.copy(tiny / 'map.h5', tmp_path / 'map.h5'))
+    (tmp_path / 'link.h5').symlink_to(kernel_map)
+    invoke('convert', tiny / 'test', tmp_path / 'bag')
+    (bag,) = (tmp_path / 'bag').glob('*.mcap')
+    for command in (
+        ('localize', kernel_map, tiny / 'test', '--out', kernel_map),
+        ('localize', kernel_map, tiny / 'test', '--out', tmp_path / 'link.h5'),
+        ('report', kernel_map, tiny / 'test', '--out', kernel_map),
+        ('report', kernel_map, tiny / 'test', '--out', tmp_path / 'r', '--rerun', kernel_map),
+        ('map', 'prune', kernel_map, '--max-images', 5, '--out', kernel_map),
+        ('map', 'build', bag, '--out', bag),
+        ('tune', bag, '--out', bag),
+    ):
+        before = [path.read_bytes() for path in (kernel_map, bag)]
+        assert_one_line(invoke(*command), f'{command[-1]} would be overwritten')
+        assert [path.read_bytes() for path in (kernel_map, bag)] == before
+
+
+def test_details_replace_those_of_an_earlier_trajectory_and_nothing_else(tiny, tmp_path):
+    command = ('localize', tiny / 'map.h5', tiny / 'test', '--method', 'nearest', '--out')
+    for _ in range(2):
+        assert invoke(*command, tmp_path / 'run.tum').returncode == 0
+    (tmp_path / 'costs.csv').write_text('what,euros\n')
+    assert_one_line(invoke(*command, tmp_path / 'costs.tum'), 'costs.csv', '--out')
+    assert (tmp_path / 'costs.csv').read_text() == 'what,euros\n'
+    assert not (tmp_path / 'costs.tum').exists()
 
 
 def test_a_failed_build_leaves_no_file_behind(tmp_path):

@@ -79,17 +79,20 @@ def format_value(value: Any) -> str:
     return f'{value:.3f}' if value == 0 or abs(value) >= 0.001 else f'{value:.1e}'
 
 
-def prepare_output(path: Path) -> Path:
+def prepare_output(path: Path, *inputs: Path) -> Path:
     """
     Make sure, before the long work, that a file can be written: create its folder.
 
-    A device or a pipe is left for the writer. Raises KbrError when the path is a folder; OSError
-    when the folder cannot be made or written.
+    A device or a pipe is left for the writer. Raises KbrError when the path is a folder or one of
+    the inputs; OSError when the folder cannot be made or written.
     """
     if path.is_dir():
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
     if path.exists() and not path.is_file():
         return path
+    for given in inputs:
+        if path.exists() and given.exists() and path.samefile(given):
+            raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     with path.open('ab'):
@@ -99,11 +102,11 @@ def prepare_output(path: Path) -> Path:
     return path
 
 
-def prepare_map(path: Path) -> Path:
+def prepare_map(path: Path, *inputs: Path) -> Path:
     """Do the same for a map, which has to be a file; raises KbrError for a device or a pipe."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise KbrError(f'{path} is a device or a pipe: expected the name of the map to write')
-    return prepare_output(path)
+    return prepare_output(path, *inputs)
 
 
 def _plain(value: Any) -> Any:

@@ -68,7 +68,7 @@ def build(
         from kbr_localization.localization.mapping import build_map
 
         vision, given = configurations(settings or ())
-        console.prepare_map(out)
+        console.prepare_map(out, *runs)
         datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
         with terminal_progress() as progress:
             kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
@@ -108,7 +108,7 @@ def prune(
     from kbr_localization.localization.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
-    console.prepare_map(out)
+    console.prepare_map(out, map_file)
     pruned, loss = pruning.prune(kernel_map, max_images, seed)
     pruned.save(out)
     if json:

@@ -45,7 +45,7 @@ def report(
 
     for path in (out, rerun):
         if path is not None:
-            console.prepare_output(path)
+            console.prepare_output(path, map_file, run)
     if rerun is not None:
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording

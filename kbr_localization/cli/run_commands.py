@@ -51,7 +51,7 @@ def localize(
     Covariance, confidence, status and time of every frame go to a CSV file beside it.
     """
     from kbr_localization.datasets import open_dataset
-    from kbr_localization.evaluation.details import details_path, write_details
+    from kbr_localization.evaluation.details import check_details, details_path, write_details
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.kernel_map import KernelMap
@@ -62,7 +62,8 @@ def localize(
     if details_path(out) == out:
         raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
     for path in (out, details_path(out)):
-        console.prepare_output(path)
+        console.prepare_output(path, map_file, run)
+    check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
     dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
     given = parse_settings(settings or ())

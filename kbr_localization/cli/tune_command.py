@@ -103,7 +103,7 @@ def tune_runs(
 
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
-    console.prepare_map(out)
+    console.prepare_map(out, *runs)
     datasets = [open_dataset(run, cameras) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:

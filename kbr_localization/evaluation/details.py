@@ -31,6 +31,19 @@ def details_path(trajectory_path: str | Path) -> Path:
     return Path(trajectory_path).with_suffix('.csv')
 
 
+def check_details(path: Path) -> None:
+    """Raise EvaluationError for a file that holds something else and would be overwritten."""
+    if not path.is_file() or path.stat().st_size == 0:
+        return
+    start = ','.join(COLUMNS[:2]).encode()
+    with path.open('rb') as file:
+        if file.read(len(start)) != start:
+            raise EvaluationError(
+                f'{path} would be overwritten with the details of the trajectory, but holds '
+                'something else: move it, or choose another --out'
+            )
+
+
 def write_details(path: str | Path, trajectory: Trajectory) -> None:
     """Write one row per pose; refuses a trajectory that carries no details."""
     columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
