@@ -207,12 +207,14 @@ def test_colds_own_cameras_are_used_together_only_when_asked_for(tmp_path):
 @pytest.mark.parametrize('transport', ['compressed', 'raw'])
 def test_a_bag_of_two_cameras_keeps_them(tmp_path, transport):
     assert write_bag(two_camera_run(5), tmp_path / 'bag', image_transport=transport) == {}
-    with pytest.raises(DatasetError, match='or several with --cameras'):
+    with pytest.raises(DatasetError, match='choose one or several with --cameras'):
         open_dataset(tmp_path / 'bag')
     ending = '/compressed' if transport == 'compressed' else ''
     topics = [f'/{camera}/image{ending}' for camera in CAMERAS]
     for cameras in (CAMERAS, topics):
         run = open_dataset(tmp_path / 'bag', cameras)
+        fronts = ('images on /front', 'images on /rear', 'odometry on /odom', 'reference poses')
+        assert [s.startswith(f) for s, f in zip(run.sources, fronts, strict=True)] == [True] * 4
         assert run.cameras == CAMERAS and len(run) == 5
         front, rear = run[4].load_image()
         assert np.abs(front[:, ::-1].astype(int) - rear).max() < 40

@@ -5,9 +5,23 @@ import subprocess
 import sys
 import tracemalloc
 
+from bag_helpers import (
+    bag,
+    compressed,
+    drive,
+    image,
+    images,
+    odometry,
+    odometry_in_map,
+    pose_covariance,
+    pose_of,
+    pose_stamped,
+    SECOND,
+    STORAGES,
+    write_messages,
+)
 from helpers import START_NS, textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import Dataset, Frame, open_dataset
-from kbr_localization.datasets.bag_reader import TYPESTORE
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.pose_message import header_stamp_ns, planar_pose
@@ -21,116 +35,8 @@ from kbr_localization.datasets.synthetic import (
 from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
-from rosbags.rosbag2 import Reader, StoragePlugin, Writer
+from rosbags.rosbag2 import Reader
 import yaml
-
-STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
-IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
-ODOMETRY = 'nav_msgs/msg/Odometry'
-POSE, POSE_COVARIANCE = (
-    'geometry_msgs/msg/PoseStamped',
-    'geometry_msgs/msg/PoseWithCovarianceStamped',
-)
-SECOND = 10**9
-
-
-def make(name, **fields):
-    return TYPESTORE.types[name](**fields)
-
-
-def header(stamp_ns):
-    stamp = make('builtin_interfaces/msg/Time', sec=stamp_ns // SECOND, nanosec=stamp_ns % SECOND)
-    return make('std_msgs/msg/Header', stamp=stamp, frame_id='frame')
-
-
-def pose_of(x, y=0.0, heading=0.0):
-    q = [0.0, 0.0, np.sin(heading / 2), np.cos(heading / 2)]
-    return make(
-        'geometry_msgs/msg/Pose',
-        position=make('geometry_msgs/msg/Point', x=x, y=y, z=0.0),
-        orientation=make('geometry_msgs/msg/Quaternion', **dict(zip('xyzw', q, strict=True))),
-    )
-
-
-def with_covariance(pose, variance=0.0):
-    covariance = np.zeros(36)
-    covariance[[0, 7, 35]] = variance
-    return make('geometry_msgs/msg/PoseWithCovariance', pose=pose, covariance=covariance)
-
-
-def odometry(stamp_ns, x):
-    zero = make('geometry_msgs/msg/Vector3', x=0.0, y=0.0, z=0.0)
-    twist = make('geometry_msgs/msg/Twist', linear=zero, angular=zero)
-    return make(
-        ODOMETRY,
-        header=header(stamp_ns),
-        child_frame_id='base',
-        pose=with_covariance(pose_of(x)),
-        twist=make('geometry_msgs/msg/TwistWithCovariance', twist=twist, covariance=np.zeros(36)),
-    )
-
-
-def image(stamp_ns, pixels=None, encoding='mono8'):
-    pixels = textured_image(1, (8, 10)) if pixels is None else pixels
-    return make(
-        IMAGE,
-        header=header(stamp_ns),
-        height=pixels.shape[0],
-        width=pixels.shape[1],
-        encoding=encoding,
-        is_bigendian=0,
-        step=pixels.nbytes // pixels.shape[0],
-        data=np.ascontiguousarray(pixels).view(np.uint8).reshape(-1),
-    )
-
-
-def compressed(stamp_ns, data):
-    return make(
-        COMPRESSED, header=header(stamp_ns), format='jpeg', data=np.frombuffer(data, np.uint8)
-    )
-
-
-def pose_stamped(stamp_ns, x):
-    return make(POSE, header=header(stamp_ns), pose=pose_of(x))
-
-
-def pose_covariance(stamp_ns, x, variance=0.01):
-    return make(
-        POSE_COVARIANCE, header=header(stamp_ns), pose=with_covariance(pose_of(x), variance)
-    )
-
-
-def write_messages(path, messages, storage='mcap'):
-    """Write (topic, message, recorded) in the order given; recorded None: at the header stamp."""
-    with Writer(path, version=9, storage_plugin=STORAGES[storage]) as writer:
-        connections = {}
-        for topic, message, recorded in messages:
-            name = message.__msgtype__
-            if topic not in connections:
-                connections[topic] = writer.add_connection(topic, name, typestore=TYPESTORE)
-            stamp = message.header.stamp
-            time_ns = stamp.sec * SECOND + stamp.nanosec if recorded is None else recorded
-            data = TYPESTORE.serialize_cdr(message, name)
-            writer.write(connections[topic], time_ns, data)
-    return path
-
-
-def drive(seconds=3.0, topic='/odom'):
-    stamps = np.arange(0, int(seconds * 20) + 1) * 50_000_000 + SECOND
-    return [(topic, odometry(int(s), 0.5 * (s - SECOND) / SECOND), None) for s in stamps]
-
-
-def images(count=3, topic='/image'):
-    pixels = [textured_image(i, (8, 10)) for i in range(count)]
-    return [(topic, image((i + 2) * SECOND, p), None) for i, p in enumerate(pixels)]
-
-
-def at_times(messages):
-    return sorted(messages, key=lambda m: (m[1].header.stamp.sec, m[1].header.stamp.nanosec))
-
-
-def bag(path, *groups, storage='mcap'):
-    return write_messages(path, at_times([m for group in groups for m in group]), storage)
 
 
 @pytest.fixture
@@ -330,7 +236,7 @@ def test_several_image_topics_need_a_choice(tmp_path):
     with pytest.raises(
         DatasetError,
         match=r'expected one image topic, got /left \(sensor_msgs/Image, 2 messages\), /right .*'
-        r'choose one with image_topic',
+        r'choose one or several with --cameras',
     ):
         BagRun(path)
     assert len(BagRun(path, image_topic='/left')) == 2
@@ -342,7 +248,7 @@ def test_several_image_topics_need_a_choice(tmp_path):
 def test_customary_names_win(tmp_path):
     path = bag(
         tmp_path / 'bag', drive(topic='/odom'), drive(topic='/wheel/fast'),
-        drive(topic='/ground_truth'), images(2, '/image'), images(2, '/debug'),
+        drive(topic='/ground_truth', frame='world'), images(2, '/image'), images(2, '/debug'),
     )  # fmt: skip
     run = BagRun(path)
     assert run.image_topic.name == '/image'
@@ -353,8 +259,10 @@ def test_customary_names_win(tmp_path):
 
 
 def test_several_odometry_or_reference_topics_need_a_choice(tmp_path):
-    path = bag(tmp_path / 'bag', drive(topic='/a'), drive(topic='/b'), images())
-    with pytest.raises(DatasetError, match=r'expected one odometry topic, got /a .*, /b '):
+    path = bag(tmp_path / 'bag', drive(topic='/a', frame='map'), drive(topic='/b'), images())
+    with pytest.raises(
+        DatasetError, match=r'expected one odometry topic, got /a .*, /b .* with --odometry-topic'
+    ):
         BagRun(path)
     # of two, the other one is taken to be the reference
     run = BagRun(path, odometry_topic='/b')
@@ -364,9 +272,41 @@ def test_several_odometry_or_reference_topics_need_a_choice(tmp_path):
         [(f'/pose{i}', pose_stamped(2 * SECOND, 1.0), None) for i in (1, 2)],
     )  # fmt: skip
     with pytest.raises(
-        DatasetError, match=r'expected one reference topic, got /pose1 .*, /pose2 '
+        DatasetError,
+        match=r'expected one reference topic, got /pose1 .*, /pose2 .* --reference-topic',
     ):
         BagRun(path)
+
+
+def test_slam_toolbox_is_the_reference_beside_a_fused_odometry(tmp_path):
+    slam = [('/pose', pose_covariance(2 * SECOND, 1.0), None)]
+    fused = drive(topic='/odometry/filtered', frame='map')
+    run = BagRun(bag(tmp_path / 'bag', drive(), fused, slam, images()))
+    assert run.reference_topic.name == '/pose'
+    assert run.sources == (
+        'images on /image', 'odometry on /odom', 'reference poses on /pose (frame map)'
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize('frames', [('odom', 'odom'), ('odom', '/robot/odom'), ('world', 'world')])
+def test_what_is_in_the_frame_of_the_odometry_is_a_reference_only_if_chosen(tmp_path, frames):
+    own, other = (drive(topic=t, frame=f) for t, f in zip(('/odom', '/ekf'), frames, strict=True))
+    path = bag(tmp_path / 'bag', own, other, images())
+    run = BagRun(path, odometry_topic='/odom')
+    assert run.reference_topic is None
+    assert 'the frame of the odometry: /ekf' in run.sources[-1]
+    run = BagRun(path, odometry_topic='/odom', reference_topic='/ekf')
+    assert run.reference_topic.name == '/ekf'
+    # of two, the other one is taken
+    truth = [('/truth', pose_stamped(2 * SECOND, 1.0, 'floor'), None)]
+    run = BagRun(bag(tmp_path / 'bag2', own, other, truth, images()), odometry_topic='/odom')
+    assert run.reference_topic.name == '/truth'
+
+
+def test_poses_without_a_frame_are_a_reference(tmp_path):
+    truth = [('/truth', pose_stamped(2 * SECOND, 1.0, ''), None)]
+    run = BagRun(bag(tmp_path / 'bag', drive(frame=''), truth, images()))
+    assert run.reference_topic.name == '/truth'
 
 
 def test_commands_are_no_reference(tmp_path):
@@ -377,7 +317,7 @@ def test_commands_are_no_reference(tmp_path):
     assert [frame.reference for frame in run] == [None] * 3
 
 
-@pytest.mark.parametrize('maker', [pose_stamped, pose_covariance, odometry])
+@pytest.mark.parametrize('maker', [pose_stamped, pose_covariance, odometry_in_map])
 def test_the_reference_is_interpolated_where_it_is_known(tmp_path, maker):
     known = [('/ground_truth', maker(int(t * SECOND), t), None) for t in (1.5, 2.25, 3.25)]
     run = BagRun(bag(tmp_path / 'bag', drive(4.0), images(4), known))

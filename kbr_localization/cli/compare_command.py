@@ -12,11 +12,13 @@ from kbr_localization.cli.options import (
     Cameras,
     Jobs,
     Json,
+    OdometryTopic,
+    ReferenceTopic,
     Scheduler,
     Seed,
     Settings,
-    split_cameras,
 )
+from kbr_localization.cli.reading import Reading
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -71,6 +73,8 @@ def compare(
     map_file: Ready = None,
     tune: Tune = 0,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     settings: Settings = None,
     seed: Seed = 0,
     json: Json = False,
@@ -84,7 +88,6 @@ def compare(
     (half of a run of less than 10 m) went by without one; a trial that never localizes counts as
     lost.
     """
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan
     from kbr_localization.localization.kernel_map import KernelMap
@@ -93,10 +96,11 @@ def compare(
     chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
     source = _map_source(train, map_file, tune, settings)
-    names = split_cameras(cameras)
-    if map_file is not None:
-        names = names or KernelMap.load(map_file).cameras
-    training, tests = ([open_dataset(run, names) for run in runs] for runs in (train or [], test))
+    usual = KernelMap.load(map_file).cameras if map_file is not None else ()
+    reading = Reading(cameras, odometry_topic, reference_topic)
+    training, tests = (
+        [reading.dataset(run, usual) for run in runs] for runs in (train or [], test)
+    )
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, workers, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)

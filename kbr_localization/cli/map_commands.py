@@ -12,12 +12,14 @@ from kbr_localization.cli.options import (
     Jobs,
     Json,
     MapFile,
+    OdometryTopic,
+    ReferenceTopic,
     Runs,
     Scheduler,
     Seed,
     Settings,
-    split_cameras,
 )
+from kbr_localization.cli.reading import Reading
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -48,28 +50,29 @@ def build(
         int | None, typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
     ] = None,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
 ) -> None:
     """Build a map from runs whose reference poses are known."""
+    reading = Reading(cameras, odometry_topic, reference_topic)
     if tune:
         from kbr_localization.cli.tune_command import tune_runs
 
         options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
         with open_workers(jobs, scheduler) as workers:
             options |= {'trials': trials} if trials else {}
-            names = split_cameras(cameras)
-            tune_runs(runs, out, options, workers, settings or (), cameras=names)
+            tune_runs(runs, out, options, workers, settings or (), reading=reading)
         return
     if trials is not None:
         raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
-        from kbr_localization.datasets import open_dataset
         from kbr_localization.localization.mapping import build_map
 
         vision, given = configurations(settings or ())
         console.prepare_map(out, *runs)
-        datasets = [open_dataset(run, split_cameras(cameras)) for run in runs]
+        datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
     kernel_map.save(out)

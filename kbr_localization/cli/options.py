@@ -37,6 +37,22 @@ Cameras = Annotated[
         show_default=False,
     ),
 ]
+OdometryTopic = Annotated[
+    str | None,
+    typer.Option(
+        metavar='TOPIC',
+        help='Odometry of a bag, if there are several.',
+        show_default=False,
+    ),
+]
+ReferenceTopic = Annotated[
+    str | None,
+    typer.Option(
+        metavar='TOPIC',
+        help='Known poses of a bag, if there are several or they are in the odometry frame.',
+        show_default=False,
+    ),
+]
 Jobs = Annotated[
     int | None,
     typer.Option(min=1, help='Parallel processes.  [default: one per core]', show_default=False),
@@ -45,8 +61,3 @@ Scheduler = Annotated[
     str | None,
     typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
 ]
-
-
-def split_cameras(cameras: str | None) -> tuple[str, ...]:
-    """Names of `--cameras`, none by default."""
-    return tuple(name.strip() for name in cameras.split(',')) if cameras else ()

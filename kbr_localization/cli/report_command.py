@@ -11,11 +11,13 @@ from kbr_localization.cli.options import (
     Init,
     MapFile,
     Method,
+    OdometryTopic,
+    ReferenceTopic,
     Run,
     Seed,
-    split_cameras,
     Start,
 )
+from kbr_localization.cli.reading import Reading
 from kbr_localization.progress import terminal_progress
 import typer
 
@@ -23,6 +25,7 @@ import typer
 def report(
     map_file: MapFile,
     run: Run,
+    *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
     rerun: Annotated[
         Path | None, typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
@@ -30,6 +33,8 @@ def report(
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -38,7 +43,6 @@ def report(
     Trajectory and belief on the map, errors and confidence over time, the worst frames beside
     the images that they were taken for, latency, parameters.
     """
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation.record import record_run
     from kbr_localization.evaluation.report import write_report
     from kbr_localization.localization.kernel_map import KernelMap
@@ -50,7 +54,7 @@ def report(
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording
     kernel_map = KernelMap.load(map_file)
-    dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
+    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)

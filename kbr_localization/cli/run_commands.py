@@ -15,12 +15,14 @@ from kbr_localization.cli.options import (
     Json,
     MapFile,
     Method,
+    OdometryTopic,
+    ReferenceTopic,
     Run,
     Seed,
     Settings,
-    split_cameras,
     Start,
 )
+from kbr_localization.cli.reading import Reading
 from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -38,11 +40,14 @@ class Storage(str, Enum):
 def localize(
     map_file: MapFile,
     run: Run,
+    *,
     out: Annotated[Path, typer.Option(help='The TUM file to write.', show_default=False)],
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     settings: Settings = None,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -50,7 +55,6 @@ def localize(
 
     Covariance, confidence, status and time of every frame go to a CSV file beside it.
     """
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation.details import check_details, details_path, write_details
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
@@ -65,7 +69,7 @@ def localize(
         console.prepare_output(path, map_file, run)
     check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
-    dataset = open_dataset(run, split_cameras(cameras) or kernel_map.cameras)
+    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
     given = parse_settings(settings or ())
     config = with_settings(kernel_map.filter_config, given)
     kernel_map = dataclasses.replace(kernel_map, filter_config=config)
@@ -116,19 +120,20 @@ def evaluate(
         float, typer.Option(min=0.0, help='Seconds by which stamps may differ.')
     ] = 0.01,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
 ) -> None:
     """
     Compare a trajectory with the reference poses of its run; nothing is aligned.
 
     Every frame of the run counts: one without an estimate is lost and outside of all thresholds.
     """
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
     from kbr_localization.localization.kernel_map import KernelMap
 
     kernel_map = None if map_file is None else KernelMap.load(map_file)
-    names = split_cameras(cameras) or (kernel_map.cameras if kernel_map else ())
-    dataset = open_dataset(run, names)
+    reading = Reading(cameras, odometry_topic, reference_topic)
+    dataset = reading.dataset(run, kernel_map.cameras if kernel_map else ())
     estimates = _read_trajectory(trajectory)
     summary: dict[str, Any] = dict(
         summarize(run_errors(reference_trajectory(dataset), estimates, tolerance))
@@ -163,12 +168,13 @@ def convert(
     ],
     storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay."""
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.datasets.rosbag import write_bag
 
-    dataset = open_dataset(run, split_cameras(cameras))
+    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run)
     write_bag(dataset, out_bag, storage=storage.value)
     console.note_skipped(dataset.skipped)
     console.note(f'{out_bag}: {len(dataset)} frames')
@@ -176,12 +182,15 @@ def convert(
 
 def play(
     run: Run,
+    *,
     rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
     start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
     duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
     loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
     compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     remap: Annotated[
         list[str] | None,
         typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
@@ -189,7 +198,6 @@ def play(
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
     use_roomy_transport()
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.ros import player, schedule
 
     options = schedule.PlayerOptions(
@@ -200,10 +208,9 @@ def play(
         image_transport='compressed' if compressed else 'raw',
     )
     arguments = [part for topic in remap or () for part in ('-r', topic)]
+    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run)
     with terminal_progress() as progress:
-        played = player.play(
-            open_dataset(run, split_cameras(cameras)), options, progress, arguments
-        )
+        played = player.play(dataset, options, progress, arguments)
     console.note(str(played))
 
 

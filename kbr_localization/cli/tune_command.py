@@ -13,12 +13,14 @@ from kbr_localization.cli.options import (
     Cameras,
     Jobs,
     Json,
+    OdometryTopic,
+    ReferenceTopic,
     Runs,
     Scheduler,
     Seed,
     Settings,
-    split_cameras,
 )
+from kbr_localization.cli.reading import Reading
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers, Workers
 import typer
@@ -54,6 +56,8 @@ def tune(
     jobs: Jobs = None,
     scheduler: Scheduler = None,
     cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
     resume: Resume = True,
     settings: Settings = None,
     seed: Seed = 0,
@@ -75,10 +79,9 @@ def tune(
         'seed': seed,
     }
     options |= {'sizes': parse_sizes(sizes)} if sizes else {}
+    reading = Reading(cameras, odometry_topic, reference_topic)
     with open_workers(jobs, scheduler) as workers:
-        rows = tune_runs(
-            runs, out, options, workers, settings or (), not resume, split_cameras(cameras)
-        )
+        rows = tune_runs(runs, out, options, workers, settings or (), not resume, reading)
     if json:
         console.print_json(rows)
     else:
@@ -92,19 +95,18 @@ def tune_runs(
     workers: Workers,
     settings: Sequence[str] = (),
     fresh: bool = False,
-    cameras: Sequence[str] = (),
+    reading: Reading | None = None,
 ) -> list[dict[str, Any]]:
     """Tune with the options of a TuningPlan, write the map, return one row per method."""
     from dataclasses import asdict
 
-    from kbr_localization.datasets import open_dataset
     from kbr_localization.localization.tuning import tune as tune_map
     from kbr_localization.localization.tuning import TuningPlan
 
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
     console.prepare_map(out, *runs)
-    datasets = [open_dataset(run, cameras) for run in runs]
+    datasets = [(reading or Reading()).dataset(run) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:
         kernel_map, tuned = tune_map(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from kbr_localization.datasets.bag_reader import Topic
@@ -15,10 +15,17 @@ POSE, POSE_WITH_COVARIANCE = (
     'geometry_msgs/msg/PoseStamped',
     'geometry_msgs/msg/PoseWithCovarianceStamped',
 )
+REFERENCE_TYPES = (POSE_WITH_COVARIANCE, POSE, ODOMETRY)
 # names by which a topic is meant when there are several of its type, the surest first
 IMAGE_NAMES = ('image', 'image/compressed', 'image_raw', 'image_raw/compressed')
 ODOMETRY_NAMES = ('odom', 'odometry')
-REFERENCE_NAMES = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose')
+REFERENCE_NAMES = ('reference_pose', 'ground_truth', 'ground_truth_pose', 'amcl_pose', 'pose')
+CHOICE = {
+    'image': 'one or several with --cameras',
+    'odometry': 'one with --odometry-topic',
+    'reference': 'one with --reference-topic',
+}
+"""How a user chooses a topic, by what it is for."""
 # what people send to a robot, not where it is
 COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
 
@@ -53,15 +60,28 @@ def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None) -> 
     return chosen
 
 
-def choose_reference(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic | None:
-    """Choose the topic of the reference pose, None where there is none."""
-    types = (POSE_WITH_COVARIANCE, POSE, ODOMETRY)
-    candidates = [
-        topic for topic in topics if topic.message_type in types and not _has_name(topic, COMMANDS)
-    ]
-    if wanted is not None:
-        candidates = [topic for topic in topics if topic.message_type in types]
+def choose_reference(
+    path: Path, topics: Sequence[Topic], wanted: str | None, drifting: Collection[Topic] = ()
+) -> Topic | None:
+    """
+    Choose the topic of the reference pose, None where there is none.
+
+    `drifting`: topics in the frame of the odometry, which are taken only if they are `wanted`.
+    """
+    candidates = [topic for topic in topics if topic.message_type in REFERENCE_TYPES]
+    if wanted is None:
+        candidates = [topic for topic in reference_candidates(topics) if topic not in drifting]
     return _choose(path, 'reference', topics, candidates, REFERENCE_NAMES, wanted)
+
+
+def reference_candidates(topics: Sequence[Topic]) -> list[Topic]:
+    """Topics that may hold the reference pose, by their types and names."""
+    return [t for t in topics if t.message_type in REFERENCE_TYPES and not _has_name(t, COMMANDS)]
+
+
+def drifts(frame: str, odometry_frame: str) -> bool:
+    """Tell whether poses in a frame are odometry, which drifts, and not poses in a map."""
+    return frame != '' and (frame == odometry_frame or 'odom' in frame.rpartition('/')[2])
 
 
 def _choose(
@@ -81,8 +101,7 @@ def _choose(
         if len(named) == 1:
             return named[0]
     raise DatasetError(
-        f'bag {path}: expected one {role} topic, got {_listed(candidates)}: '
-        f'choose one with {role}_topic' + (', or several with --cameras' * (role == 'image'))
+        f'bag {path}: expected one {role} topic, got {_listed(candidates)}: choose {CHOICE[role]}'
     )
 
 

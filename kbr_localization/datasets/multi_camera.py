@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+import itertools
 from typing import Any
 
 import cv2
@@ -66,9 +67,9 @@ class MultiCameraRun:
 
     `cameras`: their names. `runs`: in the same order; odometry and reference poses are those of
     the first one. Images belong together when their stamps differ by at most `tolerance` seconds;
-    a camera that falls silent for a second is left out until it sends again. `skipped` counts
-    what the runs left out, and the images that found no others. Raises DatasetError when no
-    images belong together.
+    a camera that falls silent for a second is left out until it sends again. `sources`: what the
+    runs say of the topics that they use. `skipped` counts what the runs left out, and the images
+    that found no others. Raises DatasetError when no images belong together.
     """
 
     def __init__(
@@ -76,6 +77,8 @@ class MultiCameraRun:
     ) -> None:
         self.cameras, self._runs = tuple(cameras), tuple(runs)
         self.name, self.odometry = runs[0].name, runs[0].odometry
+        parts = (getattr(run, 'sources', ()) for run in runs)
+        self.sources = tuple(dict.fromkeys(itertools.chain(*zip(*parts, strict=True))))
         self._sets, dropped = _matched(self.cameras, self._runs, tolerance)
         self.skipped = {
             f'{camera}: {reason}': count

@@ -28,6 +28,15 @@ def header_stamp_ns(data: bytes) -> int:
     return int(seconds) * 10**9 + int(nanoseconds)
 
 
+def header_frame(data: bytes) -> str:
+    """Frame of the same kind of message, without a leading slash; empty where it has none."""
+    if len(data) < 16:
+        return ''
+    (length,) = struct.unpack_from('<I' if data[1] & 1 else '>I', data, 12)
+    end = 16 + length
+    return data[16:end].rstrip(b'\0').decode(errors='replace').strip('/')
+
+
 def planar_pose(pose: Any) -> FloatArray:
     """
     Pose (3,) of an object with the fields of geometry_msgs/Pose; roll and pitch are dropped.

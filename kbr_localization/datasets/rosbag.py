@@ -15,12 +15,14 @@ from kbr_localization.datasets.bag_topics import (
     choose_odometry,
     choose_reference,
     COMPRESSED,
+    drifts,
+    reference_candidates,
 )
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
-from kbr_localization.datasets.pose_message import header_stamp_ns, stamped_pose
+from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -86,10 +88,12 @@ class BagRun:
 
     Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
     for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry; several
-    candidates are refused unless one has a customary name. Times are those of the headers (of the
-    recording where a header has none). Images are read when asked for; the reference is
-    interpolated to their stamps, None where it is unknown. `skipped` counts by reason what was
-    left out. Raises DatasetError when the bag cannot be read or lacks images or odometry.
+    candidates are refused unless one has a customary name, and what is in the frame of the
+    odometry is no reference unless it is given. `sources` says which topics are used. Times are
+    those of the headers (of the recording where a header has none). Images are read when asked
+    for; the reference is interpolated to their stamps, None where it is unknown. `skipped` counts
+    by reason what was left out. Raises DatasetError when the bag cannot be read or lacks images or
+    odometry.
     """
 
     def __init__(
@@ -107,7 +111,9 @@ class BagRun:
         self.image_topic = choose_image(self._bag.path, topics, image_topic)
         self.odometry_topic = choose_odometry(self._bag.path, topics, odometry_topic)
         others = [topic for topic in topics if topic != self.odometry_topic]
-        self.reference_topic = choose_reference(self._bag.path, others, reference_topic)
+        drifting = self._drifting(reference_candidates(others))
+        self.reference_topic = choose_reference(self._bag.path, others, reference_topic, drifting)
+        self.sources = self._sources(drifting)
         images, poses = self._scan()
         self.odometry = self._track(poses, self.odometry_topic)
         self._reference = self._reference_track(poses)
@@ -132,6 +138,29 @@ class BagRun:
     def __iter__(self) -> Iterator[Frame]:
         """Iterate over the frames in order of time."""
         return (self[index] for index in range(len(self)))
+
+    def _frame(self, topic: Topic) -> str:
+        return next((header_frame(data) for *_, data in self._bag.messages([topic.name])), '')
+
+    def _drifting(self, topics: list[Topic]) -> list[Topic]:
+        """Those in the frame of the odometry: a fused odometry looks like a ground truth."""
+        odometry_frame = self._frame(self.odometry_topic)
+        return [topic for topic in topics if drifts(self._frame(topic), odometry_frame)]
+
+    def _sources(self, drifting: list[Topic]) -> tuple[str, ...]:
+        """Say which topics are used, and which might have been."""
+        reference = 'no reference poses'
+        if self.reference_topic is not None:
+            frame = self._frame(self.reference_topic) or 'without a name'
+            reference = f'reference poses on {self.reference_topic.name} (frame {frame})'
+        elif drifting:
+            names = ', '.join(topic.name for topic in drifting)
+            reference += f' (in the frame of the odometry: {names}; see --reference-topic)'
+        return (
+            f'images on {self.image_topic.name}',
+            f'odometry on {self.odometry_topic.name}',
+            reference,
+        )
 
     def _scan(self) -> tuple[list[_Recorded], dict[str, list[tuple[int, se2.FloatArray]]]]:
         """Read the bag once: places and stamps of the images, stamped poses by topic."""

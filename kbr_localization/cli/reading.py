@@ -1,0 +1,42 @@
+"""How runs are read: what a user chose of them by options."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kbr_localization.cli import console
+
+if TYPE_CHECKING:
+    from kbr_localization.datasets import Dataset
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The cameras, as `--cameras` has them, and the topics of a bag that has several."""
+
+    cameras: str | None = None
+    odometry_topic: str | None = None
+    reference_topic: str | None = None
+
+    def dataset(self, run: Path, cameras: Sequence[str] = ()) -> Dataset:
+        """
+        Open a run and say which topics of a bag are used.
+
+        `cameras`: those that are meant unless the user chose some. Raises DatasetError.
+        """
+        from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
+
+        names = [name.strip() for name in self.cameras.split(',')] if self.cameras else cameras
+        dataset = open_dataset(
+            run,
+            names,
+            odometry_topic=self.odometry_topic,
+            reference_topic=self.reference_topic,
+        )
+        sources = getattr(dataset, 'sources', ())
+        if sources:
+            console.note(f'{run}: {", ".join(sources)}')
+        return dataset

@@ -1,0 +1,70 @@
+"""Which topics of a bag a command uses, and how a user chooses others."""
+
+from bag_helpers import bag, drive, images, pose_stamped, SECOND
+from command import assert_one_line, invoke
+from helpers import write_tiny_cold_run
+from kbr_localization.localization.kernel_map import KernelMap
+import numpy as np
+import pytest
+
+SMALL = ('--set', 'vision.words=4')
+IMAGES = images(shape=(64, 80))
+POSES = [('/mocap', pose_stamped(second * SECOND, float(second)), None) for second in (1, 2, 3, 4)]
+
+
+@pytest.fixture
+def ambiguous(tmp_path):
+    """Two odometries, and two known poses."""
+    other = [('/laser', message, None) for _, message, _ in POSES]
+    return bag(
+        tmp_path / 'bag', drive(topic='/wheels'), drive(topic='/eyes'), IMAGES, POSES, other
+    )
+
+
+def build(tmp_path, run, *options):
+    return invoke('map', 'build', run, '--out', tmp_path / 'map.h5', *SMALL, *options)
+
+
+def test_the_topics_that_are_used_are_told(tmp_path):
+    result = build(tmp_path, bag(tmp_path / 'bag', drive(), IMAGES, POSES))
+    assert result.returncode == 0, result.stderr
+    assert 'images on /image, odometry on /odom, reference poses on /mocap (frame map)' in (
+        result.stderr
+    )
+
+
+def test_a_fused_odometry_makes_no_map(tmp_path):
+    run = bag(tmp_path / 'bag', drive(), drive(topic='/odometry/filtered'), IMAGES)
+    result = build(tmp_path, run)
+    assert result.returncode == 2
+    assert 'no reference poses (in the frame of the odometry: /odometry/filtered' in result.stderr
+    assert 'nothing to build a map from' in result.stderr
+    assert build(tmp_path, run, '--reference-topic', '/odometry/filtered').returncode == 0
+
+
+def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path, ambiguous):
+    assert_one_line(build(tmp_path, ambiguous), '/eyes', '/wheels', '--odometry-topic')
+    chosen = ['--odometry-topic', '/wheels']
+    assert_one_line(build(tmp_path, ambiguous, *chosen), '/laser', '/mocap', '--reference-topic')
+    chosen += ['--reference-topic', 'mocap']
+    result = build(tmp_path, ambiguous, *chosen)
+    assert result.returncode == 0, result.stderr
+    poses = KernelMap.load(tmp_path / 'map.h5').poses
+    np.testing.assert_allclose(poses[:, 0], [2, 3, 4])
+    out, kernel_map = tmp_path / 'run.tum', tmp_path / 'map.h5'
+    trials = ('--sizes', 2, '--trials', 1, '--methods', 'dead-reckoning')
+    for command in (
+        ('localize', kernel_map, ambiguous, '--out', out, '--method', 'dead-reckoning'),
+        ('evaluate', ambiguous, out),
+        ('report', kernel_map, ambiguous, '--out', tmp_path / 'page', '--method', 'nearest'),
+        ('convert', ambiguous, tmp_path / 'converted'),
+        ('tune', ambiguous, '--out', tmp_path / 't.h5', '--trials', 1, '--methods', 'kbr', *SMALL),
+        ('compare', '--map', kernel_map, '--test', ambiguous, '--out', tmp_path / 'c', *trials),
+    ):
+        result = invoke(*command, *chosen)
+        assert 'odometry on /wheels, reference poses on /mocap' in result.stderr, result.stderr
+
+
+def test_a_cold_run_has_no_topics(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=4)
+    assert_one_line(build(tmp_path, run, '--odometry-topic', '/odom'), 'run is a COLD run')
