@@ -56,6 +56,21 @@ def test_the_table_shows_the_same_numbers(run_and_estimate):
     assert numbers['coverage_2sigma'] == '-'
 
 
+def test_frames_without_a_reference_pose_are_told(run_and_estimate):
+    run, estimate = run_and_estimate
+    places = run / 'localization' / 'places.lst'
+    lines = places.read_text().splitlines(keepends=True)
+    for number in (0, 4, 5):
+        name, label = lines[number].split()
+        stamp = name[: name.index('_x')] + '.jpeg'
+        (run / 'std_cam' / name).rename(run / 'std_cam' / stamp)
+        lines[number] = f'{stamp} {label}\n'
+    places.write_text(''.join(lines))
+    result = evaluate(run, estimate, '--json')
+    assert '3 of 10 frames have no reference pose' in result.stderr
+    assert json.loads(result.stdout)['frames'] == 7
+
+
 def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tmp_path):
     run, _ = run_and_estimate
     truth = reference_trajectory(open_dataset(run))

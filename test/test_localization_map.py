@@ -76,6 +76,19 @@ def test_a_broken_image_is_left_out_and_counted(tmp_path):
     assert sum(dataset.skipped.values()) == 1
 
 
+def test_frames_without_a_reference_pose_are_counted():
+    class Sparse(TinyRun):
+        """A run whose pose is known at every third frame."""
+
+        def __iter__(self):
+            for number, frame in enumerate(super().__iter__()):
+                yield frame if number % 3 == 0 else replace(frame, reference=None)
+
+    run = Sparse(12)
+    assert len(build_map([run], vision=TINY_VISION)) == 4
+    assert run.skipped == {'no reference pose': 8}
+
+
 def test_progress_ends_with_all_images_described():
     calls = []
     tiny = TinyRun(6)

@@ -126,7 +126,8 @@ def evaluate(
     """
     Compare a trajectory with the reference poses of its run; nothing is aligned.
 
-    Every frame of the run counts: one without an estimate is lost and outside of all thresholds.
+    Every frame that has a reference pose counts: one without an estimate is lost and outside of
+    all thresholds.
     """
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
     from kbr_localization.localization.kernel_map import KernelMap
@@ -135,11 +136,13 @@ def evaluate(
     reading = Reading(cameras, odometry_topic, reference_topic)
     dataset = reading.dataset(run, kernel_map.cameras if kernel_map else ())
     estimates = _read_trajectory(trajectory)
-    summary: dict[str, Any] = dict(
-        summarize(run_errors(reference_trajectory(dataset), estimates, tolerance))
-    )
+    reference = reference_trajectory(dataset)
+    summary: dict[str, Any] = dict(summarize(run_errors(reference, estimates, tolerance)))
     if kernel_map is not None:
         summary |= _retrieval(kernel_map, dataset)
+    if len(reference) < len(dataset):
+        unknown = len(dataset) - len(reference)
+        console.note(f'{unknown} of {len(dataset)} frames have no reference pose: left out')
     console.note_skipped(dataset.skipped)
     if json:
         console.print_json(summary)

@@ -57,9 +57,9 @@ def build_map(
     Runs of several cameras (`MultiCameraRun`) give a map of those cameras, with the images of
     moments at which all of them have one. `filter_config`: whole, or single values by name for a
     configuration that otherwise suits the map (`sensible_config`). `max_images` keeps that many
-    images, chosen to cover the runs. An image that cannot be read is left out and counted in its
-    dataset's `skipped`. `progress` is called with what is being done, the steps done and their
-    number. Raises MapError when no image is left.
+    images, chosen to cover the runs. A frame without a reference pose or with an image that cannot
+    be read is left out and counted in its dataset's `skipped`. `progress` is called with what is
+    being done, the steps done and their number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or ThisProcess()
@@ -111,6 +111,8 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
     found: list[_Candidate] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
+        if len(frames) < len(dataset):
+            dataset.skipped['no reference pose'] = len(dataset) - len(frames)
         if not frames:
             continue
         odometry = np.array([frame.odometry for frame in frames])
