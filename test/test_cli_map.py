@@ -6,12 +6,14 @@ from pathlib import Path
 import shutil
 
 from command import assert_one_line, invoke, kbr
+import cv2
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
 from kbr_localization.localization.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
+import numpy as np
 import pytest
 
 
@@ -124,6 +126,20 @@ def test_a_map_does_not_take_the_place_of_a_device_or_a_pipe(tiny, tmp_path):
     with pytest.raises(MapError, match='got a folder'):
         KernelMap.load(tiny / 'map.h5').save(tmp_path)
     assert pipe.is_fifo()
+
+
+def test_how_many_frames_were_localized_is_told(tiny, tmp_path):
+    arguments = (tiny / 'map.h5', tiny / 'test', '--out', tmp_path / 'run.tum')
+    result = invoke('localize', *arguments, '--method', 'nearest')
+    assert '20 poses, localized at 20 of them (100%)' in result.stderr
+    assert 'warning' not in result.stderr
+    for file in (shutil.copytree(tiny / 'test', tmp_path / 'dark') / 'std_cam').iterdir():
+        cv2.imwrite(str(file), np.zeros((96, 128), np.uint8))
+    for command in ('localize', 'report'):
+        result = invoke(command, arguments[0], tmp_path / 'dark', *arguments[2:])
+        assert result.returncode == 0, result.stderr
+        assert '20 poses, localized at 0 of them (0%)' in result.stderr
+        assert 'warning: never localized' in result.stderr
 
 
 def test_an_output_that_is_an_input_is_refused(tiny, tmp_path):

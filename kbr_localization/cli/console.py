@@ -25,6 +25,14 @@ def note_skipped(skipped: Mapping[str, int]) -> None:
         note('skipped: ' + ', '.join(f'{count} x {reason}' for reason, count in skipped.items()))
 
 
+def note_localized(out: Path, statuses: Sequence[str]) -> None:
+    """Say at how many frames the robot was localized, and what it may be if at none."""
+    count, frames = statuses.count('localized'), len(statuses)
+    note(f'{out}: {frames} poses, localized at {count} of them ({count / max(frames, 1):.0%})')
+    if count == 0:
+        note('warning: never localized: is this a map of that place, made with that camera?')
+
+
 def print_json(value: Any) -> None:
     """Print JSON on stdout; what is not a finite number becomes null."""
     print(json.dumps(_plain(value), indent=2, allow_nan=False))

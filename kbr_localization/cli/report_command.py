@@ -59,7 +59,7 @@ def report(
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)
     console.note_skipped(record.trajectory.skipped)
-    console.note(f'{out}: {out.stat().st_size / 1e6:.1f} MB')
+    console.note_localized(out, record.trajectory.statuses)
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')

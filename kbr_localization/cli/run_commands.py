@@ -82,7 +82,7 @@ def localize(
     write_tum(out, trajectory)
     write_details(details_path(out), trajectory)
     console.note_skipped(trajectory.skipped or dataset.skipped)
-    console.note(f'{out}: {len(trajectory)} poses')
+    console.note_localized(out, trajectory.statuses)
 
 
 def methods() -> None:
