@@ -88,7 +88,7 @@ setup(
         ('share/' + PACKAGE + '/config', files('config')),
     ],
     python_requires='>=3.10',
-    install_requires=['h5py', 'numpy', 'pyyaml', 'rich', 'scikit-image', 'scipy', 'typer'],
+    install_requires=['h5py', 'numpy', 'pyyaml', 'rich', 'scikit-image', 'scipy', 'typer>=0.9'],
     # opencv is an extra because its two builds (with and without a display) share one module
     extras_require={
         'headless': ['opencv-python-headless'],

@@ -5,7 +5,9 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import sys
 import time
+from types import UnionType
 
 from command import assert_one_line, invoke, KBR, kbr
 from helpers import write_tiny_cold_run
@@ -111,6 +113,30 @@ def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
         _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130
     assert stderr == 'kbr: interrupted\n'
+
+
+def test_a_typer_that_is_too_old_is_one_line(monkeypatch, capsys):
+    import typer
+
+    monkeypatch.setattr(typer, '__version__', '0.4.0')
+    with pytest.raises(SystemExit) as leaving:
+        kbr_localization.cli.main(['--version'])
+    assert leaving.value.code == 2
+    assert capsys.readouterr().err == (
+        'kbr: kbr needs the Python module typer 0.9 or newer, got 0.4.0: '
+        "`pip install 'typer>=0.9'`\n"
+    )
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason='Optional is written X | None there')
+def test_the_typer_of_ubuntu_24_04_understands_the_options():
+    from kbr_localization.cli import app, map_commands
+
+    commands = [*app.app.registered_commands, *map_commands.app.registered_commands]
+    for command in (*commands, app.app.registered_callback):
+        for name, hint in command.callback.__annotations__.items():
+            kind = getattr(hint, '__origin__', hint)
+            assert not isinstance(kind, str | UnionType), f'{command.callback.__name__}: {name}'
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch):

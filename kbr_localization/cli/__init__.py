@@ -4,6 +4,6 @@ from kbr_localization.threads import prefer_one_thread
 
 prefer_one_thread()
 
-from kbr_localization.cli.app import main  # noqa: E402, I100
+from kbr_localization.cli.entry import main  # noqa: E402, I100
 
 __all__ = ['main']

@@ -1,10 +1,7 @@
-"""The application: its commands by name, and the way in and out."""
-
-from __future__ import annotations
+"""The application: its commands by name."""
 
 from collections.abc import Sequence
-import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 from kbr_localization import __version__
 from kbr_localization.cli import (
@@ -15,7 +12,6 @@ from kbr_localization.cli import (
     run_commands,
     tune_command,
 )
-from kbr_localization.cli.failures import run_command
 from kbr_localization.cli.variadic import repeat_options
 import typer
 
@@ -53,7 +49,6 @@ def _options(
     """Camera localization by kernel Bayesian inference."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run `kbr` and leave the process with its exit code."""
-    given = sys.argv[1:] if arguments is None else arguments
-    sys.exit(run_command(app, repeat_options(given, compare_command.SEVERAL)))
+def run(arguments: Sequence[str], **options: Any) -> Any:
+    """Run the command that the arguments name; options are those of a typer application."""
+    return app(repeat_options(arguments, compare_command.SEVERAL), **options)

@@ -1,10 +1,8 @@
 """`kbr compare`: methods over map sizes, by the paper's protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.map_commands import configurations
@@ -40,7 +38,7 @@ SHOWN = (
 
 
 Training = Annotated[
-    list[Path] | None, typer.Option(metavar='RUN...', help='For the map.', show_default=False)
+    Optional[list[Path]], typer.Option(metavar='RUN...', help='For the map.', show_default=False)
 ]
 Tests = Annotated[
     list[Path], typer.Option(metavar='RUN...', help='To localize.', show_default=False)
@@ -49,7 +47,7 @@ Out = Annotated[
     Path, typer.Option(help='A folder; a stopped comparison goes on.', show_default=False)
 ]
 Ready = Annotated[
-    Path | None, typer.Option('--map', help='Take this map instead of building one.')
+    Optional[Path], typer.Option('--map', help='Take this map instead of building one.')
 ]
 Tune = Annotated[
     int,
@@ -90,13 +88,12 @@ def compare(
     """
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan
-    from kbr_localization.localization.kernel_map import KernelMap
     from kbr_localization.localization.pipeline import METHODS
 
     chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
     source = _map_source(train, map_file, tune, settings)
-    usual = KernelMap.load(map_file).cameras if map_file is not None else ()
+    usual = _cameras_of(map_file)
     reading = Reading(cameras, odometry_topic, reference_topic)
     training, tests = (
         [reading.dataset(run, usual) for run in runs] for runs in (train or [], test)
@@ -111,6 +108,12 @@ def compare(
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {comparison_figure.FIGURE}, {comparison_figure.TABLE}')
+
+
+def _cameras_of(map_file: Path | None) -> tuple[str, ...]:
+    from kbr_localization.localization.kernel_map import KernelMap
+
+    return KernelMap.load(map_file).cameras if map_file is not None else ()
 
 
 def _map_source(

@@ -1,7 +1,5 @@
 """`kbr demo`: the tour, with its table."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

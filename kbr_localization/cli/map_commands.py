@@ -1,10 +1,8 @@
 """`kbr map …`: build maps and look into them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
@@ -38,7 +36,7 @@ def build(
     *,
     out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
     max_images: Annotated[
-        int | None,
+        Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
     ] = None,
     settings: Settings = None,
@@ -47,7 +45,7 @@ def build(
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
     trials: Annotated[
-        int | None, typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
+        Optional[int], typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
     ] = None,
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,

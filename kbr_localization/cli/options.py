@@ -1,8 +1,13 @@
-"""Arguments that several commands share, with one wording."""
+"""
+Arguments that several commands share, with one wording.
+
+typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations that are strings: the
+commands have `Optional[X]`, and their files no `from __future__ import annotations`.
+"""
 
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 import typer
 
@@ -24,13 +29,13 @@ MapFile = Annotated[
 Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
 Settings = Annotated[
-    list[str] | None,
+    Optional[list[str]],
     typer.Option('--set', metavar='NAME=VALUE', help='Set a parameter; see `kbr parameters`.'),
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
 Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
 Cameras = Annotated[
-    str | None,
+    Optional[str],
     typer.Option(
         metavar='NAME,NAME',
         help='Cameras to use, by folders of a COLD run or topics of a bag, if there are several.',
@@ -38,7 +43,7 @@ Cameras = Annotated[
     ),
 ]
 OdometryTopic = Annotated[
-    str | None,
+    Optional[str],
     typer.Option(
         metavar='TOPIC',
         help='Odometry of a bag, if there are several.',
@@ -46,7 +51,7 @@ OdometryTopic = Annotated[
     ),
 ]
 ReferenceTopic = Annotated[
-    str | None,
+    Optional[str],
     typer.Option(
         metavar='TOPIC',
         help='Known poses of a bag, if there are several or they are in the odometry frame.',
@@ -54,10 +59,10 @@ ReferenceTopic = Annotated[
     ),
 ]
 Jobs = Annotated[
-    int | None,
+    Optional[int],
     typer.Option(min=1, help='Parallel processes.  [default: one per core]', show_default=False),
 ]
 Scheduler = Annotated[
-    str | None,
+    Optional[str],
     typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
 ]

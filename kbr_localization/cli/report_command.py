@@ -1,9 +1,7 @@
 """`kbr report`: a page about one run."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
@@ -28,7 +26,7 @@ def report(
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
     rerun: Annotated[
-        Path | None, typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
+        Optional[Path], typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
     ] = None,
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,

@@ -1,12 +1,10 @@
 """Commands about one run: localize, evaluate, convert, synthesize, play."""
 
-from __future__ import annotations
-
 import dataclasses
 from enum import Enum
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
@@ -113,7 +111,7 @@ def evaluate(
     ],
     json: Json = False,
     map_file: Annotated[
-        Path | None,
+        Optional[Path],
         typer.Option('--map', help='Also report the recall of the image retrieval on this map.'),
     ] = None,
     tolerance: Annotated[
@@ -195,7 +193,7 @@ def play(
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
     remap: Annotated[
-        list[str] | None,
+        Optional[list[str]],
         typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
     ] = None,
 ) -> None:

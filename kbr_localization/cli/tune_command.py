@@ -1,10 +1,8 @@
 """`kbr tune`: a map whose parameters were chosen on its own runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.compare_command import parse_methods, parse_sizes
@@ -29,7 +27,7 @@ SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
 
 Trials = Annotated[int, typer.Option(min=1, help='Candidates for each method.')]
 Sizes = Annotated[
-    str | None,
+    Optional[str],
     typer.Option(
         metavar='N,N',
         help='Sizes of the maps that the parameters are to suit, tried with up to 500 images.',
@@ -45,7 +43,7 @@ def tune(
     *,
     out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
     max_images: Annotated[
-        int | None,
+        Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
     ] = None,
     methods: Annotated[
