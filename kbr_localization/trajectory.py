@@ -16,6 +16,7 @@ class Trajectory:
     `stamps_ns`: (n,) increasing. `poses`: (n, 3) in the map frame. `covariances`: (n, 3, 3) or
     None. `confidences`: (n,) or None. `statuses`: n words or empty. `updated`: (n,) bool or None.
     `seconds`: (n,) time spent on each frame or None. `skipped`: frames left out, by reason.
+    `last_error`: what was wrong with the last image that could not be used.
     """
 
     stamps_ns: StampArray
@@ -26,6 +27,7 @@ class Trajectory:
     updated: np.ndarray | None = None
     seconds: FloatArray | None = None
     skipped: dict[str, int] = field(default_factory=dict)
+    last_error: str = ''
 
     def __len__(self) -> int:
         """Count the poses."""

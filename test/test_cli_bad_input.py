@@ -59,6 +59,7 @@ def test_a_broken_jpeg_is_skipped_and_counted(good, run):
     result = localize(good, run)
     assert result.returncode == 0, result.stderr
     assert 'skipped: 1 x broken image' in result.stderr
+    assert f'left out: broken image {images(run)[0]}: expected a whole JPEG' in result.stderr
     evaluated = invoke('evaluate', run, run.parent / 'out.tum', '--json')
     assert json.loads(evaluated.stdout)['frames'] == 12
 
@@ -67,7 +68,8 @@ def test_a_run_of_broken_jpegs_only(good, run):
     for image in images(run):
         image.write_bytes(b'')
     assert_one_line(localize(good, run), 'no image of run could be used')
-    assert_one_line(invoke('map', 'build', run, '--out', run.parent / 'm.h5'))
+    result = invoke('map', 'build', run, '--out', run.parent / 'm.h5')
+    assert_one_line(result, 'no images to learn', 'expected a whole JPEG')
 
 
 def test_lines_of_rubbish_are_skipped_and_counted(good, run):

@@ -3,8 +3,9 @@ import os
 import subprocess
 import sys
 
+import cv2
 import h5py
-from helpers import write_tiny_cold_run
+from helpers import textured_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
@@ -74,6 +75,26 @@ def test_a_broken_image_is_left_out_and_counted(tmp_path):
     kernel_map = build_map([dataset], vision=TINY_VISION)
     assert len(kernel_map) == 11
     assert sum(dataset.skipped.values()) == 1
+
+
+@pytest.mark.parametrize('place', [0, 5])
+def test_an_image_of_another_size_is_left_out_counted_and_named(tmp_path, caplog, place):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=12)
+    file = sorted((run / 'std_cam').iterdir())[place]
+    cv2.imwrite(str(file), textured_image(1, (60, 80)))
+    dataset = open_dataset(run)
+    kernel_map = build_map([dataset], vision=TINY_VISION)
+    assert len(kernel_map) == 11
+    assert dataset.skipped == {'unusable image': 1}
+    assert file.name in caplog.text and 'image of 80x60 pixels' in caplog.text
+
+
+def test_no_map_is_made_where_as_many_images_do_not_fit_as_do(tmp_path):
+    one, other = tmp_path / 'one', tmp_path / 'other'
+    write_tiny_cold_run(one, frames=6)
+    write_tiny_cold_run(other, frames=6, shape=(60, 80))
+    with pytest.raises(MapError, match=r'only 6 of 12 images .* t16\d+.* image of 80x60 pixels'):
+        build_map([open_dataset(one), open_dataset(other)], vision=TINY_VISION)
 
 
 def test_frames_without_a_reference_pose_are_counted():

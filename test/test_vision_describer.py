@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import cv2
-from kbr_localization.errors import ConfigurationError, VisionError
+from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
 from kbr_localization.vision.config import PAPER
 from kbr_localization.vision.vocabulary import nearest_words
@@ -121,11 +121,26 @@ def test_bad_images_are_refused(describer, image, message):
         describer.describe(image)
 
 
-def test_no_images_and_images_of_two_sizes_are_refused(images):
+def test_no_images_are_refused_with_the_reason_where_there_is_one(images):
+    def broken():
+        raise DatasetError('encoding mono16 is not supported')
+
     with pytest.raises(VisionError, match='at least one'):
         fit_describer(CONFIG, [], np.random.default_rng(0))
+    with pytest.raises(VisionError, match='mono16 is not supported'):
+        fit_describer(CONFIG, [broken, broken], np.random.default_rng(0))
+    assert fit_describer(CONFIG, [*[broken] * 9, images[0]], np.random.default_rng(0)).size
+
+
+@pytest.mark.parametrize('place', [0, 3, 8])
+@pytest.mark.parametrize('descriptor', ['sift_pyramid', 'hog'])
+def test_an_image_of_another_size_is_not_learnt_from(images, place, descriptor):
+    mixed = [*images[:place], scene(1, (60, 80)), *images[place:]]
+    config = replace(CONFIG, descriptor=descriptor)
+    describer = fit_describer(config, mixed, np.random.default_rng(0))
+    assert describer.preparation.image_shape == images[0].shape
     with pytest.raises(VisionError, match='80x60'):
-        fit_describer(CONFIG, [images[0], scene(1, (60, 80))], np.random.default_rng(0))
+        describer.describe(mixed[place])
 
 
 def test_incomplete_and_damaged_states_are_refused(describer):

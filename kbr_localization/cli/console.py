@@ -19,10 +19,12 @@ def note(message: str) -> None:
     print(f'kbr: {message}', file=sys.stderr)
 
 
-def note_skipped(skipped: Mapping[str, int]) -> None:
-    """Say what was left out of a run, if anything was."""
+def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
+    """Say what was left out of a run, if anything was, and what was wrong with the last image."""
     if skipped:
         note('skipped: ' + ', '.join(f'{count} x {reason}' for reason, count in skipped.items()))
+    if last_error:
+        note(f'the last image that was left out: {last_error}')
 
 
 def note_localized(out: Path, statuses: Sequence[str]) -> None:

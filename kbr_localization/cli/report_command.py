@@ -56,7 +56,7 @@ def report(
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)
-    console.note_skipped(record.trajectory.skipped)
+    console.note_skipped(record.trajectory.skipped, record.trajectory.last_error)
     console.note_localized(out, record.trajectory.statuses)
     if rerun is not None:
         write_recording(rerun, record)

@@ -79,7 +79,7 @@ def localize(
         )
     write_tum(out, trajectory)
     write_details(details_path(out), trajectory)
-    console.note_skipped(trajectory.skipped or dataset.skipped)
+    console.note_skipped(trajectory.skipped, trajectory.last_error)
     console.note_localized(out, trajectory.statuses)
 
 

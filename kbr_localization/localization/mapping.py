@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+import logging
 from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import cameras_of
-from kbr_localization.errors import DatasetError, MapError
+from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import FilterConfig, sensible_config
 from kbr_localization.localization.covering import choose
 from kbr_localization.localization.describing import describe_images, DescribedImage
@@ -23,6 +24,8 @@ from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.multi_camera import missing_cameras
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
+
+LOG = logging.getLogger(__name__)
 
 _VOCABULARY_IMAGES = 200
 
@@ -161,24 +164,39 @@ def _describe(
     report: Progress,
     workers: Workers,
 ) -> tuple[list[_Candidate], list[DescribedImage]]:
-    """Keep the candidates whose images can be used, count the others."""
+    """Keep the candidates whose images can be used, count the others and tell why the last."""
     images = [candidate.frame.image for candidate in candidates]
     counting = partial(report, 'describing images')
     described = describe_images(describer, images, workers, counting, thumbnails=True)
-    kept = []
+    kept, misfits, trouble = [], 0, ''
     for candidate, image in zip(candidates, described, strict=True):
-        found = image.descriptor
-        lacking = found is not None and missing_cameras(describer, found) > 0
-        if image.error is None and not lacking:
+        reason = _refusal(describer, image)
+        if not reason:
             kept.append((candidate, image))
             continue
         skipped = datasets[candidate.run].skipped
-        reason = 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
-        reason = 'without an image of each camera' if lacking else reason
         skipped[reason] = skipped.get(reason, 0) + 1
-    if not kept:
-        raise MapError('none of the images can be used: check the runs, or the size of the images')
+        trouble = str(image.error or reason)
+        if isinstance(image.error, VisionError):
+            misfits, trouble = misfits + 1, f'{candidate.frame.name}: {trouble}'
+    # where as many images do not fit as do, which of them are meant is for the user to say
+    if len(kept) <= misfits or not kept:
+        raise MapError(
+            f'only {len(kept)} of {len(images)} images can be used: check the runs, or the size '
+            f'of the images; the last that cannot: {trouble}'
+        )
+    if trouble:
+        LOG.warning('the last image that was left out: %s', trouble)
     return [candidate for candidate, _ in kept], [image for _, image in kept]
+
+
+def _refusal(describer: Describer, image: DescribedImage) -> str:
+    """Say in a few words why an image cannot enter the map; nothing for one that can."""
+    if image.error is not None:
+        return 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
+    assert image.descriptor is not None
+    lacking = missing_cameras(describer, image.descriptor)
+    return 'without an image of each camera' if lacking else ''
 
 
 def _tracks(candidates: list[_Candidate], runs: int) -> list[tuple[FloatArray, FloatArray]]:

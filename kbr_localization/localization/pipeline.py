@@ -206,7 +206,9 @@ def localize(
     skipped = dict(dataset.skipped)
     for reason, count in tracker.skipped.items():
         skipped[reason] = skipped.get(reason, 0) + count
-    return replace(trajectory, seconds=np.array(seconds), skipped=skipped)
+    return replace(
+        trajectory, seconds=np.array(seconds), skipped=skipped, last_error=tracker.last_error
+    )
 
 
 def _initialize(tracker: Tracker, dataset: Dataset, init: str) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 import dataclasses
-from itertools import islice
 from typing import Any
 
 from kbr_localization.configuration import from_mapping
-from kbr_localization.errors import VisionError
+from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision.config import BEFORE, PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
@@ -23,6 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 OMNI = 'omni'
+SIZED_IMAGES = 5
+"""Images that are asked for the camera's size: a single odd one does not set it."""
 Kind = type[PyramidDescriber] | type[HogDescriber] | type[NetworkDescriber]
 
 
@@ -37,14 +39,12 @@ def fit_describer(
     Learn from training images what the descriptor needs: a vocabulary, a camera's mirror.
 
     A few hundred images spread over the runs are enough, or functions that load them, of which
-    those that fail are left out. The same images and generator give the same describer, whoever
-    the workers are. Raises VisionError for no images, a bad one, or images of several sizes.
+    those that fail are left out, as are images of an uncommon size. The same images and generator
+    give the same describer, whoever the workers are. Raises VisionError for no images or a bad
+    one.
     """
-    few = 1 if config.projection == 'perspective' else MIRROR_IMAGES
-    examples = _examples(images, few)
-    if not examples:
-        raise VisionError('no images to learn the vocabulary from: give at least one')
-    preparation = Preparation.fit(config, examples)
+    few = SIZED_IMAGES if config.projection == 'perspective' else MIRROR_IMAGES
+    preparation = Preparation.fit(config, _examples(images, few))
     workers, progress = workers or ThisProcess(), progress or silent
     return _kind(config).fit(config, preparation, images, rng, workers, progress)
 
@@ -99,13 +99,21 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
 
 
 def _examples(images: Sequence[LoadableImage], count: int) -> list[NDArray[np.uint8]]:
-    """Load the first images that can be read, or `count` spread over all of them."""
-    chosen = images
-    if count > 1:
-        spread = np.linspace(0, len(images) - 1, min(count, len(images)))
-        chosen = [images[index] for index in np.unique(spread.astype(int)).tolist()]
-    loaded = (load(image) for image in chosen)
-    return list(islice((image for image in loaded if image is not None), count))
+    """Load images spread over all of them, and keep those of the size that most of them have."""
+    spread = np.linspace(0, len(images) - 1, min(count, len(images))).astype(int).tolist()
+    loaded, trouble = list[NDArray[np.uint8]](), 'give at least one'
+    # where one cannot be read another takes its place
+    for index in dict.fromkeys([*spread, *range(len(images))]):
+        try:
+            loaded.append(load(images[index]))
+        except DatasetError as error:
+            trouble = str(error)
+        if len(loaded) == count:
+            break
+    if not loaded:
+        raise VisionError(f'no images to learn the vocabulary from: {trouble}')
+    (common, _), *_ = Counter(image.shape[:2] for image in loaded).most_common()
+    return [image for image in loaded if image.shape[:2] == common]
 
 
 def _kind(config: VisionConfig) -> Kind:

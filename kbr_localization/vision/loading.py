@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 LoadableImage = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
 
 
-def load(image: LoadableImage) -> NDArray[np.uint8] | None:
-    """Return the image, None when its function cannot read it."""
-    try:
-        return image() if callable(image) else image
-    except DatasetError:
-        return None
+def load(image: LoadableImage) -> NDArray[np.uint8]:
+    """Return the image; raises DatasetError when its function cannot read it."""
+    return image() if callable(image) else image
 
 
 @dataclass(frozen=True)

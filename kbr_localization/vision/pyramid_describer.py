@@ -7,7 +7,7 @@ import functools
 from typing import Any, Protocol
 
 from kbr_localization.configuration import to_mapping
-from kbr_localization.errors import VisionError
+from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import VisionConfig
@@ -153,19 +153,21 @@ def sample_patches(
     """
     Describe some patches of images, at most `share` of each: (k, size).
 
-    `camera`: the state of the preparation. `images`: with their seeds; one that cannot be read
-    gives no patches. Raises VisionError for an image of another size.
+    `camera`: the state of the preparation. `images`: with their seeds; one that cannot be read, or
+    has another size, gives no patches.
     """
     preparation = Preparation.from_state(config, camera)
     local = local_descriptor(config, preparation)
     samples = [np.empty((0, local.size), dtype=np.float32)]
     for source, seed in images:
-        image = load(source)
-        if image is not None:
-            descriptors = local.describe(preparation.grey(image))
-            count = min(share, len(descriptors))
-            chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
-            samples.append(descriptors[chosen])
+        try:
+            grey = preparation.grey(load(source))
+        except (DatasetError, VisionError):
+            continue  # whoever describes the image tells
+        descriptors = local.describe(grey)
+        count = min(share, len(descriptors))
+        chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
+        samples.append(descriptors[chosen])
     return np.concatenate(samples)
 
 
