@@ -24,6 +24,14 @@ def record(path, first, last, odometry=True):
     return recording
 
 
+@pytest.mark.parametrize('odometry', [True, False])
+def test_a_recording_without_an_image_says_so(tmp_path, odometry):
+    record(tmp_path / 'run', 0, 0, odometry)
+    with pytest.raises(DatasetError, match=r'no image was recorded in .*: each needs a pose'):
+        open_dataset(tmp_path / 'run')
+    assert len(open_dataset(record(tmp_path / 'run', 0, 4).path)) == 4
+
+
 def test_it_is_a_run_at_every_moment(tmp_path):
     record(tmp_path / 'run', 0, 4)
     run = open_dataset(tmp_path / 'run')

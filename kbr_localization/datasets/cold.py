@@ -46,6 +46,7 @@ class ColdRun:
         self.name = self.path.resolve().name
         self.skipped: dict[str, int] = {}
         self._folder = _camera_folder(self.path, camera)
+        self._refuse_nothing()
         self.odometry = self._read_odometry()
         self._labels = self._read_labels()
         names = self._read_names()
@@ -75,6 +76,16 @@ class ColdRun:
     def _count(self, reason: str, number: int) -> None:
         if number:
             self.skipped[reason] = self.skipped.get(reason, 0) + number
+
+    def _refuse_nothing(self) -> None:
+        """Tell a recording during which no image found its pose from a run that is damaged."""
+        places = self.path / PLACES
+        started = places.is_file() and places.stat().st_size == 0
+        if started and not any(self._folder.iterdir()):
+            raise DatasetError(
+                f'no image was recorded in {self.path}: each needs a pose that is near in time; '
+                'the log of the recorder says what did not come'
+            )
 
     def _read_odometry(self) -> OdometryTrack:
         path = self.path / ODOMETRY
