@@ -55,7 +55,7 @@ class Processes:
     def __init__(self, jobs: int, modules: Sequence[str] = ()) -> None:
         """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
-        make = _needed('joblib.executor', 'tools').get_memmapping_executor
+        make = _needed('joblib.executor').get_memmapping_executor
         self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY)
         for _ in range(jobs - 1):
             self._pool.submit(_import, tuple(modules))
@@ -101,7 +101,7 @@ class Cluster:
     jobs = 1
 
     def __init__(self, address: str) -> None:
-        distributed = _needed('distributed', 'dask')
+        distributed = _needed('distributed')
         try:
             self._client = distributed.Client(address, timeout='10s', set_as_default=False)
         except (OSError, ValueError) as error:
@@ -225,10 +225,11 @@ def _default_jobs() -> int:
     return os.cpu_count() or 1
 
 
-def _needed(name: str, extra: str) -> Any:
+def _needed(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
+        package = name.partition('.')[0]
         raise WorkersError(
-            f"parallel work needs {name} ({error}): pip install 'kbr_localization[{extra}]'"
+            f'parallel work needs {package} ({error}): pip install {package}'
         ) from error

@@ -1,6 +1,8 @@
 """Every mistake is exit code 2 and one line on stderr."""
 
+import contextlib
 from importlib.metadata import entry_points
+import io
 import os
 from pathlib import Path
 import signal
@@ -13,6 +15,7 @@ from command import assert_one_line, invoke, KBR, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization import __version__
 import kbr_localization.cli
+from kbr_localization.cli.failures import OPTIONAL, run_command
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
 import pytest
@@ -140,10 +143,22 @@ def test_the_typer_of_ubuntu_24_04_understands_the_options():
 
 
 def test_a_defect_keeps_its_traceback(monkeypatch):
-    from kbr_localization.cli.failures import run_command
-
     def broken(arguments, **options):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         run_command(broken, [])
+
+
+def test_a_module_that_is_missing_is_told_with_what_installs_it_anywhere():
+    assert {'rosbags', 'joblib', 'matplotlib', 'distributed'} < set(OPTIONAL)
+    for module, remedy in OPTIONAL.items():
+
+        def command(arguments, missing=module, **options):
+            raise ModuleNotFoundError(f'No module named {missing!r}', name=missing)
+
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            assert run_command(command, []) == 2
+        line = errors.getvalue()
+        assert line.count('\n') == 1 and remedy in line

@@ -50,6 +50,11 @@ def test_what_the_package_always_imports_is_in_the_manifest():
     assert {f'python3-{names.get(name, name)}' for name in required} <= keys
 
 
+def test_no_message_installs_the_package_from_an_index_which_has_none():
+    for path in [*Path(kbr_localization.__file__).parent.rglob('*.py'), ROOT / 'README.md']:
+        assert f'{kbr_localization.__name__}[' not in path.read_text(encoding='utf-8'), path
+
+
 @pytest.fixture(scope='module')
 def workspace(tmp_path_factory):
     folder = tmp_path_factory.mktemp('workspace')

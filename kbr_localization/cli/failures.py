@@ -15,15 +15,15 @@ BAD_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 1
 OPTIONAL = {
-    'cv2': 'headless',
-    'distributed': 'dask',
-    'joblib': 'tools',
-    'matplotlib': 'tools',
-    'rclpy': 'ros',
-    'rerun': 'rerun',
-    'rosbags': 'tools',
+    'cv2': '`pip install opencv-python-headless`',
+    'distributed': '`pip install distributed`',
+    'joblib': '`pip install joblib`',
+    'matplotlib': '`pip install matplotlib`',
+    'rclpy': "source the setup file of ROS 2, or `pip install '.[ros]'` in the sources of kbr",
+    'rerun': '`pip install rerun-sdk`',
+    'rosbags': '`pip install rosbags`',
 }
-"""Modules that only some commands need, and the extra of this package that installs them."""
+"""Modules that only some commands need, and how to get them."""
 
 
 def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) -> int:
@@ -75,11 +75,8 @@ def _describe(error: Exception) -> str:
 
 
 def _describe_missing(module: str) -> str:
-    extra = OPTIONAL[module]
-    remedy = f"`pip install 'kbr_localization[{extra}]'`"
-    if extra == 'ros':
-        remedy = f'source the setup file of ROS 2, or {remedy}'
-    return f'this command needs the Python module {module}, which is not installed: {remedy}'
+    missing = f'this command needs the Python module {module}, which is not installed'
+    return f'{missing}: {OPTIONAL[module]}'
 
 
 def _describe_usage(error: Any) -> str:

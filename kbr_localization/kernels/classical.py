@@ -92,7 +92,7 @@ def classical_filter(
     except ImportError as error:
         raise KernelError(
             f'method: {method} needs Stone Soup, which is not installed ({error}): '
-            "pip install 'kbr_localization[compare]'"
+            'pip install stonesoup'
         ) from error
     means, covariances = adapter.run(method, model, sequence, particles, seed, spread)
     return means, covariances

@@ -244,8 +244,7 @@ def _evaluate_all(
         joblib = importlib.import_module('joblib')
     except ImportError as error:
         raise KernelError(
-            f"n_jobs: {n_jobs} needs joblib ({error}): pip install 'kbr_localization[tools]', or "
-            'use n_jobs=1'
+            f'n_jobs: {n_jobs} needs joblib ({error}): pip install joblib, or use n_jobs=1'
         ) from error
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as='generator')
     evaluations: Iterator[float | KernelError] = parallel(
