@@ -136,6 +136,8 @@ def test_max_images_below_one_is_refused():
 def test_a_missing_map_says_how_to_build_one(tmp_path):
     with pytest.raises(MapError, match=r'does not exist: build it with `kbr map build'):
         KernelMap.load(tmp_path / 'nowhere.h5')
+    with pytest.raises(MapError, match=r'is a folder: expected a file made by `kbr map build`'):
+        KernelMap.load(tmp_path)
 
 
 @pytest.mark.parametrize('share', [0.0, 0.1, 0.5, 0.95])

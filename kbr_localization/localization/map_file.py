@@ -58,6 +58,8 @@ def _refuse_no_file(path: Path) -> None:
 
 def read_map(path: Path) -> KernelMap:
     """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
+    if path.is_dir():
+        raise MapError(f'map {path} is a folder: expected a file made by `kbr map build`')
     if not path.is_file():
         raise MapError(f'map {path} does not exist: build it with `kbr map build --out {path}`')
     try:
