@@ -21,6 +21,14 @@ def test_page_and_recording_are_written(map_and_run, tmp_path):
     assert recording.stat().st_size > 10_000
 
 
+def test_parameters_can_be_set_as_for_localize(map_and_run, tmp_path):
+    out = tmp_path / 'page.html'
+    result = invoke('report', *map_and_run, '--out', out, '--set', 'sharpening=0.123456')
+    assert result.returncode == 0, result.stderr
+    assert '0.123456' in out.read_text()
+    assert_one_line(invoke('report', *map_and_run, '--out', out, '--set', 'warp=9'), "'warp'")
+
+
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(map_and_run, tmp_path):
     result = invoke('report', *map_and_run, '--out', tmp_path)
     assert_one_line(result, 'is a folder')

@@ -13,9 +13,11 @@ from kbr_localization.cli.options import (
     ReferenceTopic,
     Run,
     Seed,
+    Settings,
     Start,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.settings import with_settings_of
 from kbr_localization.progress import terminal_progress
 import typer
 
@@ -30,6 +32,7 @@ def report(
     ] = None,
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
+    settings: Settings = None,
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
@@ -51,7 +54,7 @@ def report(
     if rerun is not None:
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording
-    kernel_map = KernelMap.load(map_file)
+    kernel_map = with_settings_of(KernelMap.load(map_file), method, settings or ())
     dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)

@@ -1,6 +1,5 @@
 """Commands about one run: localize, evaluate, convert, synthesize, play."""
 
-import dataclasses
 from enum import Enum
 import os
 from pathlib import Path
@@ -21,7 +20,7 @@ from kbr_localization.cli.options import (
     Start,
 )
 from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.settings import describe_parameters, parse_settings, with_settings
+from kbr_localization.cli.settings import describe_parameters, with_settings_of
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import shared_file
@@ -57,7 +56,6 @@ def localize(
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.kernel_map import KernelMap
-    from kbr_localization.localization.method_configs import with_values
 
     if method not in pipeline.METHODS:
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
@@ -68,11 +66,7 @@ def localize(
     check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
     dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
-    given = parse_settings(settings or ())
-    config = with_settings(kernel_map.filter_config, given)
-    kernel_map = dataclasses.replace(kernel_map, filter_config=config)
-    # what tuning found for a baseline would hide what is set
-    kernel_map = with_values(method, kernel_map, {name: getattr(config, name) for name in given})
+    kernel_map = with_settings_of(kernel_map, method, settings or ())
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress

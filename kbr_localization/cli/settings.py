@@ -41,6 +41,17 @@ def with_settings(config: Config, values: dict[str, Any]) -> Config:
     return from_mapping(type(config), to_mapping(config) | converted)
 
 
+def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> Any:
+    """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
+    from kbr_localization.localization.method_configs import with_values  # noqa: PLC0415
+
+    given = parse_settings(settings)
+    config = with_settings(kernel_map.filter_config, given)
+    kernel_map = dataclasses.replace(kernel_map, filter_config=config)
+    # what tuning found for a baseline would hide what is set
+    return with_values(method, kernel_map, {name: getattr(config, name) for name in given})
+
+
 def describe_parameters(config_class: type[Any]) -> dict[str, dict[str, Any]]:
     """List default, range and description of every parameter of a configuration, by name."""
     described = {}
