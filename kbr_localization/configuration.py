@@ -33,11 +33,15 @@ def parameter(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def validate(config: Any) -> None:
-    """Refuse a value of the wrong type or outside of its range with a ConfigurationError."""
+def validate(config: Any, prefix: str = '') -> None:
+    """
+    Refuse a value of the wrong type or outside of its range with a ConfigurationError.
+
+    `prefix`: what stands before the names for a user.
+    """
     for field in dataclasses.fields(config):
         if 'description' in field.metadata:
-            _validate_field(field, getattr(config, field.name))
+            _validate_field(field, prefix + field.name, getattr(config, field.name))
 
 
 def from_mapping(config_class: type[Config], values: Mapping[str, Any]) -> Config:
@@ -56,29 +60,27 @@ def to_mapping(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def _validate_field(field: dataclasses.Field[Any], value: Any) -> None:
+def _validate_field(field: dataclasses.Field[Any], name: str, value: Any) -> None:
     expected: Any = type(field.default)
     accepted = (int, float) if expected is float else (expected,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
         raise ConfigurationError(
-            f'parameter {field.name!r}: expected {expected.__name__}, '
+            f'parameter {name!r}: expected {expected.__name__}, '
             f'got {value!r} ({type(value).__name__})'
         )
     if expected is float and not math.isfinite(float(value)):
-        raise ConfigurationError(
-            f'parameter {field.name!r}: expected a finite number, got {value}'
-        )
-    _validate_range(field, value)
+        raise ConfigurationError(f'parameter {name!r}: expected a finite number, got {value}')
+    _validate_range(field, name, value)
 
 
-def _validate_range(field: dataclasses.Field[Any], value: Any) -> None:
+def _validate_range(field: dataclasses.Field[Any], name: str, value: Any) -> None:
     low, high, choices = (field.metadata[key] for key in ('low', 'high', 'choices'))
     if choices is not None and value not in choices:
         raise ConfigurationError(
-            f'parameter {field.name!r}: expected one of {", ".join(choices)}, got {value!r}'
+            f'parameter {name!r}: expected one of {", ".join(choices)}, got {value!r}'
         )
     if (low is not None and value < low) or (high is not None and value > high):
         raise ConfigurationError(
-            f'parameter {field.name!r}: expected a value in '
+            f'parameter {name!r}: expected a value in '
             f'[{"-inf" if low is None else low}, {"inf" if high is None else high}], got {value}'
         )

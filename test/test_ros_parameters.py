@@ -95,6 +95,7 @@ def test_an_integer_is_taken_where_a_float_is_meant(make_node):
         ({'method': 'amcl'}, "'method': expected one of kbr"),
         ({'update_mind': 1.0}, "unknown parameter 'update_mind' = 1.0: did you mean 'update_min_"),
         ({'initial_pose__roll': 1.0}, "unknown parameter 'initial_pose.roll'"),
+        ({'initial_pose__x': 'abc'}, "parameter 'initial_pose.x': expected float, got 'abc'"),
     ],
 )
 def test_a_bad_value_is_refused_with_name_value_and_range(make_node, values, says):

@@ -35,8 +35,10 @@ def test_the_schedule_is_in_order_of_time_and_can_be_cut(tmp_path):
     assert sum(e.kind == 'image' for e in events) == 10
     cut = schedule(run, start=1.0, duration=1.0)
     assert 2 <= sum(e.kind == 'image' for e in cut) <= 3
-    with pytest.raises(DatasetError, match='no image to play'):
+    with pytest.raises(DatasetError, match=r"in 'run' from 1000 s on: the run has 4.6 s"):
         schedule(run, start=1000.0)
+    with pytest.raises(DatasetError, match=r'from 0.01 s for 0.02 s: '):
+        schedule(run, start=0.01, duration=0.02)
 
 
 def test_it_waits_for_its_subscribers_then_sends_everything_in_time(ros, tmp_path):

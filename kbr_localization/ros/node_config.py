@@ -136,7 +136,7 @@ class InitialPose:
     std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians', 1e-3)
 
     def __post_init__(self) -> None:
-        validate(self)
+        validate(self, 'initial_pose.')
 
 
 CHANGEABLE = (

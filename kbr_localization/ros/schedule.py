@@ -79,8 +79,10 @@ def schedule(dataset: Dataset, start: float = 0.0, duration: float = 0.0) -> lis
         if first_ns <= event.stamp_ns and (last_ns is None or event.stamp_ns <= last_ns)
     ]
     if not any(event.kind == 'image' for event in chosen):
+        piece = f'from {start:g} s ' + (f'for {duration:g} s' if duration > 0 else 'on')
+        length = (events[-1].stamp_ns - events[0].stamp_ns) / NANOSECONDS if events else 0.0
         raise DatasetError(
-            f'no image to play in {dataset.name!r} from {start} s for {duration or "all its"} s: '
-            'choose another run, start or duration'
+            f'no image to play in {dataset.name!r} {piece}: the run has {length:.1f} s, choose '
+            'another run, start or duration'
         )
     return chosen
