@@ -102,7 +102,8 @@ class RosWorld:
     def spin(self, seconds):
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
-            self.executor.spin_once(timeout_sec=left)
+            # with another timeout each time rclpy would only look after callbacks that await
+            self.executor.spin_once(timeout_sec=min(left, 0.1))
 
     def spin_until(self, condition, timeout=PATIENCE):
         """Spin until a condition holds; fail with the processes' output when it does not."""

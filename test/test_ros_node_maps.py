@@ -188,12 +188,12 @@ def as_yaml(entries):
     return '[' + ', '.join(f"'{entry}'" for entry in entries) + ']'
 
 
-def load_upper_with_slow_disk(ros, node):
-    """Begin to load the second map, and return the answer to come and what sets the disk going."""
+def load_with_slow_disk(ros, node, name='upper'):
+    """Begin to load a map, and return the answer to come and what sets the disk going."""
     localization, disk = node.configured(), threading.Event()
     read_map = localization.read_map
-    localization.read_map = lambda name: disk.wait(20.0) and read_map(name)
-    client = ros.node.create_client(Trigger, '/localization/load_map/upper')
+    localization.read_map = lambda name: disk.wait(PATIENCE) and read_map(name)
+    client = ros.node.create_client(Trigger, f'/localization/load_map/{name}')
     assert client.wait_for_service(PATIENCE)
     answer = client.call_async(Trigger.Request())
     ros.spin_until(lambda: node.maps.loading)
@@ -206,9 +206,9 @@ def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, two_fl
         robot = Robot(ros)
         robot.wait_for_listeners()
         localization = node.configured()
-        answer, disk = load_upper_with_slow_disk(ros, node)
+        answer, disk = load_with_slow_disk(ros, node)
         robot.send_initial_pose(None, robot.pose(0.0))
-        ros.spin(0.5)
+        ros.spin_until(lambda: node.maps.kept is not None)
         assert not answer.done() and localization.keeper.in_use.name == 'ground'
         disk.set()
         ros.spin_until(answer.done)
@@ -217,6 +217,40 @@ def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, two_fl
         ros.spin_until(lambda: localization.session.last is not None)
         assert localization.keeper.in_use.name == 'upper'
         assert localization.session.last.estimate.localized
+
+
+def test_a_pose_that_is_meant_for_a_map_that_cannot_be_read_is_dropped(ros, two_floors):
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        robot.drive(0.0, 4.0)
+        session = node.configured().session
+        ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(4.0))
+        answer, disk = load_with_slow_disk(ros, node, 'broken')
+        robot.send_initial_pose(None, np.array([7.0, 3.0, 1.0]))
+        ros.spin_until(lambda: node.maps.kept is not None)
+        disk.set()
+        ros.spin_until(answer.done)
+        assert not answer.result().success
+        robot.drive(4.05, 4.8)
+        ros.spin_until(lambda: session.last.stamp_ns == robot.stamp_ns(4.8))
+        assert np.hypot(*(session.last.estimate.pose - robot.pose(4.8))[:2]) < 0.3
+
+
+def test_while_a_map_is_read_the_robot_is_heard_and_no_other_map_is_loaded(ros, two_floors):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        answer, disk = load_with_slow_disk(ros, node, 'upper')
+        second = trigger(ros, 'load_map/ground')
+        assert not second.success and 'another map is being read' in second.message
+        robot.drive(0.0, 3.0)
+        ros.spin_until(lambda: robot.stamp_ns(2.8) in by_stamp(poses))
+        assert not answer.done() and node.maps.loading
+        disk.set()
+        ros.spin_until(answer.done)
+        assert answer.result().success and not node.maps.loading
 
 
 @pytest.mark.parametrize('configured_again', [True, False])
@@ -228,7 +262,7 @@ def test_a_map_that_is_read_when_the_node_is_cleaned_up_is_not_said_to_be_used(
     tuned = replace(kernel_map.filter_config, update_min_d=0.77)
     replace(kernel_map, filter_config=tuned).save(upper)
     with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
-        answer, disk = load_upper_with_slow_disk(ros, node)
+        answer, disk = load_with_slow_disk(ros, node)
         node.trigger_deactivate()
         disk.set()
         node.trigger_cleanup()

@@ -7,10 +7,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from kbr_localization.errors import KbrError, LocalizationError
+from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import parse_map_files
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import Teller
+from rclpy.callback_groups import ReentrantCallbackGroup
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.task import Future
@@ -29,31 +31,46 @@ class Owner(Protocol):
         """Return what is at work; raises LocalizationError before there is anything."""
         ...
 
+    def begin_from(self, given: GivenPose) -> None:
+        """Start anew from a pose."""
+        ...
+
 
 class MapServices:
     """
     The services `~/load_map`, `~/load_map/<name>` and `~/add_current`.
 
-    `loading`: whether a map is being read, so that a pose given now is meant for it.
+    `loading`: whether a map is being read, so that a pose given now is meant for it. `kept`: that
+    pose.
     """
 
-    def __init__(self, node: Node, owner: Owner, on_loaded: Callable[[], None]) -> None:
-        self._node, self._owner, self._on_loaded = node, owner, on_loaded
-        self._loads = 0
-        node.create_service(Trigger, '~/load_map', partial(self._load_map, ''))
+    def __init__(self, node: Node, owner: Owner) -> None:
+        self._node, self._owner = node, owner
+        self.loading = False
+        self.kept: GivenPose | None = None
+        # rclpy holds the group of a callback that awaits: in the node's own, all would be deaf
+        create = partial(node.create_service, callback_group=ReentrantCallbackGroup())
+        create(Trigger, '~/load_map', partial(self._load_map, ''))
         for name in parse_map_files(owner.settings.config.map_files):
-            node.create_service(Trigger, f'~/load_map/{name}', partial(self._load_map, name))
-        node.create_service(Trigger, '~/add_current', self._add_current)
-
-    @property
-    def loading(self) -> bool:
-        """Whether a map is being read."""
-        return self._loads > 0
+            create(Trigger, f'~/load_map/{name}', partial(self._load_map, name))
+        create(Trigger, '~/add_current', self._add_current)
 
     async def _load_map(
         self, name: str, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
-        self._loads += 1
+        if self.loading:
+            response.message = 'another map is being read: call again when it is there'
+        else:
+            self.loading = True
+            try:
+                await self._load(name, response)
+            finally:
+                self.loading = False
+            self._use_kept(response.success)
+        self._told('load_map', response)
+        return response
+
+    async def _load(self, name: str, response: Trigger.Response) -> None:
         try:
             localization = self._owner.configured()
             loaded = await _in(localization.in_background, partial(localization.read_map, name))
@@ -65,11 +82,15 @@ class MapServices:
             response.message = f'{loaded.name}: {len(loaded.kernel_map)} images'
         except KbrError as error:
             response.success, response.message = False, f'the map stays as it was: {error}'
-        finally:
-            self._loads -= 1
-        self._told('load_map', response)
-        self._on_loaded()
-        return response
+
+    def _use_kept(self, loaded: bool) -> None:
+        """Start from the pose that came while the map was read, if that is in use now."""
+        kept, self.kept = self.kept, None
+        if kept is not None and loaded:
+            self._owner.begin_from(kept)
+        elif kept is not None:
+            text = 'initial pose dropped: it was meant for the map that could not be loaded'
+            self._owner.tell('warning', text, 0.0)
 
     async def _add_current(
         self, request: Trigger.Request, response: Trigger.Response
@@ -106,8 +127,11 @@ async def _in(
     def act() -> None:
         try:
             future.set_result(action())
-        except Exception as error:
+        except KbrError as error:
             future.set_exception(error)
+        except Exception as error:  # a bug must not end the node
+            future.set_exception(LocalizationError(f'internal error: {error!r}'))
+            raise
 
     somewhere(act)
     result = await future

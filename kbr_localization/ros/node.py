@@ -51,7 +51,7 @@ class LocalizationNode(LifecycleNode):
         self.create_subscription(PoseWithCovarianceStamped, 'initialpose', self._take_pose, 10)
         self.create_service(Empty, 'reinitialize_global_localization', self._reinitialize)
         self.create_service(Empty, 'request_nomotion_update', self._request_update)
-        self.maps = MapServices(self, self, self._map_loaded)
+        self.maps = MapServices(self, self)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=CLOCK_JUMP_BACK, on_clock_change=False),
             post_callback=self._clock_jumped,
@@ -136,12 +136,20 @@ class LocalizationNode(LifecycleNode):
             return
         x, y, yaw = given.pose
         text = f'initial pose x {x:.2f} m, y {y:.2f} m, heading {yaw:.2f} rad'
-        if self.active and not self.maps.loading:
+        if self.maps.loading:
+            self.maps.kept = given
+            text += ', kept until the new map is read'
+        else:
+            self.begin_from(given)
+            text += '' if self.active else ', kept until the node is active'
+        self.tell('info', text, 0.0)
+
+    def begin_from(self, given: GivenPose) -> None:
+        """Start anew from a pose, as soon as the node is active."""
+        if self.active:
             self.configured().session.give_pose(given)
         else:
             self._kept_pose = given
-            text += f', kept until the {"new map is read" if self.active else "node is active"}'
-        self.tell('info', text, 0.0)
 
     def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
         frame_id, expected = message.header.frame_id, self.settings.config.global_frame_id
@@ -168,10 +176,6 @@ class LocalizationNode(LifecycleNode):
         if self.active:
             self.configured().session.request_update()
         return response
-
-    def _map_loaded(self) -> None:
-        if self.active and not self.maps.loading:
-            self._give_kept_pose()
 
     def _give_kept_pose(self) -> None:
         kept, self._kept_pose = self._kept_pose, None
