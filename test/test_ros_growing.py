@@ -19,6 +19,7 @@ from kbr_localization.ros.maps import map_id, MapShelf, parse_map_files
 from kbr_localization.ros.node_config import NodeConfig
 import numpy as np
 import pytest
+from ros_helpers import PATIENCE
 
 GROWING = NodeConfig(grow_map=True, grow_spacing_d=1.0, grow_max_images=5)
 
@@ -190,6 +191,27 @@ def test_a_slow_disk_holds_up_nobody_and_gets_everything_in_the_end(tiny_world_c
     keeping.background.shutdown()
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 45
     assert keeping.keeper.facts()['images added and not yet written'] == 0
+
+
+def test_of_two_threads_that_write_the_one_with_fewer_images_does_not_end_last(
+    tiny_world_copy, monkeypatch
+):
+    keeping, begun, save = Keeping(tiny_world_copy), threading.Event(), KernelMap.save
+
+    def save_slowly_once(kernel_map, path):
+        if not begun.is_set():
+            begun.set()
+            time.sleep(0.5)
+        save(kernel_map, path)
+
+    monkeypatch.setattr(KernelMap, 'save', save_slowly_once)
+    keeping.drive(0.0, 4.0)
+    keeping.background.submit(keeping.keeper.save)
+    assert begun.wait(PATIENCE)
+    keeping.drive(4.0, 9.0)
+    keeping.keeper.save()
+    keeping.background.shutdown()
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 45
 
 
 def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(

@@ -1,17 +1,29 @@
 """The saved pose: whole or not at all, and used only where it holds."""
 
+from concurrent.futures import ThreadPoolExecutor
 import json
+from pathlib import Path
+import threading
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
+from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.ros import persistence
+from kbr_localization.ros.answer import Answer
+from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.maps import MapInUse
+from kbr_localization.ros.node_config import NodeConfig
 from kbr_localization.ros.persistence import (
     default_pose_file,
     load_pose,
     save_pose,
     SavedPose,
 )
+from kbr_localization.ros.pose_keeper import PoseKeeper
+from kbr_localization.ros.telling import Teller
 import numpy as np
 import pytest
+from ros_helpers import PATIENCE
 
 SECOND = 1_000_000_000
 SAVED = SavedPose(
@@ -90,3 +102,59 @@ def test_nodes_of_two_robots_have_two_files(monkeypatch, tmp_path):
     monkeypatch.setenv('ROS_HOME', str(tmp_path))
     files = {default_pose_file(name) for name in ('/a/localization', '/b/localization')}
     assert len(files) == 2 and all(tmp_path in file.parents for file in files)
+
+
+def answer(stamp_ns, status='localized'):
+    estimate = PoseEstimate(np.zeros(3), np.eye(3), 1.0, status, {}, updated=True)
+    image = QueuedImage(stamp_ns, lambda: None, 0.0)
+    return Answer(stamp_ns, estimate, np.zeros(3), image, 0.01)
+
+
+ON_MAP = MapInUse('ground', Path('ground.h5'), None, 'abc')
+
+
+@pytest.fixture
+def keeping(tmp_path):
+    """Return a keeper of a pose that writes as often as it can, and its background."""
+    background = ThreadPoolExecutor(1)
+    config = NodeConfig(save_pose_rate=100.0)
+    keeper = PoseKeeper(tmp_path / 'pose.json', lambda: config, background, Teller(None))
+    keeper._looked -= 1.0
+    return keeper, background
+
+
+def test_an_older_pose_never_takes_the_place_of_the_last_one(tmp_path, keeping):
+    keeper, background = keeping
+    waiting = threading.Event()
+    background.submit(waiting.wait, PATIENCE)
+    keeper.look(answer(1), ON_MAP)
+    keeper.save(answer(2), ON_MAP)
+    waiting.set()
+    background.shutdown()
+    assert load_pose(tmp_path / 'pose.json').stamp_ns == 2
+
+
+def test_of_two_threads_that_write_the_last_pose_wins(tmp_path, keeping, monkeypatch):
+    keeper, background = keeping
+    begun, go_on = threading.Event(), threading.Event()
+
+    def save_slowly(path, saved):
+        if saved.stamp_ns == 1:
+            begun.set()
+            go_on.wait(0.5)
+        save_pose(path, saved)
+
+    monkeypatch.setattr(persistence, 'save_pose', save_slowly)
+    keeper.look(answer(1), ON_MAP)
+    assert begun.wait(PATIENCE)
+    keeper.save(answer(2), ON_MAP)
+    go_on.set()
+    background.shutdown()
+    assert load_pose(tmp_path / 'pose.json').stamp_ns == 2
+
+
+def test_only_a_pose_that_is_known_is_saved(tmp_path, keeping):
+    keeper, background = keeping
+    keeper.save(answer(1, 'uncertain'), ON_MAP)
+    assert not (tmp_path / 'pose.json').exists()
+    background.shutdown()

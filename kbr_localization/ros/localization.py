@@ -21,7 +21,8 @@ from kbr_localization.ros.map_keeper import MapKeeper
 from kbr_localization.ros.maps import MapInUse, MapShelf
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
-from kbr_localization.ros.outputs import is_known, Outputs
+from kbr_localization.ros.outputs import Outputs
+from kbr_localization.ros.pose_keeper import PoseKeeper
 from kbr_localization.ros.reporter import Reporter
 from kbr_localization.ros.session import Session
 from kbr_localization.ros.settings import Settings
@@ -51,6 +52,7 @@ class Localization:
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
+        self._poses = PoseKeeper(self.pose_file, lambda: settings.config, self._background, tell)
         self._feed = _feed(config)
         self.session = Session(
             self._make_tracker, self._beginning(saved), tell, self._forget_outputs, self._feed
@@ -59,7 +61,6 @@ class Localization:
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
-        self._saved = time.monotonic()
         self._switching = False
 
     @property
@@ -145,7 +146,7 @@ class Localization:
             self._reporter.destroy()
             self._reporter = None
         if self.session.last is not None:
-            self._save(self.session.last, self.keeper.in_use)
+            self._poses.save(self.session.last, self.keeper.in_use)
         self._save_map()
         self._sum_up()
 
@@ -228,28 +229,7 @@ class Localization:
         grown = self.keeper.look(answer)
         if grown is not None:
             self._use_grown(grown)
-        rate = self._settings.config.save_pose_rate
-        if rate > 0.0 and time.monotonic() - self._saved > 1.0 / rate:
-            self._saved = time.monotonic()
-            self._background.submit(self._save, answer, self.keeper.in_use)
-
-    def _save(self, answer: Answer, in_use: MapInUse) -> None:
-        if self._settings.config.save_pose_rate == 0.0 or not is_known(answer):
-            return
-        if answer.estimate.status != 'localized':
-            return
-        saved = persistence.SavedPose(
-            answer.stamp_ns,
-            answer.estimate.pose,
-            answer.estimate.covariance,
-            answer.odometry,
-            in_use.map_id,
-            in_use.name,
-        )
-        try:
-            persistence.save_pose(self.pose_file, saved)
-        except RosError as error:
-            self._tell.once('warning', str(error))
+        self._poses.look(answer, self.keeper.in_use)
 
 
 def _pose_file(config: NodeConfig, node: Node) -> Path:

@@ -36,7 +36,7 @@ class MapKeeper:
         self.in_use = in_use
         self._growth = MapGrowth(config, in_use.kernel_map)
         self._background, self._tell = background, tell
-        self._lock = threading.Lock()
+        self._lock, self._writing = threading.Lock(), threading.Lock()
         self._unsaved: MapInUse | None = None
         self._unsaved_images = 0
         self._saved = time.monotonic()
@@ -68,6 +68,11 @@ class MapKeeper:
 
     def save(self) -> str:
         """Write what was added, in any thread; say where. A failure is told, and tried again."""
+        # in one, or of two threads the one with the older map might write last
+        with self._writing:
+            return self._save()
+
+    def _save(self) -> str:
         with self._lock:
             unsaved, images = self._unsaved, self._unsaved_images
             self._unsaved, self._unsaved_images = None, 0
