@@ -4,6 +4,7 @@ import signal
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
+from kbr_localization.errors import LocalizationError
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
@@ -11,8 +12,16 @@ import numpy as np
 import pytest
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
+from rclpy.lifecycle import TransitionCallbackReturn
 from ros_helpers import BEST_EFFORT, call
-from ros_node_helpers import by_stamp, change_state, diagnostics, set_parameter, start_node
+from ros_node_helpers import (
+    by_stamp,
+    change_state,
+    diagnostics,
+    node_at_hand,
+    set_parameter,
+    start_node,
+)
 from ros_robot import make_tiny_world, Robot
 from std_srvs.srv import Trigger
 
@@ -66,6 +75,31 @@ def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, 
     assert not change_state(ros, Transition.TRANSITION_CONFIGURE)
     assert state(ros) == State.PRIMARY_STATE_UNCONFIGURED
     assert '/no/such/map.h5' in node.output and 'Traceback' not in node.output
+
+
+def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
+    def fails():
+        raise LocalizationError('a system that is singular')
+
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        robot.drive(0.0, 4.0)
+        localization = node.configured()
+        session, told, saved = localization.session, [], []
+        ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(4.0))
+        localization._tell = lambda level, text, quiet: told.append(text)
+        localization.keeper.save = lambda: saved.append('map')
+        localization._worker.stop()
+        for wish in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
+            session.wish(wish)
+        assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
+        assert any('singular' in text for text in told)
+        assert any('ZeroDivisionError' in text for text in told)
+        assert (ros.folder / 'pose.json').is_file() and not localization.at_work
+        assert saved == ['after the failures', 'map']
+        ros.spin_until(lambda: not ros.node.count_publishers('/diagnostics'))
+        assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
 
 
 def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import dataclasses
 from pathlib import Path
 import time
+import traceback
 
-from kbr_localization.errors import MapError, RosError
+from kbr_localization.errors import KbrError, MapError, RosError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
@@ -141,7 +142,7 @@ class Localization:
             return
         self._worker.stop()
         self._worker = None
-        self.session.do_wishes()
+        self._do_last_wishes()
         if self._reporter is not None:
             self._reporter.destroy()
             self._reporter = None
@@ -149,6 +150,16 @@ class Localization:
             self._poses.save(self.session.last, self.keeper.in_use)
         self._save_map()
         self._sum_up()
+
+    def _do_last_wishes(self) -> None:
+        """Do what was wished for and not done yet: one that fails keeps nothing from its end."""
+        while True:
+            try:
+                return self.session.do_wishes()
+            except KbrError as error:
+                self._tell('error', str(error), 0.0)
+            except Exception:
+                self._tell('error', f'internal error:\n{traceback.format_exc()}', 0.0)
 
     def _save_map(self) -> None:
         try:

@@ -118,9 +118,9 @@ class LocalizationNode(LifecycleNode):
     def clean_up(self) -> None:
         """Let everything go that configuring and activating made."""
         self.active = False
-        if self.localization is not None:
-            self.localization.destroy()
-            self.localization = None
+        localization, self.localization = self.localization, None
+        if localization is not None:
+            localization.destroy()
 
     def configured(self) -> Localization:
         """Return what is at work; raises LocalizationError before there is anything."""
