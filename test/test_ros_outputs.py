@@ -1,6 +1,7 @@
 """What becomes of an answer when time or odometry is reset before it goes out."""
 
 from kbr_localization.ros import outputs
+from kbr_localization.ros.odometry_buffer import Added
 import numpy as np
 import pytest
 from ros_node_helpers import node_at_hand
@@ -71,5 +72,5 @@ def test_an_answer_from_before_a_reset_sends_no_transform(ros, tiny_world, monke
         ros.spin_until(lambda: robot.stamp_ns(4.2) in sender.stamps)
         what(localization)
         localization._publish(on_its_way)
-        localization.outputs.resend_transform(robot.stamp_ns(0.1))
+        localization.outputs.follow_odometry(robot.stamp_ns(0.1), Added.NEWEST)
         assert not sender.stamps

@@ -87,6 +87,19 @@ def test_a_stray_stamp_of_the_odometry_does_not_get_into_the_transforms(ros, tf_
     assert max(stamp(t) for t in tf_world.heard()) == last_ns
 
 
+def test_after_a_stray_stamp_that_is_near_enough_to_be_believed_transforms_go_on(ros, tf_world):
+    tf_world.start()
+    robot = tf_world.robot
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    robot.send_odometry(12.0, pose=robot.odometry_pose(3.0))
+    stray_ns = robot.stamp_ns(12.0) + 1_000_000_000
+    ros.spin_until(lambda: any(stamp(t) == stray_ns for t in tf_world.heard()))
+    robot.drive(3.05, 4.0)
+    last_ns = robot.stamp_ns(4.0) + 1_000_000_000
+    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+
+
 def test_after_a_reset_of_the_odometry_the_old_transform_is_not_sent_again(ros, tf_world):
     tf_world.start()
     robot = tf_world.robot

@@ -76,7 +76,7 @@ class Inputs:
         config: InputConfig,
         session: InputSession,
         tell: Teller,
-        on_odometry: Callable[[int], None],
+        on_odometry: Callable[[int, Added], None],
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._tell, self._on_odometry = tell, on_odometry
@@ -152,8 +152,9 @@ class Inputs:
             self._tell('warning', f'odometry not used: {error}')
             return
         # a stray stamp from the future on /tf would make everybody refuse all that comes after it
-        if self._session.add_odometry(stamp_ns, pose).leads and self.active:
-            self._on_odometry(stamp_ns)
+        outcome = self._session.add_odometry(stamp_ns, pose)
+        if outcome.leads and self.active:
+            self._on_odometry(stamp_ns, outcome)
 
     def _check_frame(self, frame_id: str) -> None:
         expected = self._config.odom_frame_id

@@ -59,7 +59,7 @@ class Localization:
             self._make_tracker, self._beginning(saved), tell, self._forget_outputs, self._feed
         )
         self.outputs = Outputs(node, config, in_use.kernel_map)
-        self.inputs = Inputs(node, config, self.session, tell, self.outputs.resend_transform)
+        self.inputs = Inputs(node, config, self.session, tell, self.outputs.follow_odometry)
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
         self._switching = False

@@ -17,6 +17,7 @@ from kbr_localization.ros import conversions, pictures
 from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.diagnostics import Latencies
 from kbr_localization.ros.node_config import NodeConfig
+from kbr_localization.ros.odometry_buffer import Added
 from kbr_localization.ros.transforms import have_tf, RivalWatch, TransformSender
 import numpy as np
 from rclpy.node import Node
@@ -33,7 +34,7 @@ class Outputs:
     """
     The node's publishers.
 
-    `publish` belongs to the worker's thread, `resend_transform` to the odometry's callback.
+    `publish` belongs to the worker's thread, `follow_odometry` to the odometry's callback.
     """
 
     def __init__(self, node: Node, config: NodeConfig, kernel_map: KernelMap) -> None:
@@ -101,7 +102,7 @@ class Outputs:
             return
         self._publish_pose(answer)
         if answer.estimate.status != 'not localized':
-            self.resend_transform(answer.stamp_ns)
+            self._send_transform(answer.stamp_ns)
         self._measure(answer)
         if self._particles.get_subscription_count():
             self._publish_particles(answer)
@@ -119,12 +120,18 @@ class Outputs:
                 self._odom_in_map = answer.odom_in_map
         return current
 
-    def resend_transform(self, stamp_ns: int) -> None:
+    def follow_odometry(self, stamp_ns: int, outcome: Added) -> None:
         """Send the last transform again, valid from a stamp on for `transform_tolerance`."""
+        # else the stamp of a stray from the future would silence it until then
+        self._send_transform(stamp_ns, anew=outcome is Added.RETURNED)
+
+    def _send_transform(self, stamp_ns: int, anew: bool = False) -> None:
         with self._lock:
-            if self._odom_in_map is None or self._transforms is None:
+            if self._transforms is None:
                 return
-            if self.config.tf_broadcast:
+            if anew:
+                self._transforms.restart()
+            if self._odom_in_map is not None and self.config.tf_broadcast:
                 ahead_ns = round(self.config.transform_tolerance * conversions.NANOSECONDS)
                 self._transforms.send(self._odom_in_map, stamp_ns + ahead_ns)
 

@@ -85,7 +85,7 @@ class RecorderNode(Node):
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(self.config.out, *cameras)
         self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
-        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda stamp_ns: None)
+        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda *_: None)
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._shown = PoseArray()

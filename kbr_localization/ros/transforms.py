@@ -44,7 +44,7 @@ class TransformSender:
         self.publisher.publish(TFMessage(transforms=[self._message(odom_in_map, stamp_ns)]))
 
     def restart(self) -> None:
-        """Allow earlier stamps, after time has jumped back."""
+        """Allow earlier stamps, after time has jumped back or a stamp was a stray."""
         self._last_ns = 0
 
     def is_rival(self, transform: TransformStamped) -> bool:
