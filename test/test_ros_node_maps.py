@@ -253,6 +253,33 @@ def test_while_a_map_is_read_the_robot_is_heard_and_no_other_map_is_loaded(ros, 
         assert answer.result().success and not node.maps.loading
 
 
+def test_when_a_map_is_said_to_be_loaded_no_pose_on_the_old_one_follows(ros, two_floors):
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        robot.drive(0.0, 2.0)
+        localization = node.configured()
+        session, process = localization.session, localization.session._process
+        ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(2.0))
+        at_work, go_on, published = threading.Event(), threading.Event(), []
+
+        def process_slowly(image):
+            at_work.set()
+            go_on.wait(2.0)
+            return process(image)
+
+        session._process = process_slowly
+        localization.outputs.publish = lambda answer, current: published.append(answer.stamp_ns)
+        robot.drive(2.05, 2.4)
+        ros.spin_until(at_work.is_set)
+        assert trigger(ros, 'load_map/upper').success
+        before = len(published)
+        assert localization.keeper.in_use.name == 'upper'
+        go_on.set()
+        ros.spin(0.5)
+        assert len(published) == before
+
+
 @pytest.mark.parametrize('configured_again', [True, False])
 def test_a_map_that_is_read_when_the_node_is_cleaned_up_is_not_said_to_be_used(
     ros, two_floors, configured_again

@@ -85,16 +85,16 @@ class Localization:
         self._tracker_on(kernel_map, self._settings.filter_on(kernel_map.filter_config))
         return in_use
 
-    def switch_map(self, in_use: MapInUse) -> None:
-        """Go on with another map and no belief, but for a pose that is given from now on."""
+    def follow_map(self, in_use: MapInUse) -> None:
+        """Take the filter parameters of a map that will be in use."""
         self._switching = True
         try:
             self._settings.follow_map(in_use.kernel_map.filter_config)
         finally:
             self._switching = False
-        self.session.switch_map(lambda: self._use(in_use))
 
-    def _use(self, in_use: MapInUse) -> None:
+    def use_map(self, in_use: MapInUse) -> None:
+        """Go on with another map; for `Session.switch_map`."""
         self.keeper.use(in_use)
         self.outputs.forget()
         self.outputs.show_map(in_use.kernel_map)

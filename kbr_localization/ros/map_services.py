@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import cast, Protocol, TypeVar
 
 from kbr_localization.errors import KbrError, LocalizationError
 from kbr_localization.ros.answer import GivenPose
@@ -75,7 +75,14 @@ class MapServices:
             localization = self._owner.configured()
             loaded = await _in(localization.in_background, partial(localization.read_map, name))
             self._check_is_at_hand(localization)
-            localization.switch_map(loaded)
+            localization.follow_map(loaded)
+            use = partial(localization.use_map, loaded)
+            if localization.at_work:
+                # until then poses on the old map may come
+                await _in(localization.session.switch_map, use)
+                self._check_is_at_hand(localization)
+            else:
+                localization.session.switch_map(use)
             if name:
                 self._node.set_parameters([Parameter('map_file', value=name)])
             response.success = True
@@ -134,6 +141,4 @@ async def _in(
             raise
 
     somewhere(act)
-    result = await future
-    assert result is not None
-    return result
+    return cast(Result, await future)

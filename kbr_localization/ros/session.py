@@ -121,7 +121,7 @@ class Session:
 
     def switch_map(self, change: Callable[[], None]) -> None:
         """
-        Go on with a new tracker on another map, from a pose that is given from now on, or anew.
+        Go on with another map, from a pose that is given from now on, or anew.
 
         `change` is called by the worker; from then on `make_tracker` must use the other map.
         """
@@ -130,9 +130,9 @@ class Session:
 
         def switch() -> None:
             with self._lock:
-                self.last, self._beginnings.kept = None, None
+                self._beginnings.kept = None
+                self.forget_belief()
             change()
-            self._replace()
 
         self.wish(switch)
 
