@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+import sys
 import threading
 import time
 
@@ -212,6 +213,25 @@ def test_of_two_threads_that_write_the_one_with_fewer_images_does_not_end_last(
     keeping.keeper.save()
     keeping.background.shutdown()
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 45
+
+
+def test_the_facts_can_be_asked_for_while_the_worker_counts(keeping):
+    counts, enough = keeping.keeper._growth.counts, threading.Event()
+
+    def count():
+        while not enough.is_set():
+            counts.update(f'reason {index}' for index in range(300))
+            counts.clear()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    keeping.background.submit(count)
+    try:
+        for _ in range(3000):
+            assert keeping.keeper.facts()['images'] == 40
+    finally:
+        enough.set()
+        sys.setswitchinterval(interval)
 
 
 def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(

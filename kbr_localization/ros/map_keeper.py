@@ -93,12 +93,14 @@ class MapKeeper:
 
     def facts(self) -> dict[str, Any]:
         """Name and size of the map, and what became of its growth, for diagnostics."""
+        # at once: the worker may count something new meanwhile
+        counts = dict(self._growth.counts)
         return {
             'map': self.in_use.name,
             'images': len(self.in_use.kernel_map),
             'images added in all': self._growth.added,
             'images added and not yet written': self._unsaved_images,
-            **{f'images {reason}': count for reason, count in self._growth.counts.items()},
+            **{f'images {reason}': count for reason, count in counts.items()},
         }
 
     def _take(self, kernel_map: KernelMap) -> None:

@@ -113,7 +113,7 @@ class RecordingSession:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         with self._news:
             if not np.all(np.isfinite(pose)) or not position_sd <= self.config.max_position_sd:
-                self.counts['poses too uncertain'] += 1
+                self._count('poses too uncertain')
                 return
             self._poses = [*self._poses[-200:], (stamp_ns, pose)]
             self._news.notify()
@@ -141,7 +141,11 @@ class RecordingSession:
 
     def recover_from_error(self) -> None:
         """Count an unexpected error; there is no state that could be broken."""
-        self.counts['internal error'] += 1
+        self._count('internal error')
+
+    def _count(self, reason: str) -> None:
+        with self._lock:
+            self.counts[reason] += 1
 
     def close(self) -> None:
         """Write what is left."""
@@ -171,7 +175,7 @@ class RecordingSession:
         waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
         late = waited_ns > self.config.max_pose_age * SECOND
         if late:
-            self.counts['no pose near enough in time'] += 1
+            self._count('no pose near enough in time')
         return Coverage.GAP if late else Coverage.EARLY
 
     def _nearest(self, stamp_ns: int) -> int | None:
@@ -196,7 +200,7 @@ class RecordingSession:
         if last is None or last.reference is None:
             return True
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
-            self.counts['not newer than the run'] += 1
+            self._count('not newer than the run')
             return False
         step = se2.between(last.reference, pose)
         distance, angle = math.hypot(step[0], step[1]), abs(float(step[2]))
@@ -209,7 +213,7 @@ class RecordingSession:
         try:
             encoded = self._encode(image)
         except DatasetError as error:
-            self.counts['broken image'] += 1
+            self._count('broken image')
             self._tell('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
