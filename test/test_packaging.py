@@ -1,5 +1,6 @@
 """The package as colcon sees, builds and installs it."""
 
+import ast
 from importlib import metadata
 import os
 from pathlib import Path
@@ -53,6 +54,22 @@ def test_what_the_package_always_imports_is_in_the_manifest():
 def test_no_message_installs_the_package_from_an_index_which_has_none():
     for path in [*Path(kbr_localization.__file__).parent.rglob('*.py'), ROOT / 'README.md']:
         assert f'{kbr_localization.__name__}[' not in path.read_text(encoding='utf-8'), path
+
+
+def test_the_messages_that_are_imported_are_in_the_manifest_and_the_extra():
+    keys = {e.text for e in ElementTree.parse(ROOT / 'package.xml').iter('exec_depend')}
+    paths = [*(ROOT / 'kbr_localization').rglob('*.py'), *(ROOT / 'launch').glob('*.py')]
+    imported = {
+        node.module.split('.')[0]
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+    messages = {name for name in imported if name.endswith(('_msgs', '_srvs', '_interfaces'))}
+    assert len(messages) >= 11 and messages <= keys
+    on_pypi = {name for name in messages if name != 'tf2_msgs'}
+    text = (ROOT / 'setup.py').read_text()
+    assert all(f"'ros-{name.replace('_', '-')}'" in text for name in on_pypi)
 
 
 @pytest.fixture(scope='module')
