@@ -111,6 +111,19 @@ def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
     assert np.hypot(*steps[:, :2].T).max() < 0.1
 
 
+def test_at_the_end_what_waits_is_recorded_or_counted(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    for tick in range(120):
+        drive.odometry(tick / 20)
+        if tick % 20 == 0:
+            drive.pose(tick / 20)
+            drive.image(tick / 20)
+    drive.image(7.0)
+    drive.session.close()
+    assert drive.session.recorded == 6
+    assert drive.session.dropped == {'still without odometry or pose at the end': 1}
+
+
 def test_a_bag_that_starts_over_is_not_recorded_twice(tmp_path):
     drive = Drive(tmp_path / 'run')
     drive.go(0.0, 4.0)

@@ -102,7 +102,10 @@ class RecorderNode(Node):
         self._inputs.active = False
         self._worker.stop()
         self.session.close()
-        self.get_logger().info(f'{self.config.out}: {self.session.recorded} images')
+        dropped = self.session.dropped + self._inputs.cameras.dropped
+        reasons = ', '.join(f'{count} {reason}' for reason, count in dropped.items())
+        images = f'{self.session.recorded} images, dropped: {reasons or "none"}'
+        self.get_logger().info(f'{self.config.out}: {images}')
 
     def _subscribe_to_poses(self) -> InputWatch:
         message_type = POSE_TYPES[self.config.pose_type]

@@ -148,8 +148,13 @@ class RecordingSession:
             self.counts[reason] += 1
 
     def close(self) -> None:
-        """Write what is left."""
+        """Record the images that have all they need, count the others, write what is left."""
+        waiting = -1
+        while waiting != len(self._queue):
+            waiting = len(self._queue)
+            self.work(0.0)
         with self._lock:
+            self._queue.clear('still without odometry or pose at the end')
             unwritten, self._unwritten = self._unwritten, []
         self._write_odometry(unwritten)
 
