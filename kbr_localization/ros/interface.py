@@ -15,6 +15,8 @@ from typing import Any
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.player import PlayerParameters
+from kbr_localization.ros.recorder import RecorderConfig
 import yaml
 
 YAML_HEAD = """\
@@ -29,13 +31,13 @@ FILTER_HEAD = """\
 """
 
 PAGE_HEAD = """\
-# ROS interface of `localization_node`
+# ROS interface
 
 Names are relative and can be remapped. Made by `python -m kbr_localization.ros.interface`, checked
 by a test.
 
-## Topics and services
-
+"""
+LOCALIZATION_TOPICS = """\
 | name | type | |
 |---|---|---|
 | `image` | sensor_msgs/Image | camera, `image_transport: raw` |
@@ -56,6 +58,43 @@ by a test.
 | `~/add_current` | std_srvs/Trigger | service: add the last image to the map, and write it |
 
 """
+RECORDER_TOPICS = """\
+| name | type | |
+|---|---|---|
+| `image` | sensor_msgs/Image | camera, `image_transport: raw` |
+| `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
+| those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
+| `odom` | nav_msgs/Odometry | wheel odometry |
+| `pose` | as `pose_type` says | the pose in the map, from whoever knows it |
+| `~/recorded_poses` | geometry_msgs/PoseArray | where images were recorded |
+| `/diagnostics` | diagnostic_msgs/DiagnosticArray | what is recorded and dropped, at 1 Hz |
+
+"""
+PLAYER_TOPICS = """\
+| name | type | |
+|---|---|---|
+| `image` | sensor_msgs/Image | images, `image_transport: raw` |
+| `image/compressed` | sensor_msgs/CompressedImage | images, `image_transport: compressed` |
+| `<camera>/image` | as `image` | several cameras; `<camera>/image/compressed` likewise |
+| `odom` | nav_msgs/Odometry | wheel odometry |
+| `reference_pose` | geometry_msgs/PoseWithCovarianceStamped | the known pose of each image |
+| `/clock` | rosgraph_msgs/Clock | time of the recording, with `stamps: recorded` |
+
+"""
+NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
+    (
+        'localization_node',
+        LOCALIZATION_TOPICS,
+        (
+            ('Parameters', '', NodeConfig),
+            ('Initial pose', 'initial_pose.', InitialPose),
+            ("Parameters of the filter (the map's, unless overridden)", '', FilterConfig),
+        ),
+    ),
+    ('recorder_node', RECORDER_TOPICS, (('Parameters', '', RecorderConfig),)),
+    ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerParameters),)),
+)
+"""Each node with its topics, and its parameters by title and prefix."""
 
 
 def parameter_file() -> str:
@@ -72,14 +111,12 @@ def parameter_file() -> str:
 def interface_page() -> str:
     """Contents of docs/ros_interface.md."""
     lines = [PAGE_HEAD]
-    for title, prefix, config_class in (
-        ('Parameters', '', NodeConfig),
-        ('Initial pose', 'initial_pose.', InitialPose),
-        ("Parameters of the filter (the map's, unless overridden)", '', FilterConfig),
-    ):
-        lines += [f'## {title}\n\n| name | default | |\n|---|---|---|\n']
-        lines += list(_rows(prefix, config_class))
-        lines += ['\n']
+    for node, topics, sections in NODES:
+        lines += [f'## `{node}`\n\n### Topics and services\n\n', topics]
+        for title, prefix, config_class in sections:
+            lines += [f'### {title}\n\n| name | default | |\n|---|---|---|\n']
+            lines += list(_rows(prefix, config_class))
+            lines += ['\n']
     return ''.join(lines).rstrip() + '\n'
 
 
