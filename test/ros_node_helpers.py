@@ -9,13 +9,21 @@ from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
+from std_srvs.srv import Trigger
+
+EVERY_IMAGE = {'image_queue': 1000, 'image_backlog': 1000}
+"""A machine that is slow answers later, and from the same images."""
 
 
 def start_node(ros, world, remappings=(), **values):
-    """Start the localization node, saving its pose in the test's folder, and wait for it."""
+    """
+    Start the localization node and wait for it.
+
+    It saves its pose in the test's folder, and uses every image however long that takes.
+    """
     pose_file = ros.folder / 'pose.json'
     known = ros.node.count_publishers('/diagnostics')
-    values = {'map_file': world.map_file, 'pose_file': pose_file, **values}
+    values = {'map_file': world.map_file, 'pose_file': pose_file, **EVERY_IMAGE, **values}
     node = ros.start_node('node', remappings, **values)
     if values.get('autostart', True):
         ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
@@ -31,7 +39,7 @@ def change_state(ros, transition, node='/localization'):
 @contextmanager
 def node_at_hand(ros, **values):
     """Give a node that is active in the process of the test, whose parts can be reached."""
-    values = {'pose_file': ros.folder / 'pose.json', **values}
+    values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
     arguments = [part for name, value in values.items() for part in ('-p', f'{name}:={value}')]
     node = LocalizationNode(context=ros.context, cli_args=['--ros-args', *arguments])
     ros.executor.add_node(node)
@@ -46,7 +54,7 @@ def node_at_hand(ros, **values):
 
 
 def start_player(ros, world, **values):
-    """Start the player on the world's run, no faster than a loaded machine uses every image."""
+    """Start the player on the world's run."""
     return ros.start_node(
         'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 3.0, **values}
     )
@@ -64,6 +72,30 @@ def diagnostics(messages, part):
             if status.name.endswith(part):
                 return status.message, {pair.key: pair.value for pair in status.values}
     return '', {}
+
+
+def wait_for_answer(ros, poses, stamp_ns):
+    """Wait until the image of a stamp is answered; give the pose of the answer."""
+    ros.spin_until(lambda: stamp_ns in by_stamp(poses))
+    return conversions.pose_from_message(by_stamp(poses)[stamp_ns].pose)
+
+
+def drive_until_added(ros, robot, poses, seconds):
+    """Drive on until an image joins the map on request, as its pose is sure; give the time."""
+    for _ in range(10):
+        seconds += 0.4
+        robot.drive(seconds - 0.35, seconds)
+        # an image that is older than a moment is not added
+        wait_for_answer(ros, poses, robot.stamp_ns(seconds))
+        added = call(ros, Trigger, '/localization/add_current', Trigger.Request())
+        if added.success:
+            return seconds
+    raise AssertionError(added.message)
+
+
+def is_localized(reports):
+    """Whether the newest report says so, also when the robot has gone silent since."""
+    return diagnostics(reports, ': localization')[0].startswith('Localized')
 
 
 def set_parameter(ros, name, **value):

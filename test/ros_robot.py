@@ -95,6 +95,7 @@ class Robot:
             self.ros.spin(pace)
 
     def send_initial_pose(self, seconds, pose, frame_id='map', spread=0.1):
+        self.ros.spin_until(self.initialpose.get_subscription_count)
         covariance = np.diag([spread**2, spread**2, spread**2])
         stamp_ns = 0 if seconds is None else self.stamp_ns(seconds)
         self.initialpose.publish(

@@ -14,7 +14,15 @@ from kbr_localization.ros.maps import check_cameras
 import numpy as np
 import pytest
 from ros_helpers import call, RELIABLE
-from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
+from ros_node_helpers import (
+    by_stamp,
+    diagnostics,
+    drive_until_added,
+    is_localized,
+    start_node,
+    start_player,
+    wait_for_answer,
+)
 from ros_robot import Robot, TinyWorld, VISION
 from sensor_msgs.msg import Image
 from std_srvs.srv import Trigger
@@ -84,7 +92,7 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world,
     robot = TwoCameraRobot(ros)
     robot.wait_for_listeners()
     robot.drive(0.0, 4.0)
-    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    ros.spin_until(lambda: is_localized(reports))
     robot.dead.add(dead)
     poses.clear()
     robot.drive(4.05, 10.0, image_every=0.2)
@@ -133,18 +141,19 @@ def test_time_that_jumps_back_does_not_stop_the_cameras(ros, two_camera_world):
 
 
 def test_the_images_of_all_cameras_join_the_map_or_none(ros, two_camera_world, tmp_path):
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     start_node(ros, two_camera_world, grow_into=tmp_path / 'grown', **TWO)
     robot = TwoCameraRobot(ros)
     robot.wait_for_listeners()
     robot.drive(0.0, 4.0)
-    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
-    added = call(ros, Trigger, '/localization/add_current', Trigger.Request())
-    assert added.success, added.message
+    seconds = drive_until_added(ros, robot, poses, 4.0)
     kernel_map = KernelMap.load(tmp_path / 'grown' / 'map.h5')
     assert len(kernel_map) == 41 and kernel_map.cameras == ('front', 'rear')
     robot.dead.add('rear')
-    robot.drive(4.05, 8.0, image_every=0.2)
+    # a second until the rear camera is waited for no more, and then an image that is current
+    for start, end in ((seconds + 0.05, seconds + 1.6), (seconds + 1.65, seconds + 2.0)):
+        robot.drive(start, end)
+        wait_for_answer(ros, poses, robot.stamp_ns(end))
     refused = call(ros, Trigger, '/localization/add_current', Trigger.Request())
     assert not refused.success and 'a camera has no image' in refused.message
 

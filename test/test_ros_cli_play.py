@@ -57,7 +57,7 @@ main(['play', 'run'])
 def test_the_pose_logger_prints_one_json_object_a_pose(ros):
     logger = ros.start_node('pose_logger')
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
-    ros.spin_until(lambda: 'listening' in logger.output)
+    ros.spin_until(lambda: 'listening' in logger.output and publisher.get_subscription_count())
     covariance = np.diag([0.01, 0.02, 0.03])
     broken = conversions.pose_with_covariance(1, 'map', np.zeros(3), covariance)
     broken.pose.pose.orientation.w = float('nan')

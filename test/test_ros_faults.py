@@ -166,7 +166,8 @@ class Life:
 
 @pytest.mark.timeout(900)
 def test_the_node_survives_ten_minutes_of_faults_and_recovers_from_each(ros, tiny_world_copy):
-    node = start_node(ros, tiny_world_copy, image_transport='compressed')
+    few = {'image_queue': 16, 'image_backlog': 4}  # as on a robot: what is late is dropped
+    node = start_node(ros, tiny_world_copy, image_transport='compressed', **few)
     life = Life(ros, tiny_world_copy.map_file)
     ros.spin_until(
         lambda: life.images.get_subscription_count() and life.odometry.get_subscription_count()

@@ -18,9 +18,11 @@ from ros_node_helpers import (
     by_stamp,
     change_state,
     diagnostics,
+    is_localized,
     node_at_hand,
     set_parameter,
     start_node,
+    wait_for_answer,
 )
 from ros_robot import make_tiny_world, Robot
 from std_srvs.srv import Trigger
@@ -109,6 +111,7 @@ def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_wo
     robot = Robot(ros)
     robot.wait_for_listeners()
     robot.drive(0.0, 3.0)
+    wait_for_answer(ros, poses, robot.stamp_ns(2.8))
     refused = set_parameter(ros, 'update_min_d', double_value=-1.0)
     assert not refused.successful and 'update_min_d' in refused.reason
     assert '0.0' in refused.reason and '-1.0' in refused.reason
@@ -119,16 +122,16 @@ def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_wo
     described = call(ros, DescribeParameters, '/localization/describe_parameters', request)
     assert described.descriptors[0].type == ParameterType.PARAMETER_DOUBLE
     robot.drive(3.05, 5.0)
-    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
-    got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
-    assert off_by(got, robot.pose(4.8)) < 0.3
-    ros.spin(1.5)
+    assert off_by(wait_for_answer(ros, poses, robot.stamp_ns(4.8)), robot.pose(4.8)) < 0.3
+    reports.clear()
+    ros.spin_until(lambda: reports)
     # a metre of way: the first image after the change, and hardly another one
     assert float(diagnostics(reports, 'localization')[1]['updates']) <= 2
     assert 'Traceback' not in node.output
 
 
 def test_another_map_is_loaded_on_request_and_a_bad_one_changes_nothing(ros, tiny_world):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, tiny_world)
     robot = Robot(ros)
@@ -146,7 +149,9 @@ def test_another_map_is_loaded_on_request_and_a_bad_one_changes_nothing(ros, tin
     good = load(second.map_file)
     assert good.success and '25 images' in good.message
     robot.drive(2.05, 6.0)
-    ros.spin_until(lambda: diagnostics(reports, 'localization')[0] == 'Localized')
+    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(poses))
+    reports.clear()
+    ros.spin_until(lambda: is_localized(reports))
 
 
 def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world):
@@ -170,11 +175,13 @@ def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world)
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world)
     robot = Robot(ros)
     robot.wait_for_listeners()
     robot.drive(0.0, 3.0)
-    assert node.stop(how, timeout=5.0) == 0
+    wait_for_answer(ros, poses, robot.stamp_ns(2.8))
+    assert node.stop(how) == 0
     assert 'images used' in node.output and 'Traceback' not in node.output
     assert (ros.folder / 'pose.json').is_file()
 

@@ -14,7 +14,9 @@ from ros_helpers import call, PATIENCE
 from ros_node_helpers import (
     by_stamp,
     diagnostics,
+    drive_until_added,
     get_parameter,
+    is_localized,
     node_at_hand,
     set_parameter,
     start_node,
@@ -33,11 +35,14 @@ def trigger(ros, name):
     return call(ros, Trigger, f'/localization/{name}', Trigger.Request())
 
 
-def localized_robot(ros, reports, end=4.0, **where):
-    robot = Robot(ros, **where)
+def localized_robot(ros, poses, reports, end=4.0, last=None):
+    """Return a robot that has driven, and whose image of the time `last` is answered."""
+    robot = Robot(ros)
     robot.wait_for_listeners()
     robot.drive(0.0, end)
-    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    ros.spin_until(lambda: robot.stamp_ns(last or end) in by_stamp(poses))
+    reports.clear()
+    ros.spin_until(lambda: is_localized(reports))
     return robot
 
 
@@ -58,32 +63,35 @@ def test_the_current_image_joins_the_map_on_request_and_is_there_after_a_restart
     node = start_node(ros, tiny_world_copy)
     nothing = trigger(ros, 'add_current')
     assert not nothing.success and 'no image has been used' in nothing.message
-    robot = localized_robot(ros, reports)
-    added = trigger(ros, 'add_current')
-    assert added.success and f'written to {tiny_world_copy.map_file}' in added.message
+    robot = localized_robot(ros, poses, reports)
+    added = drive_until_added(ros, robot, poses, 4.0)
+    assert f'written to {tiny_world_copy.map_file}' in node.output
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 41
-    robot.drive(4.05, 6.0)
-    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(poses))
-    assert off_by(by_stamp(poses)[robot.stamp_ns(6.0)], robot.pose(6.0)) < 0.3
+    end = added + 2.0
+    robot.drive(added + 0.05, end)
+    ros.spin_until(lambda: robot.stamp_ns(end) in by_stamp(poses))
+    assert off_by(by_stamp(poses)[robot.stamp_ns(end)], robot.pose(end)) < 0.3
     ros.spin_until(lambda: facts(reports).get('images added on request') == '1')
     assert facts(reports)['images'] == '41'
     assert node.stop() == 0
     again = start_node(ros, tiny_world_copy)
     assert '41 images' in again.output
     robot.wait_for_listeners()
-    robot.drive(6.05, 8.0)
-    assert 'going on from the saved pose' in again.output, 'growth must not make it worthless'
+    robot.drive(end + 0.05, end + 2.0)
+    # growth must not make it worthless
+    ros.spin_until(lambda: 'going on from the saved pose' in again.output)
     assert 'Traceback' not in node.output + again.output
 
 
 def test_a_map_grows_by_itself_where_it_has_a_gap_and_is_read_again(ros, tiny_world_copy):
     whole = KernelMap.load(tiny_world_copy.map_file)
     whole.subset(np.delete(np.arange(40), GAP)).save(tiny_world_copy.map_file)
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     before = tiny_world_copy.map_file.read_bytes()
     into = ros.folder / 'grown'
     node = start_node(ros, tiny_world_copy, grow_into=into, **GROWING)
-    robot = localized_robot(ros, reports, 13.0)
+    robot = localized_robot(ros, poses, reports, 13.0, last=12.8)
     assert node.stop() == 0
     grown_map = KernelMap.load(into / 'map.h5')
     added = grown_map.poses[grown(grown_map)]
@@ -116,7 +124,7 @@ def test_each_of_several_maps_has_a_service(ros, tiny_world, two_floors):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world, map_file='""', map_files=two_floors)
-    robot = localized_robot(ros, reports)
+    robot = localized_robot(ros, poses, reports)
     assert facts(reports)['map'] == 'ground'
     broken = trigger(ros, 'load_map/broken')
     assert not broken.success and 'the map stays as it was' in broken.message
@@ -148,7 +156,7 @@ def test_on_another_map_a_pose_is_awaited_where_global_starts_are_not_wanted(
     robot.wait_for_listeners()
     robot.send_initial_pose(None, robot.pose(0.0))
     robot.drive(0.0, 2.0)
-    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    ros.spin_until(lambda: robot.stamp_ns(2.0) in by_stamp(poses) and is_localized(reports))
     assert trigger(ros, 'load_map/upper').success
     poses.clear()
     robot.drive(2.05, 3.0)
@@ -163,11 +171,14 @@ def test_on_another_map_a_pose_is_awaited_where_global_starts_are_not_wanted(
 
 def test_a_node_restarted_on_another_floor_goes_on_there(ros, tiny_world, two_floors):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
-    robot = localized_robot(ros, reports, 2.0)
+    robot = localized_robot(ros, poses, reports, 2.0)
     assert trigger(ros, 'load_map/upper').success
     robot.drive(2.05, 5.0)
-    ros.spin_until(lambda: diagnostics(reports, ': localization')[0] == 'Localized')
+    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    reports.clear()
+    ros.spin_until(lambda: is_localized(reports))
     assert node.stop() == 0
     again = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
     robot.wait_for_listeners()
@@ -310,6 +321,7 @@ def test_a_node_that_is_cleaned_up_while_an_image_is_added_lives_on(ros, tiny_wo
         client = ros.node.create_client(Trigger, '/localization/add_current')
         assert client.wait_for_service(PATIENCE)
         localization, asked = node.configured(), threading.Event()
+        localization.add_current = lambda: 'an image, whether its pose is sure or not'
         wish = localization.session.wish
         localization.session.wish = lambda action: (wish(action), asked.set())
         answer = client.call_async(Trigger.Request())
