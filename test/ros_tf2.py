@@ -28,9 +28,10 @@ def tf2_environment(cache):
         _build(install)
     path = str(next(install.glob('lib/python3*/site-packages')))
     sys.path.append(path)
+    paths = os.pathsep.join(filter(None, [os.environ.get('PYTHONPATH', ''), path]))
     _load_libraries(sorted((install / 'lib').glob('*.so')))
     libraries = [str(install / 'lib'), os.environ.get('LD_LIBRARY_PATH', '')]
-    return {'PYTHONPATH': path, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
+    return {'PYTHONPATH': paths, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
 
 
 def _load_libraries(paths):

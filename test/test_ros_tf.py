@@ -1,12 +1,13 @@
 """The transform from the map to the odometry frame, over real tf2_msgs."""
 
+from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
 from ros_helpers import RELIABLE
-from ros_node_helpers import change_state
+from ros_node_helpers import by_stamp, change_state, EVERY_IMAGE
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -20,10 +21,11 @@ def tf_world(ros, tf2, tiny_world):
     class World:
         robot = Robot(ros)
         messages = ros.collect(TFMessage, '/tf', RELIABLE)
+        poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
         publisher = ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
 
         def start(self, **values):
-            values = {'pose_file': ros.folder / 'pose.json', **values}
+            values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
             node = ros.start_node('node', map_file=tiny_world.map_file, environment=tf2, **values)
             self.robot.wait_for_listeners()
             return node
@@ -55,7 +57,9 @@ def test_it_leads_from_the_map_to_the_odometry(ros, tf_world):
     tf_world.start(transform_tolerance=0.5)
     robot = tf_world.robot
     robot.drive(0.0, 6.0)
-    last_ns = robot.stamp_ns(6.0) + 500_000_000
+    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(tf_world.poses))
+    robot.send_odometry(6.05)
+    last_ns = robot.stamp_ns(6.05) + 500_000_000
     ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
     transform = tf_world.heard()[-1]
     assert (transform.header.frame_id, transform.child_frame_id) == ('map', 'odom')
@@ -69,7 +73,11 @@ def stamp(transform):
 
 def test_it_is_sent_with_every_odometry_message_and_never_twice_for_one_stamp(ros, tf_world):
     tf_world.start()
-    tf_world.robot.drive(0.0, 4.0)
+    robot = tf_world.robot
+    robot.drive(0.0, 4.0)
+    ros.spin_until(lambda: robot.stamp_ns(4.0) in by_stamp(tf_world.poses))
+    tf_world.messages.clear()
+    robot.drive(4.05, 8.0)
     ros.spin_until(lambda: len(tf_world.heard()) > 60)
     stamps = [stamp(t) for t in tf_world.heard()]
     assert np.all(np.diff(stamps) > 0)
