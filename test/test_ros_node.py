@@ -5,16 +5,23 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
-from helpers import START_NS
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.ros import conversions
+from kbr_localization.ros.persistence import load_pose
 import numpy as np
 import psutil
 import pytest
 from ros_helpers import BEST_EFFORT, LATCHED, PATIENCE
-from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
+from ros_node_helpers import (
+    by_stamp,
+    diagnostics,
+    EVERY_IMAGE,
+    is_localized,
+    start_node,
+    start_player,
+)
 from ros_robot import Robot
 from sensor_msgs.msg import CompressedImage
 from std_srvs.srv import Empty
@@ -55,11 +62,12 @@ def test_everything_to_look_at_is_published(ros, tiny_world):
     assert len(first.points) == 80 and not first.colors
     assert len(markers[-1].markers[0].colors) == 80
     assert bytes(match[0].data).startswith(b'\xff\xd8')
-    ros.spin_until(lambda: diagnostics(reports, 'localization')[0] == 'Localized')
+    ros.spin_until(lambda: is_localized(reports))
     for figure in ('latency p95 [ms]', 'callbacks max [ms]'):
         ros.spin_until(lambda name=figure: float(diagnostics(reports, 'load')[1].get(name, 0)) > 0)
-    values = diagnostics(reports, 'input')[1]
-    assert values['images dropped'] == '0' and float(values['/odom [Hz]']) > 10
+    assert diagnostics(reports, 'input')[1]['images dropped'] == '0'
+    rates = (float(diagnostics([report], 'input')[1]['/odom [Hz]']) for report in reports)
+    assert max(rates) > 10
 
 
 def test_a_looking_subscriber_does_not_change_the_answer(ros, tiny_world):
@@ -81,13 +89,13 @@ def test_no_pose_before_there_is_a_belief_and_a_warning_names_the_topics(ros, ti
     robot.wait_for_listeners()
     robot.drive(0.0, 4.0)
     ros.spin_until(lambda: 'publish one on /initialpose' in node.output)
+    ros.spin_until(lambda: diagnostics(reports, 'localization')[0].startswith('Not localized'))
     assert not poses
-    assert diagnostics(reports, 'localization')[0].startswith('Not localized')
     robot.send_initial_pose(4.0, robot.pose(4.0))
     ros.spin_until(lambda: 'initial pose x 2.00' in node.output)
     robot.drive(4.05, 5.0)
-    ros.spin_until(lambda: poses)
-    got = conversions.pose_from_message(poses[-1].pose.pose)
+    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
     assert np.hypot(*(got - robot.pose(4.8))[:2]) < 0.3
 
 
@@ -131,29 +139,46 @@ def test_an_update_on_request_while_the_robot_stands(ros, tiny_world):
     assert updates_after(answer.done) == before + 1
 
 
-def test_a_node_killed_in_mid_run_and_started_again_goes_on_within_two_seconds(ros, tiny_world):
+def wait_for_first_pose(ros, robot, poses, node, seconds, at):
+    """Stand still until there is a pose; give wall time, processor time and stamp until then."""
+    process, started = psutil.Process(node.popen.pid), time.monotonic()
+    while not poses:
+        assert time.monotonic() - started < PATIENCE, node.output
+        robot.stand(seconds, at)
+        ros.spin(0.1)
+        seconds += 0.1
+    return time.monotonic() - started, sum(process.cpu_times()[:2]), seconds
+
+
+def test_a_node_killed_in_mid_run_and_started_again_goes_on_as_soon_as_it_is_there(
+    ros, tiny_world
+):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    node = start_node(ros, tiny_world, save_pose_rate=20)
-    robot = Robot(ros)
-    robot.wait_for_listeners()
+    settings = {'map_file': tiny_world.map_file, 'pose_file': ros.folder / 'pose.json'}
+    settings |= {'save_pose_rate': 20, **EVERY_IMAGE}
+    node, robot = ros.start_node('node', **settings), Robot(ros)
+    first_took, first_used, seconds = wait_for_first_pose(ros, robot, poses, node, 0.0, at=0.0)
+    robot.start_ns = robot.stamp_ns(seconds)
     robot.drive(0.0, 6.0)
     ros.spin_until(lambda: by_stamp(poses).get(robot.stamp_ns(6.0)))
+    ros.spin_until(lambda: saved_stamp_ns(ros) >= robot.stamp_ns(4.0))
     node.popen.send_signal(signal.SIGKILL)
     node.wait()
     poses.clear()
-    settings = {'map_file': tiny_world.map_file, 'pose_file': ros.folder / 'pose.json'}
-    again, seconds = ros.start_node('node', initialize_globally=False, **settings), 8.0
-    process, started = psutil.Process(again.popen.pid), time.monotonic()
-    while not poses:
-        robot.drive(seconds, seconds + 0.15, image_every=0.1, pace=0.05)
-        seconds += 0.2
-    took, used = time.monotonic() - started, sum(process.cpu_times()[:2])
-    # in processor time, as other programs may be at work; but it must not sit and wait either
-    assert used < 2.0, (took, used)
-    assert took < 15.0, (took, used)
-    print(f'first pose {took:.2f} s after the start, {used:.2f} s of the processor')
+    again = ros.start_node('node', initialize_globally=False, **settings)
+    took, used, _ = wait_for_first_pose(ros, robot, poses, again, 8.0, at=8.0)
+    print(f'first pose after {took:.2f} s, {used:.2f} s of the processor: before that', end=' ')
+    print(f'{first_took:.2f} s, {first_used:.2f} s')
+    # as soon as a node that starts from nothing, on whatever machine; it must not sit and wait
+    assert used < 2.0 * first_used, (used, first_used)
+    assert took < 2.0 * first_took + 1.0, (took, first_took)
     assert 'going on from the saved pose' in again.output
     first = min(by_stamp(poses))
     got = conversions.pose_from_message(by_stamp(poses)[first].pose)
-    expected = robot.pose((first - START_NS) * 1e-9)
-    assert np.hypot(*(got - expected)[:2]) < 0.3
+    assert np.hypot(*(got - robot.pose(8.0))[:2]) < 0.3
+
+
+def saved_stamp_ns(ros):
+    """Stamp of the pose on disk."""
+    saved = load_pose(ros.folder / 'pose.json')
+    return 0 if saved is None else saved.stamp_ns
