@@ -171,6 +171,7 @@ def test_with_a_folder_to_grow_into_the_map_file_stays_as_it_is(tiny_world_copy,
 def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy, tmp_path):
     (tmp_path / 'taken').write_text('a file, no folder')
     keeping = Keeping(tiny_world_copy, into=str(tmp_path / 'taken'))
+    assert any('cannot be written' in text and 'grow_into' in text for text in keeping.told)
     keeping.drive(0.0, 6.0)
     with pytest.raises(MapError):
         keeping.keeper.save()
@@ -179,6 +180,17 @@ def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy,
     keeping.keeper.save()
     assert not keeping.keeper.failure
     assert len(KernelMap.load(tmp_path / 'taken' / 'map.h5')) == 44
+
+
+@pytest.mark.parametrize('grows', [False, True])
+def test_nothing_is_told_of_a_place_that_can_be_written_or_is_not_needed(
+    tiny_world_copy, tmp_path, grows
+):
+    (tmp_path / 'taken').write_text('a file, no folder')
+    into = tmp_path / 'new' / 'folder' if grows else tmp_path / 'taken'
+    keeping = Keeping(tiny_world_copy, replace(GROWING, grow_map=grows), into=str(into))
+    assert into.is_dir() == grows
+    assert not any('written' in text for text in keeping.told)
 
 
 def test_a_slow_disk_holds_up_nobody_and_gets_everything_in_the_end(tiny_world_copy, monkeypatch):

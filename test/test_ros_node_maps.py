@@ -104,6 +104,18 @@ def test_a_map_grows_by_itself_where_it_has_a_gap_and_is_read_again(ros, tiny_wo
     assert 'Traceback' not in node.output + again.output
 
 
+def test_an_image_that_cannot_be_written_yet_is_said_to_be_added(ros, tiny_world_copy):
+    """Or who asked would ask again, and the map would have it twice."""
+    (ros.folder / 'taken').write_text('a file, no folder')
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    start_node(ros, tiny_world_copy, grow_into=ros.folder / 'taken')
+    robot = localized_robot(ros, poses, reports, 6.0)
+    drive_until_added(ros, robot, poses, 6.0, says='to be written later')
+    ros.spin_until(lambda: facts(reports).get('images') == '41')
+    assert facts(reports)['images added and not yet written'] == '1'
+
+
 def test_an_inactive_node_adds_nothing(ros, tiny_world):
     start_node(ros, tiny_world, autostart=False)
     assert 'configure it first' in trigger(ros, 'add_current').message

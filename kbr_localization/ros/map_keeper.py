@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
+import os
 import threading
 import time
 from typing import Any
@@ -33,7 +34,7 @@ class MapKeeper:
         background: Executor,
         tell: Callable[[str, str], None],
     ) -> None:
-        self.in_use = in_use
+        self.in_use, self._config = in_use, config
         self._growth = MapGrowth(config, in_use.kernel_map)
         self._background, self._tell = background, tell
         self._lock, self._writing = threading.Lock(), threading.Lock()
@@ -41,6 +42,7 @@ class MapKeeper:
         self._unsaved_images = 0
         self._saved = time.monotonic()
         self.failure = ''
+        self._check_place()
 
     def use(self, in_use: MapInUse) -> None:
         """Go on with another map; what was added to the old one is written."""
@@ -48,6 +50,7 @@ class MapKeeper:
             self._background.submit(self.save)
         self.in_use = in_use
         self._growth.use(in_use.kernel_map)
+        self._check_place()
 
     def look(self, answer: Answer) -> KernelMap | None:
         """Return the map with the answer's image if that is worth adding, or None."""
@@ -102,6 +105,23 @@ class MapKeeper:
             'images added and not yet written': self._unsaved_images,
             **{f'images {reason}': count for reason, count in counts.items()},
         }
+
+    def _check_place(self) -> None:
+        """Tell at once, not after hours of driving, that what is added cannot be written."""
+        folder = self.in_use.save_path.parent
+        if not self._config().grow_map:
+            return
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            reason = '' if os.access(folder, os.W_OK) else 'no permission to write'
+        except OSError as error:
+            reason = error.strerror or str(error)
+        if reason:
+            self._tell(
+                'error',
+                f'images that are added to the map cannot be written to {folder}: {reason}; set '
+                'grow_into to a folder that can be written, or grow_map to false',
+            )
 
     def _take(self, kernel_map: KernelMap) -> None:
         self.in_use = self.in_use.with_map(kernel_map)

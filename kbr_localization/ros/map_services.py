@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast, Protocol, TypeVar
 
-from kbr_localization.errors import KbrError, LocalizationError
+from kbr_localization.errors import KbrError, LocalizationError, MapError
 from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import parse_map_files
@@ -108,7 +108,10 @@ class MapServices:
                 raise LocalizationError('the node is not active: activate it first')
             added = await _in(localization.session.wish, localization.add_current)
             self._check_is_at_hand(localization)
-            path = await _in(localization.in_background, localization.keeper.save)
+            try:
+                path = await _in(localization.in_background, localization.keeper.save)
+            except MapError as error:
+                raise MapError(f'{added}, to be written later: {error}') from error
             response.success, response.message = True, f'{added}, written to {path}'
         except KbrError as error:
             response.success, response.message = False, str(error)
