@@ -14,7 +14,6 @@ from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import ArrayLike
 
 _WINDOW_METRES = 1.0
 _QUARTILE = 0.6745  # of the standard normal law
@@ -112,33 +111,6 @@ def without_drift(increment: FloatArray, drift: float | FloatArray) -> FloatArra
     result = np.empty((*np.shape(turn), 3))
     result[..., :2], result[..., 2] = increment[..., :2], turn
     return result
-
-
-def rotation_translation_rotation(start: ArrayLike, end: ArrayLike) -> FloatArray:
-    """
-    Decompose a motion into turn, way, turn ([PR] table 5.6).
-
-    Below a tenth of a millimetre the direction of the way is noise: the whole turn is then the
-    second one. Shapes: (..., 3), (..., 3) -> (..., 3) as radians, metres, radians.
-    """
-    increment = se2.between(start, end)
-    way = np.hypot(increment[..., 0], increment[..., 1])
-    first = np.where(way < 1e-4, 0.0, np.arctan2(increment[..., 1], increment[..., 0]))
-    way = np.where(way < 1e-4, 0.0, way)
-    return np.stack([first, way, se2.wrap_angle(increment[..., 2] - first)], axis=-1)
-
-
-def move(poses: ArrayLike, motion: FloatArray) -> FloatArray:
-    """
-    Move poses by rotation, translation, rotation without noise: f(x, u) of [MbKSR] section 6.3.
-
-    Shapes: (..., 3) and (3,) -> (..., 3).
-    """
-    start = np.asarray(poses, dtype=np.float64)
-    direction = start[..., 2] + motion[..., 0]
-    x = start[..., 0] + motion[..., 1] * np.cos(direction)
-    y = start[..., 1] + motion[..., 1] * np.sin(direction)
-    return np.stack([x, y, se2.wrap_angle(direction + motion[..., 2])], axis=-1)
 
 
 def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
