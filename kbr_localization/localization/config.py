@@ -165,7 +165,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
     section 5.3, which alone would grow with the length of the corridors). That of the heading
     grows in return, so that the kernel sees as many images as before, and the turn between two
     updates with it; and the way between them shrinks with the square, because a camera that moves
-    little also turns while it does. The radius of one place shrinks with the bandwidth.
+    little also turns while it does.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = FilterConfig()
@@ -177,7 +177,6 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> FilterConfig:
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=scale * defaults.localized_radius,
         sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
     )
 
