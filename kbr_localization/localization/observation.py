@@ -29,13 +29,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.importance_weighting import importance_weighted
 from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.map_density import (
     nearest_closeness,
     neighbours_likeness,
     neighbours_seen,
 )
-from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.localization.pose_search import PoseSearch, thinned
 from kbr_localization.localization.pose_system import PoseSystem
 from kbr_localization.localization.similarity import Similarity
 from kbr_localization.localization.state_kernel import as_gaussian, short_ranged, StateKernel
@@ -43,12 +44,10 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 from numpy.typing import NDArray
-import scipy.linalg
 
 Indices = NDArray[np.intp]
 _REACH = {'gaussian': 3.5, 'wrapped': 3.5, 'matern': 5.0, 'exponential': 5.0}
 """Bandwidths after which a value of k_X counts as zero: below 0.007."""
-_SECTORS = 72  # of the circle, in which headings are told apart
 _UNLIKE = 0.35  # of the best match, behind what map images have with their neighbours
 _UNLIKE_SCALE = 0.1
 _NEGLIGIBLE = 5e-3  # of the best match: such an image says nothing in favour of a place
@@ -80,16 +79,17 @@ class ObservationModel:
         self._kernel_map = kernel_map
         self.kernel = StateKernel(config)
         reach = _REACH[config.state_kernel]
-        self.grid = PoseGrid(self.poses, reach * config.position_bandwidth)
-        self._seen = _sectors_within(reach * config.heading_bandwidth)
+        self._search = PoseSearch(
+            self.poses, reach * config.position_bandwidth, reach * config.heading_bandwidth
+        )
         self.largest_system = largest_system
         self._asked: tuple[FloatArray, Indices] = (np.zeros((0, 3)), np.zeros(0, dtype=np.intp))
         self._last: tuple[Similarity, FloatArray] | None = None
         closeness = StateKernel(as_gaussian(config))
-        self.density = nearest_closeness(self.poses, closeness, self._search)
-        neighbours = neighbours_seen(self.poses, self.kernel, self._search)
+        self.density = nearest_closeness(self.poses, closeness, self._search.near)
+        neighbours = neighbours_seen(self.poses, self.kernel, self._search.near)
         self.ridge = config.state_ridge * (1.0 + neighbours)
-        self.likeness = neighbours_likeness(kernel_map, closeness, self._search)
+        self.likeness = neighbours_likeness(kernel_map, closeness, self._search.near)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge)
 
     def sharpened(self, values: FloatArray, best: float) -> FloatArray:
@@ -128,7 +128,7 @@ class ObservationModel:
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
         if points is not self._asked[0]:
-            self._asked = (points, self._search(points))
+            self._asked = (points, self._search.near(points))
         return self._asked[1]
 
     def evidence(self, points: FloatArray, similarity: Similarity) -> FloatArray:
@@ -247,7 +247,7 @@ class ObservationModel:
     ) -> FloatArray:
         """Evidence (m,) at points near the poses `like` (k, 3), zero at the others."""
         result = np.zeros(len(points))
-        worth = np.flatnonzero(self.grid.within_cells_of(points, like))
+        worth = np.flatnonzero(self._search.grid.within_cells_of(points, like))
         if worth.size == 0:
             return result
         for group, reach in self._systems(points[worth]):
@@ -262,47 +262,26 @@ class ObservationModel:
     def _importance_weighted(
         self, points: FloatArray, similarity: Similarity, weights: FloatArray, evidence: FloatArray
     ) -> FloatArray:
-        """
-        Divide the rule's weights (m,) by gamma, times delta: the evidence for large delta.
-
-        Gamma = Z Z^T with Z = B^T L and G_Y = L L^T has the rank of the poses in reach, so that
-        (D Gamma D + delta I)^-1 v = (v - Q (Q^T Q + delta I)^-1 Q^T v) / delta, Q = D Z.
-        """
-        active = _thinned(self.in_reach(points), self.largest_system)
+        active = thinned(self.in_reach(points), self.largest_system)
         if active.size == 0:
             return evidence
-        root = np.sqrt(weights)
         smoother = self._system.solve(active, self.kernel.cross_gram(self.poses[active], points))
-        q = (root[:, np.newaxis] * smoother.T) @ self._image_factor(active)
-        v = root * evidence
-        inner = q.T @ q + self.config.delta * np.eye(active.size)
-        solved = v - q @ scipy.linalg.solve(inner, q.T @ v, assume_a='pos')
-        return np.asarray(np.maximum(solved, 0.0) / np.maximum(root, 1e-300))
-
-    def _image_factor(self, active: Indices) -> FloatArray:
-        """Cholesky factor (a, a) of the sharpened image kernel among map images."""
         descriptors = self._kernel_map.descriptors[active]
         gram = self._kernel_map.describer.cross_gram(descriptors, descriptors)
-        sharp = self.sharpened(gram, 1.0) + 1e-9 * np.eye(active.size)
-        return np.asarray(scipy.linalg.cholesky(sharp, lower=True))
-
-    def _search(self, points: FloatArray) -> Indices:
-        near = self.grid.near(points)
-        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
-        seen = np.asarray(self._seen[facing].any(axis=0))
-        return near[seen[_sector(self.poses[near, 2])]]
+        sharp = self.sharpened(gram, 1.0)
+        return importance_weighted(evidence, weights, smoother, sharp, self.config.delta)
 
     def _systems(self, points: FloatArray) -> list[tuple[Indices, Indices]]:
         """Split points by place, and the poses in their reach, into systems of moderate size."""
         active = self.in_reach(points)
         parts = -(-len(active) // _USUAL_SYSTEM)
-        blocks = self.grid.blocks(points) if parts > 1 else []
+        blocks = self._search.grid.blocks(points) if parts > 1 else []
         if len(blocks) <= 1:
-            return [(np.arange(len(points)), _thinned(active, self.largest_system))]
+            return [(np.arange(len(points)), thinned(active, self.largest_system))]
         ends = np.linspace(0, len(blocks), min(parts, len(blocks)) + 1).astype(int)
         groups = [np.concatenate(blocks[first:end]) for first, end in pairwise(ends)]
         size = self.largest_system
-        return [(group, _thinned(self.in_reach(points[group]), size)) for group in groups]
+        return [(group, thinned(self.in_reach(points[group]), size)) for group in groups]
 
     def _whole_solution(self, similarity: Similarity) -> FloatArray:
         """Solve on all of a small map, once for each image."""
@@ -317,21 +296,3 @@ class ObservationModel:
             return np.zeros(len(points))
         cross = self.kernel.cross_gram(points, self.poses[active])
         return np.asarray(np.maximum(cross @ solved, 0.0))
-
-
-def _sector(headings: FloatArray) -> Indices:
-    return np.floor(headings * (_SECTORS / (2.0 * np.pi))).astype(np.intp) % _SECTORS
-
-
-def _sectors_within(chord: float) -> NDArray[np.bool_]:
-    """Which sectors lie within a chord of the unit circle from each: (sectors, sectors)."""
-    width = 2.0 * np.arcsin(min(1.0, 0.5 * chord)) * _SECTORS / (2.0 * np.pi)
-    apart = np.abs(np.subtract.outer(np.arange(_SECTORS), np.arange(_SECTORS)))
-    return np.asarray(np.minimum(apart, _SECTORS - apart) <= width + 1)
-
-
-def _thinned(active: Indices, size: int) -> Indices:
-    """At most `size` of the poses, evenly in the order of the map."""
-    if len(active) <= size:
-        return active
-    return active[np.linspace(0, len(active) - 1, size).astype(np.intp)]

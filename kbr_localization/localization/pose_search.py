@@ -1,0 +1,50 @@
+"""Which map poses points can reach, by place and by heading."""
+
+from __future__ import annotations
+
+from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+_SECTORS = 72  # of the circle, in which headings are told apart
+
+
+class PoseSearch:
+    """
+    Map poses (n, 3) within `metres` and a `chord` of the unit circle of headings.
+
+    A few more are found: those whose cell or sector reaches into the distance. `grid`: the places
+    alone.
+    """
+
+    def __init__(self, poses: FloatArray, metres: float, chord: float) -> None:
+        self._poses = poses
+        self.grid = PoseGrid(poses, metres)
+        self._seen = _sectors_within(chord)
+
+    def near(self, points: FloatArray) -> Indices:
+        """Find the poses (their increasing indices) in reach of any of the points (m, 3)."""
+        near = self.grid.near(points)
+        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
+        seen = np.asarray(self._seen[facing].any(axis=0))
+        return near[seen[_sector(self._poses[near, 2])]]
+
+
+def thinned(active: Indices, size: int) -> Indices:
+    """At most `size` of the poses, evenly in the order of the map."""
+    if len(active) <= size:
+        return active
+    return active[np.linspace(0, len(active) - 1, size).astype(np.intp)]
+
+
+def _sector(headings: FloatArray) -> Indices:
+    return np.floor(headings * (_SECTORS / (2.0 * np.pi))).astype(np.intp) % _SECTORS
+
+
+def _sectors_within(chord: float) -> NDArray[np.bool_]:
+    """Which sectors lie within a chord of the unit circle from each: (sectors, sectors)."""
+    width = 2.0 * np.arcsin(min(1.0, 0.5 * chord)) * _SECTORS / (2.0 * np.pi)
+    apart = np.abs(np.subtract.outer(np.arange(_SECTORS), np.arange(_SECTORS)))
+    return np.asarray(np.minimum(apart, _SECTORS - apart) <= width + 1)
