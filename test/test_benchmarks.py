@@ -6,6 +6,7 @@ from pathlib import Path
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 if not (Path(__file__).parents[1] / 'benchmarks').is_dir():
@@ -60,3 +61,15 @@ def test_the_ratio_of_two_functions_is_that_of_their_times():
     times = results.interleaved(functions, 5, clock=lambda: now[0])
     assert results.ratio(times, 'long', 'short') == 4.0
     assert results.median_ms(times['long']) == 500.0
+
+
+def test_the_factor_on_a_covariance_puts_as_many_truths_inside_as_asked_for():
+    buildings = importlib.import_module('benchmarks.buildings')
+    distances = np.random.default_rng(0).chisquare(2, 20_000)
+    honest = buildings.Cell(1, 100, {}, distances)
+    assert honest.coverage == pytest.approx(0.954, abs=0.005)
+    assert honest.factor(0.954) == pytest.approx(1.0, abs=0.05)
+    # half of the covariance it should have
+    shy = buildings.Cell(1, 100, {}, 2.0 * distances)
+    assert shy.factor(0.95) == pytest.approx(2.0 * honest.factor(0.95))
+    assert shy.coverage < 0.9
