@@ -56,8 +56,9 @@ def test_the_state_kernel_by_a_matrix_product_is_the_plain_kernel(name, seed, si
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
 
 
-def test_no_pose_and_no_point_make_an_empty_matrix():
-    kernel, poses = StateKernel(FilterConfig()), np.zeros((4, 3))
+@pytest.mark.parametrize('name', ['gaussian', 'matern', 'exponential', 'wrapped'])
+def test_no_pose_and_no_point_make_an_empty_matrix(name):
+    kernel, poses = StateKernel(FilterConfig(state_kernel=name)), np.zeros((4, 3))
     assert kernel.cross_gram(poses, poses[:0]).shape == (4, 0)
     assert kernel.cross_gram(poses[:0], poses).shape == (0, 4)
 

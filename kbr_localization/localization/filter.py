@@ -225,7 +225,7 @@ class KernelBayesFilter:
 
     def _judge(self, similarity: Similarity, explained: float, in_gap: float) -> None:
         """Smooth how well the belief explains images; one that says nothing changes little."""
-        trust = self.observation.trust(self.observation.whole_best(similarity))
+        trust = self.observation.trust_in(similarity)
         expected = max(explained, trust * in_gap)
         self._evidence += (1.0 - _EVIDENCE_MEMORY) * (expected - trust * self._evidence)
 

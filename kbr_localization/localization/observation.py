@@ -120,6 +120,10 @@ class ObservationModel:
         excess = max(0.0, self.shortfall(best) - _UNLIKE) / _UNLIKE_SCALE
         return float(np.exp(-(excess**2)))
 
+    def trust_in(self, similarity: Similarity) -> float:
+        """How far an image counts, cameras that had none counted as usual ones."""
+        return self.trust(self.whole_best(similarity))
+
     @property
     def is_whole(self) -> bool:
         """Whether the map is small enough to be solved as a whole."""
@@ -141,8 +145,6 @@ class ObservationModel:
         if self.is_whole:
             return self._evidence_of_whole(points, similarity)
         active = self.in_reach(points)
-        if active.size == 0:
-            return np.zeros(len(points))
         best, values = similarity.best, similarity.at(active)
         if len(active) <= _EXACT_SYSTEM:
             return self._smoothed(
@@ -178,11 +180,11 @@ class ObservationModel:
         evidence = self.evidence(points, similarity)
         if weights is not None:
             evidence = self._importance_weighted(points, similarity, weights, evidence)
-        return np.asarray(self.trust(self.whole_best(similarity)) * np.minimum(evidence, 1.0))
+        return np.asarray(self.trust_in(similarity) * np.minimum(evidence, 1.0))
 
     def anywhere(self, similarity: Similarity, outlier_rate: float) -> float:
         """Factor that every place gets: an image that says nothing, or is like nothing."""
-        trust = self.trust(self.whole_best(similarity))
+        trust = self.trust_in(similarity)
         return trust * outlier_rate + (1.0 - trust)
 
     def plausible(self, similarity: Similarity, most: int | None = None) -> Indices:
@@ -224,9 +226,8 @@ class ObservationModel:
         """
         active = self.in_reach(points)
         if not self.is_whole:
-            if active.size == 0:
-                return np.zeros(len(points))
-            closeness = self.kernel.cross_gram(points, self.poses[active]).max(axis=1)
+            near = self.kernel.cross_gram(points, self.poses[active])
+            closeness = near.max(axis=1, initial=0.0)
             return np.asarray(np.minimum(closeness / _KNOWN, 1.0))
         known = self._smoothed(points, active, self._system.solution_of_ones[active])
         return np.minimum((1.0 + self.ridge) * known, 1.0)
@@ -236,8 +237,6 @@ class ObservationModel:
         if len(active) <= _EXACT_WHOLE:
             return self._smoothed(points, active, solved[active])
         active = active[np.abs(solved[active]) > _UNIMPORTANT]
-        if active.size == 0:
-            return np.zeros(len(points))
         cross = self.kernel.quick_cross_gram(points, self.poses[active])
         found = cross @ solved[active].astype(cross.dtype)
         return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
@@ -251,8 +250,6 @@ class ObservationModel:
         if worth.size == 0:
             return result
         for group, reach in self._systems(points[worth]):
-            if reach.size == 0:
-                continue  # near poses that face another way
             members = worth[group]
             values = self.sharpened(similarity.at(reach), similarity.best)
             solved = self._system.solve(reach, values)
@@ -292,7 +289,5 @@ class ObservationModel:
         return self._last[1]
 
     def _smoothed(self, points: FloatArray, active: Indices, solved: FloatArray) -> FloatArray:
-        if active.size == 0:
-            return np.zeros(len(points))
         cross = self.kernel.cross_gram(points, self.poses[active])
         return np.asarray(np.maximum(cross @ solved, 0.0))

@@ -35,6 +35,8 @@ class PoseSystem:
 
         Raises LocalizationError for a singular one.
         """
+        if active.size == 0:
+            return right_side
         # LAPACK itself: the checks about it take longer than these small systems
         return np.asarray(lapack.dpotrs(self._factor(active), right_side, lower=1)[0])
 

@@ -52,9 +52,11 @@ class StateKernel:
 
     def cross_gram(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Matrix of k_X(x_i, z_j). Shapes: (n, 3), (m, 3) -> (n, m)."""
-        if self._profile is None:
-            return self._kernel.cross_gram(self._embedded(left), self._embedded(right))
-        return self._profile(self._exponent(left, right))
+        if self._profile is not None:
+            return self._profile(self._exponent(left, right))
+        if len(left) == 0 or len(right) == 0:
+            return np.zeros((len(left), len(right)))
+        return self._kernel.cross_gram(self._embedded(left), self._embedded(right))
 
     def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> NDArray[np.floating]:
         """Do the same in single precision, in which roots are several times as fast."""
