@@ -37,13 +37,16 @@ Names are relative and can be remapped. Made by `python -m kbr_localization.ros.
 by a test.
 
 """
-LOCALIZATION_TOPICS = """\
+INPUT_TOPICS = """\
 | name | type | |
 |---|---|---|
 | `image` | sensor_msgs/Image | camera, `image_transport: raw` |
 | `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
 | those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
 | `odom` | nav_msgs/Odometry | wheel odometry |
+"""
+LOCALIZATION_TOPICS = f"""\
+{INPUT_TOPICS}\
 | `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
 | `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |
 | `particle_cloud` | geometry_msgs/PoseArray | samples of the belief |
@@ -58,13 +61,8 @@ LOCALIZATION_TOPICS = """\
 | `~/add_current` | std_srvs/Trigger | service: add the last image to the map, and write it |
 
 """
-RECORDER_TOPICS = """\
-| name | type | |
-|---|---|---|
-| `image` | sensor_msgs/Image | camera, `image_transport: raw` |
-| `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
-| those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
-| `odom` | nav_msgs/Odometry | wheel odometry |
+RECORDER_TOPICS = f"""\
+{INPUT_TOPICS}\
 | `pose` | as `pose_type` says | the pose in the map, from whoever knows it |
 | `~/recorded_poses` | geometry_msgs/PoseArray | where images were recorded |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | what is recorded and dropped, at 1 Hz |

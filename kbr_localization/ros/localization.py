@@ -27,7 +27,7 @@ from kbr_localization.ros.pose_keeper import PoseKeeper
 from kbr_localization.ros.reporter import Reporter
 from kbr_localization.ros.session import Session
 from kbr_localization.ros.settings import Settings
-from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.telling import listed, Teller
 from kbr_localization.ros.worker import Worker
 import numpy as np
 from rclpy.node import Node
@@ -170,8 +170,7 @@ class Localization:
     def _sum_up(self) -> None:
         used = self.session.used
         dropped = self.session.dropped + self.inputs.cameras.dropped
-        reasons = ', '.join(f'{count} {reason}' for reason, count in dropped.items())
-        self._tell('info', f'images used: {used}, dropped: {reasons or "none"}', 0.0)
+        self._tell('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
 
     def destroy(self) -> None:
         """Take everything down."""

@@ -27,7 +27,7 @@ from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.inputs import Inputs
 from kbr_localization.ros.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.running import run_node, spin
-from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.telling import listed, Teller
 from kbr_localization.ros.worker import Worker
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock
@@ -103,8 +103,7 @@ class RecorderNode(Node):
         self._worker.stop()
         self.session.close()
         dropped = self.session.dropped + self._inputs.cameras.dropped
-        reasons = ', '.join(f'{count} {reason}' for reason, count in dropped.items())
-        images = f'{self.session.recorded} images, dropped: {reasons or "none"}'
+        images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
         self.get_logger().info(f'{self.config.out}: {images}')
 
     def _subscribe_to_poses(self) -> InputWatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 import re
 import threading
 import time
@@ -46,3 +47,8 @@ class Teller:
         if text not in self._once:
             self._once.add(text)
             self(level, text)
+
+
+def listed(counts: Mapping[str, int]) -> str:
+    """Say counts by reason, as in `3 too old, 1 broken image`; `none` without any."""
+    return ', '.join(f'{count} {reason}' for reason, count in counts.items()) or 'none'
