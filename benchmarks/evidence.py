@@ -8,6 +8,7 @@ one by clouds, and a walk at night.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,18 +45,29 @@ def measured_on(options: argparse.Namespace) -> tuple[KernelMap, list[DescribedR
 
     From here on linear algebra has one thread, as in the node and in the commands.
     """
-    threadpool_limits(1, 'blas')
     training, test, name = _runs(options)
-    kernel_map = build_map(training, seed=options.seed)
-    runs = [describe_run(kernel_map.describer, run) for run in test]
-    return kernel_map, runs, name
+    return *described(training, test, options.seed), name
+
+
+def described(
+    training: Sequence[Dataset], test: Sequence[Dataset], seed: int
+) -> tuple[KernelMap, list[DescribedRun]]:
+    """Do the same with runs; linear algebra has one thread from here on, too."""
+    threadpool_limits(1, 'blas')
+    kernel_map = build_map(training, seed=seed)
+    return kernel_map, [describe_run(kernel_map.describer, run) for run in test]
+
+
+def rendered(kind: str, seed: int) -> tuple[list[Dataset], list[Dataset], str]:
+    """Render a building: the runs of the map by day, the test run at night, and its name."""
+    building = SyntheticBuilding(BuildingConfig(kind=kind, seed=seed))
+    by_day: list[Dataset] = [SyntheticRun(building, run) for run in DEMO_RUNS[:2]]
+    night = SyntheticRun(building, replace(DEMO_RUNS[2], seconds=_TEST_SECONDS))
+    return by_day, [night], f'rendered {kind} {seed} at night'
 
 
 def _runs(options: argparse.Namespace) -> tuple[list[Dataset], list[Dataset], str]:
     if options.train and options.test:
         given = [[open_dataset(path) for path in paths] for paths in (options.train, options.test)]
         return given[0], given[1], ', '.join(path.name for path in options.test)
-    building = SyntheticBuilding(BuildingConfig(kind=options.kind, seed=options.building))
-    rendered: list[Dataset] = [SyntheticRun(building, run) for run in DEMO_RUNS[:2]]
-    night = SyntheticRun(building, replace(DEMO_RUNS[2], seconds=_TEST_SECONDS))
-    return rendered, [night], f'rendered {options.kind} {options.building} at night'
+    return rendered(options.kind, options.building)

@@ -36,8 +36,7 @@ class Drive:
     def of(run: DescribedRun, kernel_map: KernelMap) -> Drive:
         """Measure the way and let the map know the run's images."""
         poses = np.array([frame.reference for frame in run])
-        way = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(poses[:, :2], axis=0).T))])
-        return Drive(run, on_described_run(kernel_map, run), way)
+        return Drive(run, on_described_run(kernel_map, run), se2.travelled(poses))
 
     def stretch(self, metres: float, rng: np.random.Generator) -> range:
         """Frames of a stretch of that length that begins anywhere."""

@@ -16,11 +16,11 @@ from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import associate, TOLERANCE_S
 from kbr_localization.localization.localizer import LOST_M, UNKNOWN_VARIANCE
+from kbr_localization.localization.sigma import sigma_region
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 HOLD_M = 5.0
 """A run counts as localized once it is not lost over this much travel, or half of its own."""
@@ -130,8 +130,8 @@ def coverage(errors: RunErrors) -> Metrics:
     result: Metrics = {'coverage_frames': int(position.size)}
     for prefix, surprise, freedom in (('', position, 2), ('heading_', heading, 1)):
         for sigma in SIGMAS:
-            limit = stats.chi2.ppf(stats.chi2.cdf(sigma**2, 1), freedom)
-            inside = float(np.mean(surprise <= limit)) if surprise.size else None
+            rim = sigma_region(sigma, freedom)
+            inside = float(np.mean(surprise <= rim)) if surprise.size else None
             result[f'{prefix}coverage_{sigma}sigma'] = inside
     return result
 

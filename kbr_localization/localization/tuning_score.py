@@ -15,11 +15,11 @@ from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import LOST_M, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.method_configs import with_values
 from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.sigma import sigma_region
 from kbr_localization.localization.tuning_folds import Fold
 from kbr_localization.localization.tuning_space import Values
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy import stats
 
 QUICK, FULL, FRESH, CALIBRATION = 0, 1, 2, 3
 """Rungs: short starts; whole runs and starts; the same with other randomness; more of both."""
@@ -162,8 +162,8 @@ def _spread(surprises: FloatArray) -> float:
     """Ratio of the distance that holds 95% to the one of a Gaussian's 2 sigma region."""
     if surprises.size < 10:
         return 1.0
-    inside = stats.chi2.ppf(stats.chi2.cdf(_SIGMAS**2, 1), 2)
-    return float(np.clip(np.quantile(surprises, COVERAGE) / inside, 0.05, 100.0))
+    wanted = np.quantile(surprises, COVERAGE) / sigma_region(_SIGMAS, 2)
+    return float(np.clip(wanted, 0.05, 100.0))
 
 
 def _balanced(outcomes: list[Outcome]) -> float:
