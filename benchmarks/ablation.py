@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import evidence, results
 from kbr_localization.evaluation.protocol import Outcome, run_tasks, Task
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.method_configs import with_values
+from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.workers import open_workers
 import numpy as np
 

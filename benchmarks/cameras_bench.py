@@ -24,7 +24,7 @@ from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.evaluation.metrics import localized_from
 from kbr_localization.localization.localizer import LOST_M
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits

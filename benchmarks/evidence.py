@@ -20,8 +20,8 @@ from kbr_localization.datasets.synthetic import (
     SyntheticRun,
 )
 from kbr_localization.evaluation.described import describe_run, DescribedRun
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from threadpoolctl import threadpool_limits
 
 _TEST_SECONDS = 200.0

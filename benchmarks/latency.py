@@ -30,7 +30,7 @@ from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.synthetic import RunConfig, write_building
 from kbr_localization.demo.dds_domain import own_domain
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import shared_file
 from kbr_localization.ros import conversions
 from kbr_localization.ros.running import ros_context

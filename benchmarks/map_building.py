@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.scene import Scene
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 
 REPEATED = 9

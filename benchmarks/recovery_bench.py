@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from benchmarks import evidence, results
 from kbr_localization import se2
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.se2 import FloatArray
 import numpy as np

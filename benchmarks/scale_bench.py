@@ -29,11 +29,11 @@ from typing import Any
 
 from benchmarks import results
 from benchmarks.synthetic_map import Corridors, drive, SPACING, synthetic_map
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.similarity import FullSimilarity
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
 import numpy as np
 from threadpoolctl import threadpool_limits
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from benchmarks.scene import START
 from benchmarks.synthetic_map import Corridors, drive, synthetic_map
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import Localizer
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
 from kbr_localization.progress import Progress
 from matplotlib.figure import Figure
 import numpy as np

@@ -28,10 +28,10 @@ from benchmarks.stages import (
     stage_times,
     STAGES,
 )
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.baselines import NearestNeighbourParticleFilter
 from kbr_localization.localization.config import NearestNeighbourConfig
-from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.baselines import NearestNeighbourParticleFilter
 from kbr_localization.progress import terminal_progress
 import numpy as np
 from threadpoolctl import threadpool_limits

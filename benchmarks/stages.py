@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from benchmarks.scene import Scene, START
-from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.vision.pyramid_describer import PyramidDescriber

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kbr_localization import se2
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import describer_from_state, VisionConfig
 from kbr_localization.vision.preparation import Preparation

@@ -5,8 +5,8 @@ from dataclasses import replace
 from helpers import tiny_frames, tiny_odometry
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.vision import VisionConfig
 import numpy as np
 

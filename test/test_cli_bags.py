@@ -3,7 +3,7 @@
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 import pytest
 

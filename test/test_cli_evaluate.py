@@ -5,8 +5,8 @@ from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, write_tum
-from kbr_localization.localization.mapping import build_map
-from kbr_localization.localization.method_configs import with_values
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest

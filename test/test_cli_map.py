@@ -11,7 +11,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
 import numpy as np
 import pytest

@@ -22,8 +22,8 @@ from kbr_localization.evaluation.protocol import (
     Task,
     task_seed,
 )
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.workers import open_workers
 import numpy as np

@@ -11,7 +11,7 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation.record import GOOD_M, record_run
 from kbr_localization.evaluation.report import report_data, write_report
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
 import numpy as np
 import pytest
 

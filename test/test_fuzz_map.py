@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import KbrError, MapError
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, METHODS, Tracker
 from kbr_localization.vision import VisionConfig
 import numpy as np

@@ -1,7 +1,7 @@
 """The printed algorithm where a belief leaves the map."""
 
 from kbr_localization import se2
-from kbr_localization.localization.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
 from kbr_localization.localization.motion import estimate_noise
 from map_helpers import map_along, straight
 import numpy as np

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import FilterConfig, sensible_config
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.kbr.calibration import Calibration
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
 from map_helpers import tiny_map
 import numpy as np
 import pytest

@@ -1,19 +1,19 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.baselines import DeadReckoning
-from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.drift import DriftFilter
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.map_file import read_map, write_map
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.drift import DriftFilter
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.file import read_map, write_map
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.baselines import DeadReckoning
+from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.motion import (
     estimate_noise,
     MotionNoise,
     PendingNoise,
     without_drift,
 )
-from kbr_localization.localization.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.pipeline import make_localizer
 from map_helpers import map_along, tiny_map
 import numpy as np

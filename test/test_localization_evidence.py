@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.recovery import Recovery
-from kbr_localization.localization.similarity import FullSimilarity
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.recovery import Recovery
+from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, straight
 import numpy as np
 import pytest

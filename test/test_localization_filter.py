@@ -1,15 +1,15 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import as_printed, FilterConfig
-from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
-from kbr_localization.localization.nonparametric import FullyNonparametricFilter
-from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.pipeline import make_localizer, METHODS
-from kbr_localization.localization.similarity import FullSimilarity
 from map_helpers import map_along
 import numpy as np
 import pytest

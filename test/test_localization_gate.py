@@ -1,6 +1,6 @@
 """Which images update a belief."""
 
-from kbr_localization.localization.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import UpdateGate
 import numpy as np
 import pytest
 

@@ -3,16 +3,16 @@
 from dataclasses import replace
 
 from kbr_localization.errors import MapError
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.growth import (
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.grow import (
     grown,
     GROWN_RUN,
     is_grown_from,
     NewImage,
     with_images,
 )
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
 import pytest

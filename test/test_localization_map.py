@@ -10,8 +10,8 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map, cover
+from kbr_localization.localization.map.build import build_map, cover
+from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps, tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest
@@ -202,7 +202,7 @@ def test_a_failed_write_leaves_the_old_map(kernel_map, saved, monkeypatch):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 
 kernel_map, path = KernelMap.load(sys.argv[1]), Path(sys.argv[2])
 for limit in range(0, Path(sys.argv[1]).stat().st_size, 4999):
@@ -232,8 +232,8 @@ def test_a_disk_that_is_full_at_any_moment_is_an_error_and_no_crash(kernel_map, 
 INTERRUPTED = """
 import signal, sys
 from pathlib import Path
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.patient_file import PatientFile
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.patient_file import PatientFile
 
 # whoever runs the tests in the background may have them ignore it
 signal.signal(signal.SIGINT, signal.default_int_handler)

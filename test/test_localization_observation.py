@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.kernels.kernels import GaussianKernel, MaternKernel
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.pose_system import PoseSystem
-from kbr_localization.localization.recovery import draw_from_image
-from kbr_localization.localization.similarity import FullSimilarity
-from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.pose_system import PoseSystem
+from kbr_localization.localization.kbr.recovery import draw_from_image
+from kbr_localization.localization.kbr.state_kernel import StateKernel
+from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import to_plane_and_circle
 from map_helpers import map_along, random_poses, straight, tiny_map
 import numpy as np

@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.outliers import OutlierRate
-from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.outliers import OutlierRate
+from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import map_along, straight
 import numpy as np
 import pytest

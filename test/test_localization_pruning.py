@@ -6,9 +6,11 @@ import json
 from command import invoke
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError, MapError
-from kbr_localization.localization import algorithm1, covering, pruning
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import cover
+from kbr_localization.localization.map import covering
+from kbr_localization.localization.map import prune as pruning
+from kbr_localization.localization.map.build import cover
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods import algorithm1
 from kbr_localization.localization.pipeline import make_localizer
 from map_helpers import tiny_map
 import numpy as np

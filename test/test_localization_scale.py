@@ -9,14 +9,15 @@ import h5py
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import MapError
-from kbr_localization.localization import growth, map_storage
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.observation import LARGEST_SYSTEM, ObservationModel
-from kbr_localization.localization.pose_grid import PoseGrid
-from kbr_localization.localization.similarity import FullSimilarity, LocalSimilarity
-from kbr_localization.localization.sketch_index import SketchIndex
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import LARGEST_SYSTEM, ObservationModel
+from kbr_localization.localization.kbr.pose_grid import PoseGrid
+from kbr_localization.localization.map import grow as growth
+from kbr_localization.localization.map import storage as map_storage
+from kbr_localization.localization.map.index import SketchIndex
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import random_poses, tiny_map
 import numpy as np
 import pytest

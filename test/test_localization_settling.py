@@ -1,9 +1,9 @@
 from dataclasses import replace
 
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.settling import Settling
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.settling import Settling
 from map_helpers import map_along, straight
 import numpy as np
 import pytest

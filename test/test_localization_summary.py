@@ -1,8 +1,8 @@
 """The answer made of a belief: pose, covariance, and how sure it is."""
 
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.summary import summarize
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.summary import summarize
 import numpy as np
 import pytest
 

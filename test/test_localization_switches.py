@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig, SMALLEST_BANDWIDTH
-from kbr_localization.localization.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.recovery import Recovery
+from kbr_localization.localization.kbr.state_kernel import as_gaussian, StateKernel
+from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.localization.motion import MotionNoise, PendingNoise
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.recovery import Recovery
-from kbr_localization.localization.similarity import FullSimilarity
-from kbr_localization.localization.state_kernel import as_gaussian, StateKernel
 from map_helpers import tiny_map
 import numpy as np
 import pytest

@@ -13,15 +13,15 @@ from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
-from kbr_localization.localization.method_configs import method_configs, parameter_value
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.method_configs import method_configs, parameter_value
 from kbr_localization.localization.pipeline import make_localizer
-from kbr_localization.localization.tuning import tune, tune_map, TuningPlan
-from kbr_localization.localization.tuning_folds import make_folds, MAX_FOLD_IMAGES
-from kbr_localization.localization.tuning_journal import Journal
-from kbr_localization.localization.tuning_score import episodes, FULL, run_episode, run_trial
-from kbr_localization.localization.tuning_space import propose, search_space, TUNED
+from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
+from kbr_localization.localization.tuning.journal import Journal
+from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
+from kbr_localization.localization.tuning.space import propose, search_space, TUNED
+from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import open_workers
 import numpy as np

@@ -10,9 +10,9 @@ from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
-from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY

@@ -6,8 +6,8 @@ from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import conversions
 from kbr_localization.ros.cameras import as_files, MessageImage
 from kbr_localization.ros.maps import check_cameras

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.image_message import ENCODINGS
 from kbr_localization.errors import KbrError
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import conversions
 from kbr_localization.ros.answer import Beginning, GivenPose

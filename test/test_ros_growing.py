@@ -9,9 +9,9 @@ import time
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.errors import ConfigurationError, KbrError, MapError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.growth import grown
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import map_keeper
 from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.image_queue import QueuedImage

@@ -6,7 +6,7 @@ import time
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.ros import conversions
 from kbr_localization.ros.persistence import load_pose

@@ -5,8 +5,8 @@ import threading
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.localization.growth import grown
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import conversions
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros import conversions
 from kbr_localization.ros.recording import RecordingConfig, RecordingSession
 import numpy as np

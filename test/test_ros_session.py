@@ -6,8 +6,8 @@ import time
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.growth import NewImage, with_images
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.grow import NewImage, with_images
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros.answer import Beginning, GivenPose
 from kbr_localization.ros.feed import Feed

@@ -6,7 +6,7 @@ import time
 
 from command import assert_one_line, invoke, KBR
 from helpers import write_tiny_cold_run
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
 import pytest
 

@@ -111,7 +111,7 @@ def compare(
 
 
 def _cameras_of(map_file: Path | None) -> tuple[str, ...]:
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     return KernelMap.load(map_file).cameras if map_file is not None else ()
 

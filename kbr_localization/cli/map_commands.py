@@ -24,7 +24,7 @@ from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
 
-WORKERS_IMPORT = ('kbr_localization.localization.describing', 'kbr_localization.datasets')
+WORKERS_IMPORT = ('kbr_localization.localization.map.describing', 'kbr_localization.datasets')
 """What processes that describe images import while this one opens the runs."""
 
 app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
@@ -66,7 +66,7 @@ def build(
     if trials is not None:
         raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
-        from kbr_localization.localization.mapping import build_map
+        from kbr_localization.localization.map.build import build_map
 
         vision, given = configurations(settings or ())
         console.prepare_map(out, *runs)
@@ -82,7 +82,7 @@ def build(
 @app.command()
 def info(map_file: MapFile, json: Json = False) -> None:
     """Say what a map holds."""
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     facts = describe_map(KernelMap.load(map_file))
     if json:
@@ -105,8 +105,8 @@ def prune(
     """Keep fewer images of a map, chosen to cover it, and say what that loses."""
     import dataclasses
 
-    from kbr_localization.localization import pruning
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map import prune as pruning
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_map(out, map_file)

@@ -46,7 +46,7 @@ def report(
     """
     from kbr_localization.evaluation.record import record_run
     from kbr_localization.evaluation.report import write_report
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     for path in (out, rerun):
         if path is not None:

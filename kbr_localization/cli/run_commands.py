@@ -55,7 +55,7 @@ def localize(
     from kbr_localization.evaluation.details import check_details, details_path, write_details
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     if method not in pipeline.METHODS:
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
@@ -122,7 +122,7 @@ def evaluate(
     all thresholds.
     """
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
-    from kbr_localization.localization.kernel_map import KernelMap
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = None if map_file is None else KernelMap.load(map_file)
     reading = Reading(cameras, odometry_topic, reference_topic)

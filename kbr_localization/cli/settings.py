@@ -43,7 +43,7 @@ def with_settings(config: Config, values: dict[str, Any]) -> Config:
 
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
-    from kbr_localization.localization.method_configs import with_values  # noqa: PLC0415
+    from kbr_localization.localization.methods.method_configs import with_values  # noqa: PLC0415
 
     given = parse_settings(settings)
     config = with_settings(kernel_map.filter_config, given)

@@ -68,7 +68,7 @@ def tune(
     run is split in two halves. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores
     are capped errors plus the share of lost frames, in metres: lower is better.
     """
-    from kbr_localization.localization.tuning_space import TUNED
+    from kbr_localization.localization.tuning.space import TUNED
 
     options = {
         'methods': parse_methods(methods, TUNED),
@@ -98,8 +98,8 @@ def tune_runs(
     """Tune with the options of a TuningPlan, write the map, return one row per method."""
     from dataclasses import asdict
 
-    from kbr_localization.localization.tuning import tune as tune_map
-    from kbr_localization.localization.tuning import TuningPlan
+    from kbr_localization.localization.tuning.tuning import tune as tune_map
+    from kbr_localization.localization.tuning.tuning import TuningPlan
 
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)

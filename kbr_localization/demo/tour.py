@@ -21,8 +21,8 @@ from kbr_localization.evaluation import (
 from kbr_localization.evaluation.matches import best_match
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.pictures import run_figure, save_figure
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress
 from kbr_localization.trajectory import Trajectory

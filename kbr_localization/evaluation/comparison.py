@@ -26,11 +26,11 @@ from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.files import claim, new_file, read_json_lines, write_text
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map
-from kbr_localization.localization.tuning import tune, TuningPlan
-from kbr_localization.localization.tuning_journal import digest
-from kbr_localization.localization.tuning_space import TUNED
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.tuning.journal import digest
+from kbr_localization.localization.tuning.space import TUNED
+from kbr_localization.localization.tuning.tuning import tune, TuningPlan
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import ThisProcess, Workers

@@ -20,7 +20,7 @@ from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Tas
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.files import write_text
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from matplotlib.axes import Axes

@@ -17,8 +17,8 @@ from typing import Any
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.describing import describe_images
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.describing import describe_images
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.workers import ThisProcess, Workers

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import cv2
 from kbr_localization.datasets import Frame
 from kbr_localization.datasets.multi_camera import one_picture
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

@@ -9,8 +9,8 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.evaluation.matches import best_match, ImagePair
 from kbr_localization.evaluation.metrics import run_errors, RunErrors, THRESHOLDS
 from kbr_localization.evaluation.reference import reference_trajectory
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray

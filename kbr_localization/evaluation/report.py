@@ -18,7 +18,7 @@ from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
 from kbr_localization.files import write_text
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
-from kbr_localization.localization.method_configs import method_configs, NEIGHBOURS
+from kbr_localization.localization.methods.method_configs import method_configs, NEIGHBOURS
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

@@ -11,17 +11,17 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
-from kbr_localization.localization.algorithm1 import MapPoseFilter
-from kbr_localization.localization.baselines import (
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.baselines import (
     DeadReckoning,
     NearestImage,
     NearestNeighbourParticleFilter,
 )
-from kbr_localization.localization.filter import KernelBayesFilter
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.localizer import Localizer, PoseEstimate
-from kbr_localization.localization.method_configs import method_configs
-from kbr_localization.localization.nonparametric import FullyNonparametricFilter
+from kbr_localization.localization.methods.method_configs import method_configs
+from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory

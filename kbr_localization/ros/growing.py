@@ -9,9 +9,9 @@ from typing import Protocol
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.describing import make_thumbnail
-from kbr_localization.localization.growth import grown, LARGEST_TO_GROW, NewImage, with_images
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.describing import make_thumbnail
+from kbr_localization.localization.map.grow import grown, LARGEST_TO_GROW, NewImage, with_images
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.answer import Answer
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np

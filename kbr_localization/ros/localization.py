@@ -11,7 +11,7 @@ import traceback
 
 from kbr_localization.errors import KbrError, MapError, RosError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import persistence
 from kbr_localization.ros.answer import Answer, Beginning, GivenPose

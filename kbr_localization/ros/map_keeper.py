@@ -10,7 +10,7 @@ import time
 from typing import Any
 
 from kbr_localization.errors import MapError
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.growing import GrowthConfig, MapGrowth
 from kbr_localization.ros.maps import MapInUse

@@ -11,8 +11,8 @@ import time
 
 from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
-from kbr_localization.localization.growth import grown, is_grown_from
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.grow import grown, is_grown_from
+from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 
 # what may stand in the name of a ROS service

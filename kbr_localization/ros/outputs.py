@@ -11,8 +11,8 @@ from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import KbrError
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros import conversions, pictures
 from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.diagnostics import Latencies

@@ -15,8 +15,8 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import KbrError, LocalizationError
-from kbr_localization.localization.kernel_map import KernelMap
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.answer import Answer, Beginning, GivenPose
 from kbr_localization.ros.beginnings import Beginnings

@@ -8,13 +8,13 @@ filter (NN, [NN]). The fully-nonparametric filter is in `nonparametric`.
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig, NearestNeighbourConfig
-from kbr_localization.localization.gate import UpdateGate
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.summary import in_map_axes, nothing_known, summarize
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import without_drift
-from kbr_localization.localization.summary import in_map_axes, nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -10,8 +10,8 @@ mapped what the camera sees here.
 
 from __future__ import annotations
 
-from kbr_localization.localization.map_density import LEAST_DENSITY
-from kbr_localization.localization.observation import ObservationModel
+from kbr_localization.localization.kbr.map_density import LEAST_DENSITY
+from kbr_localization.localization.kbr.observation import ObservationModel
 import numpy as np
 
 _DENSITY_POWER = 0.5

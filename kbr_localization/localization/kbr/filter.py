@@ -8,25 +8,25 @@ last update; update by the kernel Bayes rule on the moved points (see `observati
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.belief import Belief
-from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.drift import DriftFilter
-from kbr_localization.localization.gate import UpdateGate
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.localization.motion import PendingNoise
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.outliers import OutlierRate
-from kbr_localization.localization.recovery import draw_from_image, EXPLAINED, Recovery
-from kbr_localization.localization.settling import Settling
-from kbr_localization.localization.similarity import FullSimilarity, Similarity
-from kbr_localization.localization.summary import (
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.calibration import Calibration
+from kbr_localization.localization.kbr.drift import DriftFilter
+from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.outliers import OutlierRate
+from kbr_localization.localization.kbr.recovery import draw_from_image, EXPLAINED, Recovery
+from kbr_localization.localization.kbr.settling import Settling
+from kbr_localization.localization.kbr.summary import (
     about_mode,
     nothing_known,
     OTHER_WAY,
     summarize,
 )
+from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
+from kbr_localization.localization.motion import PendingNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

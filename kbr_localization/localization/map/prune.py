@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.covering import choose
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.covering import choose
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

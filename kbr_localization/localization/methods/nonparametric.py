@@ -12,9 +12,9 @@ from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.rules import regularise
-from kbr_localization.localization.algorithm1 import MapPoseFilter
 from kbr_localization.localization.config import as_printed, FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

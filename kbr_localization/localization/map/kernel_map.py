@@ -10,13 +10,13 @@ from typing import Any
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.motion import MotionNoise
-from kbr_localization.localization.similarity import (
+from kbr_localization.localization.map.index import SketchIndex
+from kbr_localization.localization.map.similarity import (
     FullSimilarity,
     LocalSimilarity,
     Similarity,
 )
-from kbr_localization.localization.sketch_index import SketchIndex
+from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.multi_camera import missing_cameras
@@ -150,13 +150,13 @@ class KernelMap:
 
     def save(self, path: Path | str) -> None:
         """Write the map to one HDF5 file, atomically; raises MapError when that fails."""
-        from kbr_localization.localization.map_file import write_map  # noqa: PLC0415
+        from kbr_localization.localization.map.file import write_map  # noqa: PLC0415
 
         write_map(self, Path(path))
 
     @staticmethod
     def load(path: Path | str) -> KernelMap:
         """Read a map; raises MapError that says what is wrong with the file and what to do."""
-        from kbr_localization.localization.map_file import read_map  # noqa: PLC0415
+        from kbr_localization.localization.map.file import read_map  # noqa: PLC0415
 
         return read_map(Path(path))

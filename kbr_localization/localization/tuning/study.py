@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, field
 import functools
 
 from kbr_localization import __version__
-from kbr_localization.localization.tuning_folds import fingerprint, Fold
-from kbr_localization.localization.tuning_journal import digest, Journal, Record
-from kbr_localization.localization.tuning_score import run_trial
-from kbr_localization.localization.tuning_space import Values
+from kbr_localization.localization.tuning.folds import fingerprint, Fold
+from kbr_localization.localization.tuning.journal import digest, Journal, Record
+from kbr_localization.localization.tuning.score import run_trial
+from kbr_localization.localization.tuning.space import Values
 from kbr_localization.progress import Progress
 from kbr_localization.workers import Workers
 

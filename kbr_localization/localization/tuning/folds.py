@@ -17,9 +17,9 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.describing import SentDescriber
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import cover
+from kbr_localization.localization.map.build import cover
+from kbr_localization.localization.map.describing import SentDescriber
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray

@@ -17,7 +17,7 @@ from kbr_localization.localization.config import (
     FilterConfig,
     NearestNeighbourConfig,
 )
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap
 
 PRINTED = ('algorithm1', 'fkbf')
 """Methods with every step beyond the paper switched off."""

@@ -19,7 +19,7 @@ standard deviations, which the Cauchy law draws, count as six.
 
 from __future__ import annotations
 
-from kbr_localization.localization.belief import Belief
+from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.motion import MotionNoise, without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

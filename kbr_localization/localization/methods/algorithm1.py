@@ -19,13 +19,13 @@ from kbr_localization.kernels.rules import (
     normalise,
     regularise,
 )
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import as_printed, FilterConfig
-from kbr_localization.localization.gate import UpdateGate
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.summary import nothing_known, summarize
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import without_drift
-from kbr_localization.localization.summary import nothing_known, summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -15,18 +15,18 @@ from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.map_checks import check_arrays, check_noise
-from kbr_localization.localization.map_storage import (
+from kbr_localization.localization.map.checks import check_arrays, check_noise
+from kbr_localization.localization.map.index import SketchIndex
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.patient_file import new_hdf5
+from kbr_localization.localization.map.storage import (
     read_array,
     read_thumbnails,
     write_array,
     write_thumbnails,
 )
-from kbr_localization.localization.method_configs import known_values
+from kbr_localization.localization.methods.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
-from kbr_localization.localization.patient_file import new_hdf5
-from kbr_localization.localization.sketch_index import SketchIndex
 from kbr_localization.vision import describer_from_state
 import numpy as np
 

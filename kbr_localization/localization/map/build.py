@@ -13,9 +13,9 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import FilterConfig, sensible_config
-from kbr_localization.localization.covering import choose
-from kbr_localization.localization.describing import describe_images, DescribedImage
-from kbr_localization.localization.kernel_map import KernelMap
+from kbr_localization.localization.map.covering import choose
+from kbr_localization.localization.map.describing import describe_images, DescribedImage
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray

@@ -29,17 +29,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.importance_weighting import importance_weighted
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.map_density import (
+from kbr_localization.localization.kbr.importance_weighting import importance_weighted
+from kbr_localization.localization.kbr.map_density import (
     nearest_closeness,
     neighbours_likeness,
     neighbours_seen,
 )
-from kbr_localization.localization.pose_search import PoseSearch, thinned
-from kbr_localization.localization.pose_system import PoseSystem
-from kbr_localization.localization.similarity import Similarity
-from kbr_localization.localization.state_kernel import as_gaussian, short_ranged, StateKernel
+from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned
+from kbr_localization.localization.kbr.pose_system import PoseSystem
+from kbr_localization.localization.kbr.state_kernel import as_gaussian, short_ranged, StateKernel
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.pose_grid import PoseGrid
+from kbr_localization.localization.kbr.pose_grid import PoseGrid
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

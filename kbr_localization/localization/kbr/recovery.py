@@ -9,10 +9,10 @@ how well the two predict the images.
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.similarity import Similarity
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.map.similarity import Similarity
 import numpy as np
 
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths

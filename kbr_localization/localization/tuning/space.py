@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 from kbr_localization.localization.config import FilterConfig, NearestNeighbourConfig
-from kbr_localization.localization.method_configs import NEIGHBOURS
+from kbr_localization.localization.methods.method_configs import NEIGHBOURS
 import numpy as np
 
 Values = dict[str, float | int]

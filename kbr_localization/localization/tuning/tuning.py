@@ -19,20 +19,20 @@ import zlib
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build_map, cover
-from kbr_localization.localization.method_configs import parameter_value, with_values
-from kbr_localization.localization.tuning_folds import make_folds
-from kbr_localization.localization.tuning_journal import Journal, Record
-from kbr_localization.localization.tuning_score import CALIBRATION, FRESH, FULL, QUICK
-from kbr_localization.localization.tuning_space import (
+from kbr_localization.localization.map.build import build_map, cover
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.method_configs import parameter_value, with_values
+from kbr_localization.localization.tuning.folds import make_folds
+from kbr_localization.localization.tuning.journal import Journal, Record
+from kbr_localization.localization.tuning.score import CALIBRATION, FRESH, FULL, QUICK
+from kbr_localization.localization.tuning.space import (
     Dimension,
     propose,
     search_space,
     TUNED,
     Values,
 )
-from kbr_localization.localization.tuning_study import Study
+from kbr_localization.localization.tuning.study import Study
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import ThisProcess, Workers

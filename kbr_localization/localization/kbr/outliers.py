@@ -13,9 +13,9 @@ it is shown: there the rate does not change, and a robot that was carried away i
 from __future__ import annotations
 
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.map_density import LEAST_DENSITY
-from kbr_localization.localization.observation import ObservationModel
-from kbr_localization.localization.similarity import Similarity
+from kbr_localization.localization.kbr.map_density import LEAST_DENSITY
+from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.map.similarity import Similarity
 import numpy as np
 
 _ELSEWHERE = 1.5  # from the best match, as a multiple of `localized_radius`

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.belief import Belief
 from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 import numpy as np

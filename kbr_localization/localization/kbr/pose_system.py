@@ -6,7 +6,7 @@ from collections import OrderedDict
 import functools
 
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kbr_localization.localization.kernel_map import KernelMap
-from kbr_localization.localization.state_kernel import StateKernel
+from kbr_localization.localization.kbr.state_kernel import StateKernel
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

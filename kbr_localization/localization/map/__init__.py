@@ -1,0 +1,1 @@
+"""The position-image map: building, storing, searching, growing and pruning it."""

@@ -1,0 +1,1 @@
+"""The methods that the filter is compared with, behind the same interface."""

@@ -1,0 +1,1 @@
+"""Parameters by cross-validation over whole runs."""
