@@ -6,6 +6,11 @@ comparisons, the particle filter of nearest neighbours. Then how far the stated 
 trusted from building to building: the factor on it that would put 95% of a building's truths
 inside of 2 sigma, and the factor by which it may be wrong before less than 90% or more than 99%
 are.
+
+With `--robots` the test robot of every building, its camera and its odometry, is drawn at random
+(`random_robot`), with `--map-robots` that of the map as well. Buildings of even seeds are for
+choosing defaults, those of odd seeds for reporting: `--robots` takes the odd ones alone unless
+`--step 1` is given.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import sys
 from typing import Any
 
 from benchmarks import evidence, results
+from kbr_localization.datasets.synthetic import random_robot, Robot
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.evaluation.protocol import comparison_rows, ComparisonPlan, Done, run_tasks
@@ -55,6 +61,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     parser.add_argument('--first', type=int, default=101, help='seed of the first building')
     parser.add_argument('--buildings', type=int, default=8)
+    parser.add_argument('--step', type=int, help='between the seeds (default: 1, with --robots 2)')
+    parser.add_argument(
+        '--robots',
+        action='store_true',
+        help='draw the test robots; even seeds are for choosing defaults, odd ones for reporting',
+    )
+    parser.add_argument(
+        '--map-robots', action='store_true', help='draw the robots of the maps too'
+    )
     parser.add_argument('--sizes', default='100,200,400,800', help='images of the random maps')
     parser.add_argument('--trials', type=int, default=3, help='random maps of every size')
     parser.add_argument('--seed', type=int, default=0)
@@ -64,18 +79,44 @@ def main(arguments: Sequence[str] | None = None) -> None:
     plan = ComparisonPlan(sizes, options.trials, METHODS, options.seed)
     cells: list[Cell] = []
     with open_workers(None) as workers:
-        for building in range(options.first, options.first + options.buildings):
-            cells += measure(building, plan, workers)
+        for building in seeds(options):
+            robots = drawn(building, options.robots, options.map_robots)
+            cells += measure(building, plan, workers, robots)
             print(f'building {building}: measured', file=sys.stderr, flush=True)
-    text = described(cells, plan)
+    text = described(cells, plan, about_robots(options.robots, options.map_robots))
     print(text)
     if options.section:
         results.write_section(options.section, text)
 
 
-def measure(building: int, plan: ComparisonPlan, workers: Workers) -> list[Cell]:
-    """Compare the methods in a building, at every size."""
-    training, test, _ = evidence.rendered('office', building)
+def seeds(options: argparse.Namespace) -> range:
+    """Seeds of the buildings that the command line asks for."""
+    step = options.step or (2 if options.robots or options.map_robots else 1)
+    return range(options.first, options.first + step * options.buildings, step)
+
+
+def drawn(building: int, test: bool, mapping: bool) -> tuple[Robot | None, Robot | None]:
+    """Robots of the test run and of the map of a building, None for the usual one."""
+    return (
+        random_robot(building) if test else None,
+        random_robot([building, 1]) if mapping else None,
+    )
+
+
+def about_robots(test: bool, mapping: bool) -> str:
+    """Say which robots are drawn."""
+    which = [name for name, chosen in (('test', test), ('map', mapping)) if chosen]
+    return f', {" and ".join(which)} robots drawn at random' if which else ''
+
+
+def measure(
+    building: int,
+    plan: ComparisonPlan,
+    workers: Workers,
+    robots: tuple[Robot | None, Robot | None] = (None, None),
+) -> list[Cell]:
+    """Compare the methods in a building, at every size, with a robot for the test and the map."""
+    training, test, _ = evidence.rendered('office', building, *robots)
     kernel_map, runs = evidence.described(training, test, plan.seed)
     done = list(run_tasks(kernel_map, runs, plan.tasks(), plan.seed, workers))
     rows = comparison_rows(plan, [one.outcome for one in done])
@@ -102,7 +143,7 @@ def surprises(done: Sequence[Done], runs: Sequence[DescribedRun]) -> FloatArray:
     return together[np.isfinite(together)]
 
 
-def described(cells: Sequence[Cell], plan: ComparisonPlan) -> str:
+def described(cells: Sequence[Cell], plan: ComparisonPlan, robots: str = '') -> str:
     """Tables of all buildings and of the covariance, with what they say of each other."""
     header = ['building', 'images', *(f'RMSE {name}' for name in METHODS), 'lost after', '2 sigma']
     rows = [
@@ -116,7 +157,7 @@ def described(cells: Sequence[Cell], plan: ComparisonPlan) -> str:
         for cell in cells
     ]
     return (
-        '### Buildings that nothing was tuned on\n\n'
+        f'### Buildings that nothing was tuned on{robots}\n\n'
         f'Means over {plan.trials} random maps of each size, from a global start at night; '
         'metres. *Lost after*: share of the frames after localizing; *2 sigma*: share of the '
         f'truths inside, both of `{METHODS[0]}`.\n\n{results.table(header, rows)}\n\n'

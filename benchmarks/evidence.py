@@ -16,8 +16,10 @@ from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.synthetic import (
     BuildingConfig,
     DEMO_RUNS,
+    Robot,
     SyntheticBuilding,
     SyntheticRun,
+    with_robots,
 )
 from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.localization.map.build import build_map
@@ -58,12 +60,19 @@ def described(
     return kernel_map, [describe_run(kernel_map.describer, run) for run in test]
 
 
-def rendered(kind: str, seed: int) -> tuple[list[Dataset], list[Dataset], str]:
-    """Render a building: the runs of the map by day, the test run at night, and its name."""
+def rendered(
+    kind: str, seed: int, test_robot: Robot | None = None, map_robot: Robot | None = None
+) -> tuple[list[Dataset], list[Dataset], str]:
+    """
+    Render a building: the runs of the map by day, the test run at night, and its name.
+
+    The robots are the usual one unless they are given.
+    """
     building = SyntheticBuilding(BuildingConfig(kind=kind, seed=seed))
-    by_day: list[Dataset] = [SyntheticRun(building, run) for run in DEMO_RUNS[:2]]
-    night = SyntheticRun(building, replace(DEMO_RUNS[2], seconds=_TEST_SECONDS))
-    return by_day, [night], f'rendered {kind} {seed} at night'
+    *by_day, night = with_robots(DEMO_RUNS, test_robot, map_robot)
+    training: list[Dataset] = [SyntheticRun(building, run) for run in by_day]
+    test = SyntheticRun(building, replace(night, seconds=_TEST_SECONDS))
+    return training, [test], f'rendered {kind} {seed} at night'
 
 
 def _runs(options: argparse.Namespace) -> tuple[list[Dataset], list[Dataset], str]:

@@ -26,6 +26,19 @@ from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import shared_file
 import typer
 
+RobotSeed = Annotated[
+    Optional[int],
+    typer.Option(
+        min=0,
+        help='Seed from which the robot of the test run is drawn, its camera and its odometry.',
+        show_default=False,
+    ),
+]
+MapRobotSeed = Annotated[
+    Optional[int],
+    typer.Option(min=0, help='The same for the runs of the map.', show_default=False),
+]
+
 
 class Storage(str, Enum):
     """The storage of a rosbag2."""
@@ -147,12 +160,24 @@ def synth(
         Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
     ],
     seed: Seed = 0,
+    robot: RobotSeed = None,
+    map_robot: MapRobotSeed = None,
 ) -> None:
-    """Render runs through a building with look-alike corridors, in COLD's format."""
-    from kbr_localization.datasets.synthetic import write_building
+    """
+    Render runs through a building with look-alike corridors, in COLD's format.
 
+    Two tours for a map and a test run at night; robot.json in each run says what it was made with.
+    """
+    from kbr_localization.datasets.synthetic import (
+        DEMO_RUNS,
+        random_robot,
+        with_robots,
+        write_building,
+    )
+
+    robots = [None if chosen is None else random_robot(chosen) for chosen in (robot, map_robot)]
     with terminal_progress() as progress:
-        write_building(out, seed=seed, progress=progress)
+        write_building(out, seed, with_robots(DEMO_RUNS, *robots), progress=progress)
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 

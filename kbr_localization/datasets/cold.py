@@ -27,6 +27,8 @@ SUFFIX = '_cam'
 IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
 PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
+NOTES, DRAWN = 'kbr_notes.txt', 'robot.json'
+"""Files of a run that COLD does not have: what to know about it, and how it was rendered."""
 
 
 class ColdRun:

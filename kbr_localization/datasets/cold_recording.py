@@ -6,7 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kbr_localization.datasets.cold import CAMERAS, folder_of, ODOMETRY, PLACES, SUFFIX
+from kbr_localization.datasets.cold import (
+    CAMERAS,
+    DRAWN,
+    folder_of,
+    NOTES,
+    ODOMETRY,
+    PLACES,
+    SUFFIX,
+)
 from kbr_localization.datasets.cold_format import (
     format_image_name,
     format_odometry_line,
@@ -78,7 +86,7 @@ class ColdRecording:
         return self._folder / name
 
     def _check_foreign(self) -> None:
-        known = {PLACES.parts[0], ODOMETRY.parts[0], *self.cameras}
+        known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN, *self.cameras}
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
         found = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()

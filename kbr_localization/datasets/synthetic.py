@@ -9,19 +9,22 @@ of a real robot. Everything follows from seeds.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 import functools
+import json
 from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.building import driving
-from kbr_localization.datasets.building.driving import Drive, OdometryNoise
+from kbr_localization.datasets.building.driving import Drive
 from kbr_localization.datasets.building.light import Light, LIGHTS
 from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
-from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.datasets.building.robot import random_robot, Robot, RobotCamera
+from kbr_localization.datasets.cold import DRAWN, write_cold_run
 from kbr_localization.datasets.frame import Frame, Image
+from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 import numpy as np
@@ -33,9 +36,13 @@ __all__ = [
     'Drive',
     'Light',
     'OdometryNoise',
+    'Robot',
+    'RobotCamera',
     'RunConfig',
     'SyntheticBuilding',
     'SyntheticRun',
+    'random_robot',
+    'with_robots',
     'write_building',
 ]
 
@@ -64,6 +71,7 @@ class RunConfig:
         0.0, 'heading of the camera on the robot, radians; pi looks back', -7.0, 7.0
     )
     seed: int = parameter(0, 'of route, people, noise and odometry', 0)
+    robot: Robot = field(default_factory=Robot)
 
     def __post_init__(self) -> None:
         """Refuse values out of range."""
@@ -78,12 +86,22 @@ DEMO_RUNS = (
 """Two runs for the map and one under another light for the test."""
 
 
+def with_robots(
+    runs: Sequence[RunConfig], test: Robot | None, mapping: Robot | None = None
+) -> tuple[RunConfig, ...]:
+    """Put robots on runs: `mapping` on the tours, `test` on the others; None changes nothing."""
+    chosen = [mapping if run.route == 'tour' else test for run in runs]
+    return tuple(
+        replace(run, robot=robot or run.robot) for run, robot in zip(runs, chosen, strict=True)
+    )
+
+
 class SyntheticRun:
     """
     A run through a building as a dataset; images are rendered when asked for, always alike.
 
     `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
-    wheels report.
+    wheels report, by default those of the configured robot.
     """
 
     def __init__(
@@ -100,7 +118,7 @@ class SyntheticRun:
         rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
         self._light = LIGHTS[self.config.light]
         self._start_ns = FIRST_STAMP_NS + self.config.seed * HOUR_NS
-        track = driving.measure(self.drive, noise or OdometryNoise(), rng)
+        track = driving.measure(self.drive, noise or self.config.robot.odometry, rng)
         self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
         seconds = len(self.drive.poses) / driving.RATE
         self._people = building.passers_by(self.config.people, seconds, rng)
@@ -138,8 +156,9 @@ class SyntheticRun:
         rng = np.random.default_rng([self.config.seed, index, 4, *own])
         people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
         turn = EXPOSURE_S[self.config.light] * float(self._turn_rates[index])
-        pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading]))
-        return self.building.render(pose, self._light, rng, people, turn)
+        eye = self.config.robot.camera
+        pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
+        return self.building.render(pose, self._light, rng, people, turn, eye)
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
@@ -163,7 +182,8 @@ def write_building(
     """
     Render runs through one building into `out/<name of the run>`, in COLD's format.
 
-    `seed` replaces the building's. `progress(what, done, total)` is called for every frame.
+    Beside the images of each lies `DRAWN`, which says what robot, light and route it was made
+    with. `seed` replaces the building's. `progress(what, done, total)` is called for every frame.
     Returns the runs' folders. Raises DatasetError when `out` exists already or when two runs
     have one name.
     """
@@ -177,6 +197,9 @@ def write_building(
             run = SyntheticRun(rendered, run_config)
             frames = _counted(run, progress) if progress else run
             write_cold_run(folder / run.name, frames, run.odometry, quality=90)
+            described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
+            text = json.dumps(described, indent=2) + '\n'
+            (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
     return [Path(out) / name for name in names]
 
 

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 import math
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.building.floor_plan import FloorPlan
 from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.odometry_noise import (
+    OdometryNoise,
+    random_origin,
+    reported_steps,
+)
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -22,24 +26,6 @@ FINE = 0.02
 """Metres between the points of a path that is followed."""
 LOOK_AHEAD = 0.6
 """Metres between the robot and the point that it steers to."""
-
-
-@dataclass(frozen=True)
-class OdometryNoise:
-    """
-    Errors of wheel odometry; the defaults were measured on a run of COLD.
-
-    The random errors are those of 0.2 s of driving; they grow with the root of the time.
-    """
-
-    along: float = parameter(0.0049, 'standard deviation along the motion, m', 0.0, 1.0)
-    across: float = parameter(0.0019, 'standard deviation across it, m', 0.0, 1.0)
-    turn: float = parameter(0.0029, 'standard deviation of the heading, rad', 0.0, 1.0)
-    yaw_bias: float = parameter(0.012, 'systematic turn, rad per metre', -1.0, 1.0)
-
-    def __post_init__(self) -> None:
-        """Refuse values out of range."""
-        validate(self)
 
 
 @dataclass(frozen=True)
@@ -142,16 +128,15 @@ def follow(
 
 
 def measure(drive: Drive, noise: OdometryNoise, rng: np.random.Generator) -> OdometryTrack:
-    """Odometry of a drive in a frame of its own, with the errors of the wheels."""
+    """
+    Odometry of a drive in a frame of its own, with the errors of the wheels.
+
+    Its poses are those of the wheels' point, which may lie beside the point of the true poses.
+    """
     steps = se2.between(drive.poses[:-1], drive.poses[1:])
     steps[[index - 1 for index in drive.carried]] = 0.0
-    distance = np.hypot(steps[:, 0], steps[:, 1])
-    moving = ((distance > 1e-6) | (np.abs(steps[:, 2]) > 1e-6))[:, np.newaxis]
-    deviations = np.array([noise.along, noise.across, noise.turn]) * math.sqrt(5.0 / RATE)
-    errors = rng.normal(size=steps.shape) * deviations * moving
-    errors[:, 2] += noise.yaw_bias * distance
-    origin = np.array([*rng.uniform(-5, 5, 2), rng.uniform(-np.pi, np.pi)])
-    return OdometryTrack(drive.stamps_ns, se2.chain(origin, steps + errors))
+    reported = reported_steps(steps, STEP_NS, noise, rng)
+    return OdometryTrack(drive.stamps_ns, se2.chain(random_origin(rng), reported))
 
 
 def turn_rates(drive: Drive) -> FloatArray:

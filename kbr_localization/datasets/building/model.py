@@ -24,6 +24,7 @@ from kbr_localization.datasets.building.light import (
 )
 from kbr_localization.datasets.building.motifs import Pixels
 from kbr_localization.datasets.building.passers_by import crowd, Passerby
+from kbr_localization.datasets.building.robot import RobotCamera
 from kbr_localization.datasets.building.sprites import Standing
 from kbr_localization.datasets.building.textures import Style
 from kbr_localization.datasets.frame import Image
@@ -87,6 +88,7 @@ class SyntheticBuilding:
         self.camera = Camera(
             self.config.width, self.config.height, focal, CAMERA_HEIGHT, WALL_HEIGHT
         )
+        self._usual = RobotCamera(height=CAMERA_HEIGHT)
         shape = (self.config.height + 64, self.config.width + 64)
         self._noise = rng.normal(size=shape).astype(np.float32)
         self._scene = functools.lru_cache(KEPT_LIGHTS)(self._light_up)
@@ -98,12 +100,14 @@ class SyntheticBuilding:
         rng: np.random.Generator | None = None,
         people: Sequence[tuple[sprites.Sprite, FloatArray]] = (),
         turn: float = 0.0,
+        eye: RobotCamera | None = None,
     ) -> Image:
         """
-        Take a picture at a pose (3,), which must lie in free space.
+        Take a picture at a pose (3,) of the camera, which must lie in free space.
 
         `rng` draws sensor noise and the camera's shaking; without it there is neither. `people`:
         sprites and the points (2,) where they stand. `turn`: radians turned during the exposure.
+        `eye`: how the camera is mounted and what it does to the image; its yaw is in the pose.
         Returns uint8 (height, width), or (height, width, 3) BGR for a building in colour.
         Raises DatasetError for a pose inside of a wall.
         """
@@ -113,12 +117,15 @@ class SyntheticBuilding:
                 f'cannot render: expected a pose (x, y, heading) in free space, got {pose}'
             )
         scene = self._scene(light)
-        camera = self.camera if rng is None else replace(self.camera, tilt=rng.normal(0, 1.5))
+        eye = eye or self._usual
+        camera = eye.mounted(self.camera, 0.0 if rng is None else rng.normal(0, 1.5))
         hits = cast(self.plan.walls, camera, pose)
         image = look(scene.atlas, self._atlas.layout, camera, pose, hits)
         walking = [self._lit(Standing(sprite, point), scene.grid) for sprite, point in people]
         sprites.put(image, camera, pose, hits, [*scene.furniture, *walking])
-        return self._expose(image, scene.vignette, light, rng, turn)
+        image = self._blurred(image, round(abs(turn) * camera.focal))
+        image = cv2.multiply(image, scene.vignette, dtype=cv2.CV_8U)
+        return self._expose(eye.seen_through_lens(image), eye.exposed(light, rng), rng)
 
     def drive(
         self, length_m: float, rng: np.random.Generator, speed: float = 0.8, wander: float = 0.1
@@ -150,18 +157,12 @@ class SyntheticBuilding:
     def _lit(self, item: Standing, grid: FloatGrid) -> Standing:
         return replace(item, brightness=float(grid[self.plan.cells(item.point)]))
 
-    def _expose(
-        self,
-        image: Pixels,
-        field: FloatGrid,
-        light: Light,
-        rng: np.random.Generator | None,
-        turn: float,
-    ) -> Image:
-        blur = round(abs(turn) * self.camera.focal)
-        if blur > 1:
-            image = cv2.blur(image, (blur, 1))
-        image = cv2.multiply(image, field, dtype=cv2.CV_8U)
+    @staticmethod
+    def _blurred(image: Pixels, pixels: int) -> Pixels:
+        """Blur sideways, as turning during the exposure does."""
+        return cv2.blur(image, (pixels, 1)) if pixels > 1 else image
+
+    def _expose(self, image: Pixels, light: Light, rng: np.random.Generator | None) -> Image:
         image = cv2.LUT(image, response(light, float(image[::8, ::8].mean())))
         return np.asarray(image if rng is None else self._add_noise(image, light.noise, rng))
 

@@ -1,0 +1,101 @@
+"""What the wheels of a robot report of a motion: random and systematic errors, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+
+from kbr_localization import se2
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+NOISE_NS = 200_000_000
+"""Time over which the random errors are stated."""
+TRACK_M = 0.4
+"""Metres between the two wheels of the robot that slips."""
+STILL = 1e-6
+"""Metres and radians below which a step is none."""
+
+
+@dataclass(frozen=True)
+class OdometryNoise:
+    """
+    Errors of wheel odometry; the defaults were measured on a run of COLD.
+
+    The random errors are those of 0.2 s of driving; they grow with the root of the time. The
+    odometry is that of a point of the robot, the middle of its wheels, which may lie beside the
+    point that a pose is of. When a wheel slips, the odometry counts metres that nobody drove, and
+    a turn to the other side.
+    """
+
+    along: float = parameter(0.0049, 'standard deviation along the motion, m', 0.0, 1.0)
+    across: float = parameter(0.0019, 'standard deviation across it, m', 0.0, 1.0)
+    turn: float = parameter(0.0029, 'standard deviation of the heading, rad', 0.0, 1.0)
+    yaw_bias: float = parameter(0.012, 'systematic turn, rad per metre', -1.0, 1.0)
+    offset_x: float = parameter(0.0, "the wheels' point, metres ahead of the pose's", -2.0, 2.0)
+    offset_y: float = parameter(0.0, "the wheels' point, metres to the left of it", -2.0, 2.0)
+    mounting: float = parameter(0.0, 'heading of the wheels on the robot, rad', -3.2, 3.2)
+    forward_scale: float = parameter(1.0, 'metres counted per metre ahead', 0.5, 2.0)
+    turn_scale: float = parameter(1.0, 'radians counted per radian turned', 0.5, 2.0)
+    slip_rate: float = parameter(0.0, 'slips per metre', 0.0, 10.0)
+    slip_size: float = parameter(0.03, 'metres that the wheel which slips turns too far', 0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range."""
+        validate(self)
+
+    @property
+    def wheels_on_robot(self) -> FloatArray:
+        """Pose (3,) of the wheels' point in the frame of the pose."""
+        return np.array([self.offset_x, self.offset_y, self.mounting])
+
+
+def reported_steps(
+    steps: FloatArray,
+    step_ns: int | se2.StampArray,
+    noise: OdometryNoise,
+    rng: np.random.Generator,
+) -> FloatArray:
+    """
+    Return the increments that the odometry reports of true ones.
+
+    `steps`: (m, 3) true increments of the pose, `step_ns`: nanoseconds that each takes, one number
+    or (m,). Returns (m, 3) increments of the wheels' point. A robot at rest has no errors.
+    """
+    distance = np.hypot(steps[:, 0], steps[:, 1])
+    moving = (distance > STILL) | (np.abs(steps[:, 2]) > STILL)
+    duration = np.sqrt(np.broadcast_to(np.asarray(step_ns) / NOISE_NS, distance.shape))
+    deviations = np.array([noise.along, noise.across, noise.turn]) * duration[:, np.newaxis]
+    errors = rng.normal(size=steps.shape) * deviations * moving[:, np.newaxis]
+    errors[:, 2] += noise.yaw_bias * distance
+    scales = np.array([noise.forward_scale, 1.0, noise.turn_scale])
+    reported: FloatArray = _of_the_wheels(steps, noise) * scales + errors
+    return np.add(reported, _slips(distance, noise, rng))
+
+
+def _of_the_wheels(steps: FloatArray, noise: OdometryNoise) -> FloatArray:
+    """Increments of the wheels' point w: w^-1 (step) w."""
+    wheels = noise.wheels_on_robot
+    return se2.between(wheels, se2.compose(steps, wheels)) if wheels.any() else steps
+
+
+def _slips(
+    distance: FloatArray, noise: OdometryNoise, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Errors (m, 3) of the steps in which the left or the right wheel slips."""
+    errors = np.zeros((len(distance), 3))
+    if noise.slip_rate > 0:
+        # from draws of its own: what else is drawn does not depend on the slips
+        own = rng.spawn(1)[0]
+        slipping = own.random(len(distance)) > np.exp(-noise.slip_rate * distance)
+        side = np.where(own.random(len(distance)) < 0.5, -1.0, 1.0) * slipping
+        errors[:, 0] = 0.5 * noise.slip_size * slipping
+        errors[:, 2] = noise.slip_size / TRACK_M * side
+    return errors
+
+
+def random_origin(rng: np.random.Generator) -> FloatArray:
+    """Draw where the odometry frame begins: a pose (3,) within 5 m."""
+    return np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
