@@ -160,7 +160,10 @@ def test_a_bag_without_images(tmp_path):
 
 def test_a_bag_without_odometry(tmp_path):
     path = bag(tmp_path / 'bag', images())
-    with pytest.raises(DatasetError, match=r'no odometry in bag .*nav_msgs/Odometry, got /image'):
+    with pytest.raises(
+        DatasetError,
+        match=r'no odometry in bag .*nav_msgs/Odometry, or odom -> base_link on /tf, got /image',
+    ):
         BagRun(path)
 
 

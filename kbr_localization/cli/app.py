@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from kbr_localization import __version__
 from kbr_localization.cli import (
     compare_command,
+    data_commands,
     demo_command,
     map_commands,
     report_command,
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.add_typer(map_commands.app, name='map')
 for command in (
     *run_commands.COMMANDS,
+    *data_commands.COMMANDS,
     compare_command.compare,
     report_command.report,
     tune_command.tune,

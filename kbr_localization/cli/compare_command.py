@@ -15,6 +15,7 @@ from kbr_localization.cli.options import (
     Scheduler,
     Seed,
     Settings,
+    Spacing,
 )
 from kbr_localization.cli.reading import Reading
 from kbr_localization.errors import KbrError
@@ -73,6 +74,7 @@ def compare(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
     settings: Settings = None,
     seed: Seed = 0,
     json: Json = False,
@@ -94,7 +96,7 @@ def compare(
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
     source = _map_source(train, map_file, tune, settings)
     usual = _cameras_of(map_file)
-    reading = Reading(cameras, odometry_topic, reference_topic)
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     training, tests = (
         [reading.dataset(run, usual) for run in runs] for runs in (train or [], test)
     )

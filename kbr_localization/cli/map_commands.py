@@ -16,6 +16,7 @@ from kbr_localization.cli.options import (
     Scheduler,
     Seed,
     Settings,
+    Spacing,
 )
 from kbr_localization.cli.reading import Reading
 from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
@@ -50,11 +51,12 @@ def build(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
     jobs: Jobs = None,
     scheduler: Scheduler = None,
 ) -> None:
     """Build a map from runs whose reference poses are known."""
-    reading = Reading(cameras, odometry_topic, reference_topic)
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     if tune:
         from kbr_localization.cli.tune_command import tune_runs
 

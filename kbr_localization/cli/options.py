@@ -19,7 +19,7 @@ class Init(str, Enum):
     REFERENCE = 'reference'
 
 
-RUN_HELP = 'A COLD run folder or a rosbag2.'
+RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
 
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]
 Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP, show_default=False)]
@@ -55,6 +55,14 @@ ReferenceTopic = Annotated[
     typer.Option(
         metavar='TOPIC',
         help='Known poses of a bag, if there are several or they are in the odometry frame.',
+        show_default=False,
+    ),
+]
+Spacing = Annotated[
+    Optional[float],
+    typer.Option(
+        metavar='METRES',
+        help='Distance between the images of a folder that has nothing else.',
         show_default=False,
     ),
 ]

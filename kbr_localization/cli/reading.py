@@ -15,19 +15,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """The cameras, as `--cameras` has them, and the topics of a bag that has several."""
+    """
+    The cameras, as `--cameras` has them, and the topics of a bag that has several.
+
+    `spacing`: metres between the images of a folder that has no poses.
+    """
 
     cameras: str | None = None
     odometry_topic: str | None = None
     reference_topic: str | None = None
+    spacing: float | None = None
 
     def dataset(self, run: Path, cameras: Sequence[str] = ()) -> Dataset:
         """
-        Open a run and say which topics of a bag are used.
+        Open a run and say which topics of a bag are used, and what else to know about it.
 
         `cameras`: those that are meant unless the user chose some. Raises DatasetError.
         """
-        from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
+        from kbr_localization.datasets import notes_of, open_dataset  # noqa: PLC0415  (not for `--help`)
 
         names = [name.strip() for name in self.cameras.split(',')] if self.cameras else cameras
         dataset = open_dataset(
@@ -35,8 +40,11 @@ class Reading:
             names,
             odometry_topic=self.odometry_topic,
             reference_topic=self.reference_topic,
+            spacing=self.spacing,
         )
         sources = getattr(dataset, 'sources', ())
         if sources:
             console.note(f'{run}: {", ".join(sources)}')
+        for note in notes_of(dataset):
+            console.note(f'{run}: {note}')
         return dataset

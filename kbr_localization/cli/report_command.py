@@ -14,6 +14,7 @@ from kbr_localization.cli.options import (
     Run,
     Seed,
     Settings,
+    Spacing,
     Start,
 )
 from kbr_localization.cli.reading import Reading
@@ -36,6 +37,7 @@ def report(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -55,7 +57,9 @@ def report(
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording
     kernel_map = with_settings_of(KernelMap.load(map_file), method, settings or ())
-    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
+    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(
+        run, kernel_map.cameras
+    )
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)

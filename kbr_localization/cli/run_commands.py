@@ -1,7 +1,5 @@
-"""Commands about one run: localize, evaluate, convert, synthesize, play."""
+"""Commands about one run: localize, evaluate."""
 
-from enum import Enum
-import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -17,34 +15,14 @@ from kbr_localization.cli.options import (
     Run,
     Seed,
     Settings,
+    Spacing,
     Start,
 )
 from kbr_localization.cli.reading import Reading
 from kbr_localization.cli.settings import describe_parameters, with_settings_of
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
-from kbr_localization.resources import shared_file
 import typer
-
-RobotSeed = Annotated[
-    Optional[int],
-    typer.Option(
-        min=0,
-        help='Seed from which the robot of the test run is drawn, its camera and its odometry.',
-        show_default=False,
-    ),
-]
-MapRobotSeed = Annotated[
-    Optional[int],
-    typer.Option(min=0, help='The same for the runs of the map.', show_default=False),
-]
-
-
-class Storage(str, Enum):
-    """The storage of a rosbag2."""
-
-    MCAP = 'mcap'
-    SQLITE3 = 'sqlite3'
 
 
 def localize(
@@ -58,6 +36,7 @@ def localize(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
     seed: Seed = 0,
 ) -> None:
     """
@@ -78,7 +57,9 @@ def localize(
         console.prepare_output(path, map_file, run)
     check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
-    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run, kernel_map.cameras)
+    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(
+        run, kernel_map.cameras
+    )
     kernel_map = with_settings_of(kernel_map, method, settings or ())
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
@@ -116,6 +97,7 @@ def evaluate(
     trajectory: Annotated[
         Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.', show_default=False)
     ],
+    *,
     json: Json = False,
     map_file: Annotated[
         Optional[Path],
@@ -127,6 +109,7 @@ def evaluate(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
 ) -> None:
     """
     Compare a trajectory with the reference poses of its run; nothing is aligned.
@@ -138,7 +121,7 @@ def evaluate(
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = None if map_file is None else KernelMap.load(map_file)
-    reading = Reading(cameras, odometry_topic, reference_topic)
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     dataset = reading.dataset(run, kernel_map.cameras if kernel_map else ())
     estimates = _read_trajectory(trajectory)
     reference = reference_trajectory(dataset)
@@ -155,93 +138,7 @@ def evaluate(
         console.print_table(f'{trajectory} on {run}', summary)
 
 
-def synth(
-    out: Annotated[
-        Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
-    ],
-    seed: Seed = 0,
-    robot: RobotSeed = None,
-    map_robot: MapRobotSeed = None,
-) -> None:
-    """
-    Render runs through a building with look-alike corridors, in COLD's format.
-
-    Two tours for a map and a test run at night; robot.json in each run says what it was made with.
-    """
-    from kbr_localization.datasets.synthetic import (
-        DEMO_RUNS,
-        random_robot,
-        with_robots,
-        write_building,
-    )
-
-    robots = [None if chosen is None else random_robot(chosen) for chosen in (robot, map_robot)]
-    with terminal_progress() as progress:
-        write_building(out, seed, with_robots(DEMO_RUNS, *robots), progress=progress)
-    console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
-
-
-def convert(
-    run: Run,
-    out_bag: Annotated[
-        Path, typer.Argument(metavar='OUT_BAG', help='The bag to make.', show_default=False)
-    ],
-    storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-) -> None:
-    """Write a run as a rosbag2 that `ros2 bag play` can replay."""
-    from kbr_localization.datasets.rosbag import write_bag
-
-    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run)
-    write_bag(dataset, out_bag, storage=storage.value)
-    console.note_skipped(dataset.skipped)
-    console.note(f'{out_bag}: {len(dataset)} frames')
-
-
-def play(
-    run: Run,
-    *,
-    rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
-    start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
-    duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
-    loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
-    compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-    remap: Annotated[
-        Optional[list[str]],
-        typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
-    ] = None,
-) -> None:
-    """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
-    use_roomy_transport()
-    from kbr_localization.ros import player, schedule
-
-    options = schedule.PlayerOptions(
-        rate=rate,
-        start=start,
-        duration=duration,
-        loop=loop,
-        image_transport='compressed' if compressed else 'raw',
-    )
-    arguments = [part for topic in remap or () for part in ('-r', topic)]
-    dataset = Reading(cameras, odometry_topic, reference_topic).dataset(run)
-    with terminal_progress() as progress:
-        played = player.play(dataset, options, progress, arguments)
-    console.note(str(played))
-
-
-def use_roomy_transport() -> None:
-    """Let Fast DDS use the shipped profile, without which raw images are lost."""
-    profile = shared_file('config/fastdds.xml')
-    if profile is not None:
-        os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
-
-
-COMMANDS = (localize, evaluate, methods, parameters, synth, convert, play)
+COMMANDS = (localize, evaluate, methods, parameters)
 
 
 def _read_trajectory(path: Path) -> Any:

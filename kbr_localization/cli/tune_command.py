@@ -17,6 +17,7 @@ from kbr_localization.cli.options import (
     Scheduler,
     Seed,
     Settings,
+    Spacing,
 )
 from kbr_localization.cli.reading import Reading
 from kbr_localization.progress import terminal_progress
@@ -56,6 +57,7 @@ def tune(
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
     resume: Resume = True,
     settings: Settings = None,
     seed: Seed = 0,
@@ -77,7 +79,7 @@ def tune(
         'seed': seed,
     }
     options |= {'sizes': parse_sizes(sizes)} if sizes else {}
-    reading = Reading(cameras, odometry_topic, reference_topic)
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     with open_workers(jobs, scheduler) as workers:
         rows = tune_runs(runs, out, options, workers, settings or (), not resume, reading)
     if json:

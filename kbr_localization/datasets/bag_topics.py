@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from kbr_localization.datasets.bag_reader import Topic
@@ -30,6 +30,18 @@ CHOICE = {
 COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
 
 
+OnTf = Callable[[], Topic | None]
+NO_REFERENCE = (
+    'expected geometry_msgs/PoseWithCovarianceStamped, PoseStamped or nav_msgs/Odometry in the '
+    'map frame, chosen with --reference-topic, or map -> base_link on /tf'
+)
+"""What may hold the reference poses, for messages."""
+
+
+def _nothing() -> None:
+    return None
+
+
 def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
     """
     Choose the topic of the images, `wanted` by its name or by that of its camera.
@@ -47,31 +59,47 @@ def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Top
     return chosen
 
 
-def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
-    """Choose the topic of the odometry; raises DatasetError when it is missing or unclear."""
+def choose_odometry(
+    path: Path, topics: Sequence[Topic], wanted: str | None, on_tf: OnTf = _nothing
+) -> Topic:
+    """
+    Choose the topic of the odometry; raises DatasetError when it is missing or unclear.
+
+    `on_tf`: looks for it among the transforms, where there is no such topic or /tf is `wanted`.
+    """
+    if _is_tf(wanted):
+        return _found_on_tf(path, 'odom -> base_link', on_tf)
     candidates = [topic for topic in topics if topic.message_type == ODOMETRY]
     if wanted is None:
         # a ground truth is often sent as odometry too
         plain = [topic for topic in candidates if not _has_name(topic, REFERENCE_NAMES)]
         candidates = plain or candidates
-    chosen = _choose(path, 'odometry', topics, candidates, ODOMETRY_NAMES, wanted)
+    chosen = _choose(path, 'odometry', topics, candidates, ODOMETRY_NAMES, wanted) or on_tf()
     if chosen is None:
-        raise _missing(path, 'odometry', 'nav_msgs/Odometry', topics)
+        types = 'nav_msgs/Odometry, or odom -> base_link on /tf'
+        raise _missing(path, 'odometry', types, topics)
     return chosen
 
 
 def choose_reference(
-    path: Path, topics: Sequence[Topic], wanted: str | None, drifting: Collection[Topic] = ()
+    path: Path,
+    topics: Sequence[Topic],
+    wanted: str | None,
+    drifting: Collection[Topic] = (),
+    on_tf: OnTf = _nothing,
 ) -> Topic | None:
     """
     Choose the topic of the reference pose, None where there is none.
 
     `drifting`: topics in the frame of the odometry, which are taken only if they are `wanted`.
+    `on_tf`: looks for it among the transforms, where there is no such topic or /tf is `wanted`.
     """
+    if _is_tf(wanted):
+        return _found_on_tf(path, 'map -> base_link or map -> odom -> base_link', on_tf)
     candidates = [topic for topic in topics if topic.message_type in REFERENCE_TYPES]
     if wanted is None:
         candidates = [topic for topic in reference_candidates(topics) if topic not in drifting]
-    return _choose(path, 'reference', topics, candidates, REFERENCE_NAMES, wanted)
+    return _choose(path, 'reference', topics, candidates, REFERENCE_NAMES, wanted) or on_tf()
 
 
 def reference_candidates(topics: Sequence[Topic]) -> list[Topic]:
@@ -82,6 +110,19 @@ def reference_candidates(topics: Sequence[Topic]) -> list[Topic]:
 def drifts(frame: str, odometry_frame: str) -> bool:
     """Tell whether poses in a frame are odometry, which drifts, and not poses in a map."""
     return frame != '' and (frame == odometry_frame or 'odom' in frame.rpartition('/')[2])
+
+
+def _is_tf(wanted: str | None) -> bool:
+    return wanted is not None and wanted.strip('/') == 'tf'
+
+
+def _found_on_tf(path: Path, way: str, on_tf: OnTf) -> Topic:
+    topic = on_tf()
+    if topic is None:
+        raise DatasetError(
+            f'bag {path}: expected transforms {way} on /tf that overlap in time, got none'
+        )
+    return topic
 
 
 def _choose(

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.bag_reader import TYPESTORE
 from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH_COVARIANCE, RAW
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, notes_of, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import cameras_of, Source, sources_of
+from kbr_localization.datasets.notes_file import write_notes
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
@@ -60,7 +61,8 @@ def write_bag(
 
     Topics: `/image/compressed` (JPEG or PNG bytes of the run are copied) or `/image`, with several
     cameras `/<camera>/image/compressed` or `/<camera>/image`, `/odom` at full rate,
-    `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. Messages are
+    `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. The notes of the run
+    go to a file in the folder. Messages are
     recorded at their stamps, so that a player keeps the run's time. Images that cannot be read are
     left out; returns their number by reason. `progress(what, done, total)` is called for every
     frame. Raises DatasetError when `out` exists, for an unknown storage or transport, and when no
@@ -79,6 +81,7 @@ def write_bag(
                     progress('writing bag', done, len(dataset))
             if bag.images == 0:
                 raise DatasetError(f'cannot write {out}: no image of {dataset.name} can be read')
+        write_notes(folder, notes_of(dataset))
     return bag.skipped
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kbr_localization import se2
@@ -17,6 +17,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
+from kbr_localization.datasets.notes_file import read_notes, write_notes
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -27,8 +28,8 @@ SUFFIX = '_cam'
 IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
 PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
-NOTES, DRAWN = 'kbr_notes.txt', 'robot.json'
-"""Files of a run that COLD does not have: what to know about it, and how it was rendered."""
+DRAWN = 'robot.json'
+"""File of a rendered run: its robot, light, route and building."""
 
 
 class ColdRun:
@@ -47,6 +48,7 @@ class ColdRun:
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped: dict[str, int] = {}
+        self.notes = read_notes(self.path)
         self._folder = _camera_folder(self.path, camera)
         self._refuse_nothing()
         self.odometry = self._read_odometry()
@@ -149,9 +151,10 @@ def write_cold_run(
     odometry: OdometryTrack,
     camera: str = 'std_cam',
     quality: int = 95,
+    notes: Sequence[str] = (),
 ) -> ColdRun:
     """
-    Write a run in COLD's format and open it.
+    Write a run in COLD's format and open it; its notes go to a file in it.
 
     The run appears at `path` as a whole or not at all. Images that come as JPEG or PNG are copied
     byte by byte, others are encoded as JPEG of the given quality. The odometry is that of the
@@ -164,6 +167,7 @@ def write_cold_run(
         _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
         lines = zip(odometry.stamps_ns.tolist(), odometry.poses, strict=True)
         _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))
+        write_notes(folder, notes)
         ColdRun(folder)
     return ColdRun(path)
 

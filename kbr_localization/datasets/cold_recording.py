@@ -10,7 +10,6 @@ from kbr_localization.datasets.cold import (
     CAMERAS,
     DRAWN,
     folder_of,
-    NOTES,
     ODOMETRY,
     PLACES,
     SUFFIX,
@@ -23,6 +22,7 @@ from kbr_localization.datasets.cold_format import (
     parse_image_name,
     read_odometry,
 )
+from kbr_localization.datasets.notes_file import NOTES
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 

@@ -59,7 +59,8 @@ class Dataset(Protocol):
     A run: a sequence of frames in order of time, and the odometry at full rate.
 
     `skipped` counts the images that were left out, by reason: a broken file, no odometry, a bad
-    line. Lazy images that turn out broken are counted by whoever loads them.
+    line. Lazy images that turn out broken are counted by whoever loads them. A dataset may have
+    `notes` (`notes_of`) and `sources`, which say what it was made of.
     """
 
     name: str
@@ -77,3 +78,8 @@ class Dataset(Protocol):
     def __iter__(self) -> Iterator[Frame]:
         """Iterate over the frames in order of time."""
         ...
+
+
+def notes_of(dataset: Dataset) -> tuple[str, ...]:
+    """Return what to know about a run, a line each: that its odometry was made, say."""
+    return tuple(getattr(dataset, 'notes', ()))

@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 import cv2
-from kbr_localization.datasets.frame import Dataset, Frame, Image
+from kbr_localization.datasets.frame import Dataset, Frame, Image, notes_of
 from kbr_localization.datasets.synchronizer import Synchronizer, TOLERANCE
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -79,6 +79,7 @@ class MultiCameraRun:
         self.name, self.odometry = runs[0].name, runs[0].odometry
         parts = (getattr(run, 'sources', ()) for run in runs)
         self.sources = tuple(dict.fromkeys(itertools.chain(*zip(*parts, strict=True))))
+        self.notes = notes_of(runs[0])
         self._sets, dropped = _matched(self.cameras, self._runs, tolerance)
         self.skipped = {
             f'{camera}: {reason}': count

@@ -16,13 +16,17 @@ from kbr_localization.datasets.bag_topics import (
     choose_reference,
     COMPRESSED,
     drifts,
+    NO_REFERENCE,
     reference_candidates,
 )
+from kbr_localization.datasets.bag_transforms import BagTransforms, TF
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.notes_file import read_notes
 from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
+from kbr_localization.datasets.reference_track import ReferenceTrack
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -30,10 +34,6 @@ import numpy as np
 __all__ = ['BagRun', 'write_bag']
 
 LOG = logging.getLogger(__name__)
-
-LONGEST_GAP_NS = 10**9
-FARTHEST_GAP_M = 0.3
-"""Between reference poses further apart than both of these, nothing is interpolated."""
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,12 @@ class BagRun:
     Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
     for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry; several
     candidates are refused unless one has a customary name, and what is in the frame of the
-    odometry is no reference unless it is given. `sources` says which topics are used. Times are
-    those of the headers (of the recording where a header has none). Images are read when asked
-    for; the reference is interpolated to their stamps, None where it is unknown. `skipped` counts
-    by reason what was left out. Raises DatasetError when the bag cannot be read or lacks images or
-    odometry.
+    odometry is no reference unless it is given. Without such topics the poses are taken from /tf:
+    odom -> base_link, map -> base_link or map -> odom -> base_link. `sources` says which topics
+    are used. Times are those of the headers (of the recording where a header has none). Images are
+    read when asked for; the reference is interpolated to their stamps, None where it is unknown.
+    `skipped` counts by reason what was left out. Raises DatasetError when the bag cannot be read
+    or lacks images or odometry.
     """
 
     def __init__(
@@ -106,16 +107,25 @@ class BagRun:
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped: dict[str, int] = {}
+        self.notes = read_notes(self.path if self.path.is_dir() else self.path.parent)
         self._bag = Bag(self.path)
         topics = self._bag.topics
         self.image_topic = choose_image(self._bag.path, topics, image_topic)
-        self.odometry_topic = choose_odometry(self._bag.path, topics, odometry_topic)
+        transforms = BagTransforms(self._bag)
+        self.odometry_topic = choose_odometry(
+            self._bag.path, topics, odometry_topic, transforms.odometry_topic
+        )
+        if self.odometry_topic.message_type != TF:
+            transforms = BagTransforms(self._bag, self.odometry_topic)
+        self._transforms = transforms
         others = [topic for topic in topics if topic != self.odometry_topic]
         drifting = self._drifting(reference_candidates(others))
-        self.reference_topic = choose_reference(self._bag.path, others, reference_topic, drifting)
+        self.reference_topic = choose_reference(
+            self._bag.path, others, reference_topic, drifting, transforms.reference_topic
+        )
         self.sources = self._sources(drifting)
         images, poses = self._scan()
-        self.odometry = self._track(poses, self.odometry_topic)
+        self.odometry = self._odometry_track(poses)
         self._reference = self._reference_track(poses)
         self._select(sorted(images, key=lambda image: image.stamp_ns))
 
@@ -131,7 +141,7 @@ class BagRun:
             stamp_ns=recorded.stamp_ns,
             image=load(self._bag, self.image_topic, recorded.time_ns, recorded.ordinal),
             odometry=self._odometry_poses[index],
-            reference=self._reference_at(recorded.stamp_ns),
+            reference=self._reference.at(recorded.stamp_ns) if self._reference else None,
             name=f'{self.name} frame {range(len(self))[index]}',
         )
 
@@ -149,16 +159,23 @@ class BagRun:
 
     def _sources(self, drifting: list[Topic]) -> tuple[str, ...]:
         """Say which topics are used, and which might have been."""
-        reference = 'no reference poses'
-        if self.reference_topic is not None:
+        reference, odometry = f'no reference poses ({NO_REFERENCE})', str(self.odometry_topic.name)
+        if self.odometry_topic.message_type == TF:
+            odometry = f'/tf ({" -> ".join(self._transforms.odometry_way)})'
+        if self.reference_topic is not None and self.reference_topic.message_type == TF:
+            reference = f'reference poses on /tf ({" -> ".join(self._transforms.reference_way)})'
+        elif self.reference_topic is not None:
             frame = self._frame(self.reference_topic) or 'without a name'
             reference = f'reference poses on {self.reference_topic.name} (frame {frame})'
         elif drifting:
             names = ', '.join(topic.name for topic in drifting)
-            reference += f' (in the frame of the odometry: {names}; see --reference-topic)'
+            reference = (
+                f'no reference poses (in the frame of the odometry: {names}; see '
+                '--reference-topic)'
+            )
         return (
             f'images on {self.image_topic.name}',
-            f'odometry on {self.odometry_topic.name}',
+            f'odometry on {odometry}',
             reference,
         )
 
@@ -166,7 +183,9 @@ class BagRun:
         """Read the bag once: places and stamps of the images, stamped poses by topic."""
         images: list[_Recorded] = []
         pose_topics = {
-            topic.name: topic for topic in (self.odometry_topic, self.reference_topic) if topic
+            topic.name: topic
+            for topic in (self.odometry_topic, self.reference_topic)
+            if topic and topic.message_type != TF
         }
         poses: dict[str, list[tuple[int, se2.FloatArray]]] = {name: [] for name in pose_topics}
         for name, time_ns, data in self._bag.messages([self.image_topic.name, *pose_topics]):
@@ -199,11 +218,18 @@ class BagRun:
         self._count(f'repeated stamp on {topic.name}', repeated)
         return track
 
+    def _odometry_track(self, poses: dict[str, list[tuple[int, se2.FloatArray]]]) -> OdometryTrack:
+        if self.odometry_topic.message_type == TF:
+            return self._transforms.track(self._transforms.odometry_way)
+        return self._track(poses, self.odometry_topic)
+
     def _reference_track(
         self, poses: dict[str, list[tuple[int, se2.FloatArray]]]
-    ) -> OdometryTrack | None:
+    ) -> ReferenceTrack | None:
         topic = self.reference_topic
-        return self._track(poses, topic) if topic and poses[topic.name] else None
+        if topic and topic.message_type == TF:
+            return ReferenceTrack(self._transforms.track(self._transforms.reference_way))
+        return ReferenceTrack(self._track(poses, topic)) if topic and poses[topic.name] else None
 
     def _select(self, images: list[_Recorded]) -> None:
         stamps = np.array([image.stamp_ns for image in images], dtype=np.int64)
@@ -217,15 +243,3 @@ class BagRun:
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, stamps[kept]
         )
-
-    def _reference_at(self, stamp_ns: int) -> se2.FloatArray | None:
-        track = self._reference
-        if track is None or not track.stamps_ns[0] <= stamp_ns <= track.stamps_ns[-1]:
-            return None
-        after = int(np.searchsorted(track.stamps_ns, stamp_ns))
-        if track.stamps_ns[after] != stamp_ns:
-            gap_ns = track.stamps_ns[after] - track.stamps_ns[after - 1]
-            gap_m = np.hypot(*(track.poses[after] - track.poses[after - 1])[:2])
-            if gap_ns > LONGEST_GAP_NS and gap_m > FARTHEST_GAP_M:
-                return None
-        return track.at(stamp_ns)

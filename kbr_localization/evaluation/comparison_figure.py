@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.datasets import Dataset
+from kbr_localization.datasets import Dataset, notes_of
 from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
 from kbr_localization.evaluation.pictures import (
     LEGEND,
@@ -51,11 +51,16 @@ def save_comparison(
     The figure shows the first trial of the smallest and of the largest map on the first test run,
     with the belief at some moments.
     """
-    write_text(out / TABLE, markdown_table(rows))
+    write_text(out / TABLE, markdown_table(rows) + _notes(tests))
     kernel_map, method = KernelMap.load(out / MAP), plan.methods[0]
     tasks = [Task(method, size, 0) for size in sorted({min(plan.sizes), max(plan.sizes)})]
     scenes = [scene(out, kernel_map, task, plan.seed) for task in tasks]
     save_figure(comparison_figure(rows, reference_trajectory(tests[0]), scenes), out / FIGURE)
+
+
+def _notes(tests: Sequence[Dataset]) -> str:
+    """Return what to know about the test runs, a line each, below the table."""
+    return ''.join(f'\n{test.name}: {note}\n' for test in tests for note in notes_of(test))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,158 @@
+"""Commands that make runs and hand them on: synthesize, convert, play."""
+
+from enum import Enum
+import os
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+from kbr_localization.cli import console
+from kbr_localization.cli.options import (
+    Cameras,
+    OdometryTopic,
+    ReferenceTopic,
+    Run,
+    Seed,
+    Spacing,
+)
+from kbr_localization.cli.reading import Reading
+from kbr_localization.errors import KbrError
+from kbr_localization.progress import terminal_progress
+from kbr_localization.resources import shared_file
+import typer
+
+RobotSeed = Annotated[
+    Optional[int],
+    typer.Option(
+        min=0,
+        help='Seed from which the robot of the test run is drawn, its camera and its odometry.',
+        show_default=False,
+    ),
+]
+MapRobotSeed = Annotated[
+    Optional[int],
+    typer.Option(min=0, help='The same for the runs of the map.', show_default=False),
+]
+
+
+class Format(str, Enum):
+    """What `kbr convert` makes."""
+
+    BAG = 'bag'
+    COLD = 'cold'
+
+
+class Storage(str, Enum):
+    """The storage of a rosbag2."""
+
+    MCAP = 'mcap'
+    SQLITE3 = 'sqlite3'
+
+
+def synth(
+    out: Annotated[
+        Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
+    ],
+    seed: Seed = 0,
+    robot: RobotSeed = None,
+    map_robot: MapRobotSeed = None,
+) -> None:
+    """
+    Render runs through a building with look-alike corridors, in COLD's format.
+
+    Two tours for a map and a test run at night; robot.json in each run says what it was made with.
+    """
+    from kbr_localization.datasets.synthetic import (
+        DEMO_RUNS,
+        random_robot,
+        with_robots,
+        write_building,
+    )
+
+    robots = [None if chosen is None else random_robot(chosen) for chosen in (robot, map_robot)]
+    with terminal_progress() as progress:
+        write_building(out, seed, with_robots(DEMO_RUNS, *robots), progress=progress)
+    console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
+
+
+def convert(
+    run: Run,
+    out: Annotated[
+        Path, typer.Argument(metavar='OUT', help='The bag or run to make.', show_default=False)
+    ],
+    to: Annotated[
+        Format, typer.Option('--to', help='What to make: a rosbag2 or a run in the COLD format.')
+    ] = Format.BAG,
+    storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
+    cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
+) -> None:
+    """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
+    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
+    if to is Format.COLD:
+        _write_cold(dataset, out)
+    else:
+        from kbr_localization.datasets.rosbag import write_bag
+
+        write_bag(dataset, out, storage=storage.value)
+    console.note_skipped(dataset.skipped)
+    console.note(f'{out}: {len(dataset)} frames')
+
+
+def _write_cold(dataset: Any, out: Path) -> None:
+    from kbr_localization.datasets import notes_of
+    from kbr_localization.datasets.cold import write_cold_run
+    from kbr_localization.datasets.multi_camera import cameras_of
+
+    several = cameras_of(dataset)
+    if several:
+        raise KbrError(
+            f'--to cold: expected one camera, got {", ".join(several)}: choose with --cameras'
+        )
+    write_cold_run(out, dataset, dataset.odometry, notes=notes_of(dataset))
+
+
+def play(
+    run: Run,
+    *,
+    rate: Annotated[float, typer.Option(min=0.01, help='Speed relative to the recording.')] = 1.0,
+    start: Annotated[float, typer.Option(min=0.0, help='Seconds to leave out.')] = 0.0,
+    duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
+    loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
+    compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
+    cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
+    reference_topic: ReferenceTopic = None,
+    spacing: Spacing = None,
+    remap: Annotated[
+        Optional[list[str]],
+        typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
+    ] = None,
+) -> None:
+    """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
+    use_roomy_transport()
+    from kbr_localization.ros import player, schedule
+
+    options = schedule.PlayerOptions(
+        rate=rate,
+        start=start,
+        duration=duration,
+        loop=loop,
+        image_transport='compressed' if compressed else 'raw',
+    )
+    arguments = [part for topic in remap or () for part in ('-r', topic)]
+    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
+    with terminal_progress() as progress:
+        played = player.play(dataset, options, progress, arguments)
+    console.note(str(played))
+
+
+def use_roomy_transport() -> None:
+    """Let Fast DDS use the shipped profile, without which raw images are lost."""
+    profile = shared_file('config/fastdds.xml')
+    if profile is not None:
+        os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
+
+
+COMMANDS = (synth, convert, play)

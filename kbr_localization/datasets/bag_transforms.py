@@ -1,0 +1,122 @@
+"""Odometry and reference poses of a bag that exist on /tf alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+import functools
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.pose_message import planar_pose
+from kbr_localization.datasets.transform_tree import (
+    BASE_FRAMES,
+    MAP_FRAMES,
+    ODOMETRY_FRAMES,
+    Transform,
+    TransformTree,
+)
+from kbr_localization.errors import DatasetError
+
+LOG = logging.getLogger(__name__)
+
+TF = 'tf2_msgs/msg/TFMessage'
+STATIC = 'tf_static'
+
+
+class BagTransforms:
+    """
+    The transforms of a bag; they are read when they are asked for.
+
+    `odometry`: the topic whose messages stand for the transform from their frame to their child's
+    where /tf has none, or None.
+    """
+
+    def __init__(self, bag: Bag, odometry: Topic | None = None) -> None:
+        self._bag, self._odometry = bag, odometry
+        self._topics = [topic for topic in bag.topics if topic.message_type == TF]
+
+    def odometry_topic(self) -> Topic | None:
+        """Return the topic of transforms from odom to the base, None where there are none."""
+        return self._topic(self.odometry_way)
+
+    def reference_topic(self) -> Topic | None:
+        """Return the topic of transforms from map to the base, None where there are none."""
+        return self._topic(self.reference_way)
+
+    @property
+    def odometry_way(self) -> tuple[str, ...]:
+        """Frames from odom down to the base."""
+        return self._tree.way(ODOMETRY_FRAMES, BASE_FRAMES)
+
+    @property
+    def reference_way(self) -> tuple[str, ...]:
+        """Frames from map down to the base."""
+        return self._tree.way(MAP_FRAMES, self._bases)
+
+    def track(self, way: Sequence[str]) -> OdometryTrack:
+        """Poses of the last frame of a way in its first; raises DatasetError."""
+        try:
+            return self._tree.track(way)
+        except DatasetError as error:
+            raise DatasetError(f'bag {self._bag.path}: {error}') from error
+
+    def _topic(self, way: tuple[str, ...]) -> Topic | None:
+        if not (self._topics and way and self._tree.stamps(way).size):
+            return None
+        moving = [topic for topic in self._topics if not topic.name.endswith(STATIC)]
+        return (moving or self._topics)[0]
+
+    @property
+    def _bases(self) -> Sequence[str]:
+        child = next((t.child for t in self._from_odometry()), '')
+        return (child, *BASE_FRAMES) if child else BASE_FRAMES
+
+    @functools.cached_property
+    def _tree(self) -> TransformTree:
+        if not self._topics:
+            return TransformTree(())
+        sent = list(self._sent())
+        placed = {transform.child for transform in sent}
+        return TransformTree([*sent, *(t for t in self._from_odometry() if t.child not in placed)])
+
+    def _sent(self) -> Iterator[Transform]:
+        for name, time_ns, data in self._bag.messages([topic.name for topic in self._topics]):
+            try:
+                message = deserialize(data, TF)
+            except DatasetError as error:
+                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
+                continue
+            for transform in message.transforms:
+                yield from _read(transform, time_ns, name.endswith(STATIC))
+
+    def _from_odometry(self) -> Iterator[Transform]:
+        if self._odometry is None:
+            return
+        for _, time_ns, data in self._bag.messages([self._odometry.name]):
+            message = deserialize(data, self._odometry.message_type)
+            yield from _of_odometry(message, time_ns)
+
+
+def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
+    """Give the transform of a message, or nothing where it is no pose in the plane."""
+    moved = message.transform
+    pose = SimpleNamespace(position=moved.translation, orientation=moved.rotation)
+    yield from _placed(message, pose, time_ns, fixed)
+
+
+def _of_odometry(message: Any, time_ns: int) -> Iterator[Transform]:
+    yield from _placed(message, message.pose.pose, time_ns, False)
+
+
+def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
+    parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
+    stamp = message.header.stamp
+    stamp_ns = stamp.sec * 10**9 + stamp.nanosec or time_ns
+    try:
+        if parent and child:
+            yield Transform(parent, child, stamp_ns, planar_pose(pose), fixed)
+    except DatasetError as error:
+        LOG.debug('%s -> %s at %d ns skipped: %s', parent, child, stamp_ns, error)

@@ -1,0 +1,1 @@
+"""Public datasets as they are on disk, one module for each format."""

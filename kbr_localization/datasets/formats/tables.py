@@ -1,0 +1,106 @@
+"""Text files of numbers, as public datasets have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from kbr_localization.datasets.formats.floor import rotations_of
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
+
+LATEST_S = 2**33
+"""Upper bound of a stamp in seconds, so that nanoseconds fit 64 bits."""
+
+
+def require(path: Path, what: str) -> Path:
+    """Return the path of a file or folder; raises DatasetError when it is missing."""
+    if not path.exists():
+        raise DatasetError(f'no {path.name} in {path.parent}: expected {what}')
+    return path
+
+
+def read_rows(path: Path, fields: int) -> list[list[str]]:
+    """
+    Words of the lines of a file, split at commas and blanks; those with # are comments.
+
+    Raises DatasetError when the file cannot be read, a line has fewer than `fields` words, or
+    there is none.
+    """
+    try:
+        lines = path.read_text(encoding='utf-8', errors='replace').splitlines()
+    except OSError as error:
+        raise DatasetError(f'cannot read {path}: {error.strerror}') from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        words = line.replace(',', ' ').split()
+        if not words or words[0].startswith('#'):
+            continue
+        if len(words) < fields:
+            raise DatasetError(
+                f'{path}, line {number}: expected {fields} fields, got {len(words)}: {line:.60}'
+            )
+        rows.append(words)
+    if not rows:
+        raise DatasetError(f'{path}: expected lines of {fields} fields, got none')
+    return rows
+
+
+def numbers(path: Path, rows: Sequence[Sequence[str]]) -> FloatArray:
+    """Numbers (n, k) of words; raises DatasetError for a word that is none."""
+    try:
+        return np.array([[float(word) for word in row] for row in rows], dtype=np.float64)
+    except ValueError as error:
+        raise DatasetError(f'{path}: expected numbers: {error}') from error
+
+
+def stamp_of_seconds(text: str, path: Path) -> int:
+    """Nanoseconds of a text of seconds, without the loss of a float; raises DatasetError."""
+    try:
+        stamp = int(Decimal(text).scaleb(9).to_integral_value())
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        raise DatasetError(f'{path}: expected a time in seconds, got {text[:40]!r}') from error
+    return _checked(stamp, text, path)
+
+
+def stamp_of_nanoseconds(text: str, path: Path) -> int:
+    """Nanoseconds of a text of whole nanoseconds; raises DatasetError."""
+    if not text.isdecimal():
+        raise DatasetError(f'{path}: expected a time in nanoseconds, got {text[:40]!r}')
+    return _checked(int(text), text, path)
+
+
+def _checked(stamp: int, text: str, path: Path) -> int:
+    if not 0 <= stamp < LATEST_S * 10**9:
+        raise DatasetError(f'{path}: expected a time in [0, {LATEST_S}) s, got {text[:40]!r}')
+    return stamp
+
+
+def read_tum_poses(path: Path) -> tuple[StampArray, FloatArray, FloatArray]:
+    """
+    Read lines of `seconds x y z qx qy qz qw`: stamps (n,), rotations (n, 3, 3), positions (n, 3).
+
+    Raises DatasetError.
+    """
+    rows = read_rows(path, 8)
+    stamps = np.array([stamp_of_seconds(row[0], path) for row in rows], dtype=np.int64)
+    values = numbers(path, [row[1:8] for row in rows])
+    return stamps, oriented(path, values[:, 3:]), values[:, :3]
+
+
+def oriented(path: Path, quaternions: FloatArray) -> FloatArray:
+    """Rotations (n, 3, 3) of quaternions x, y, z, w; raises DatasetError for one of length 0."""
+    try:
+        return rotations_of(quaternions)
+    except ValueError as error:
+        raise DatasetError(f'{path}: expected unit quaternions: {error}') from error
+
+
+def matrices(path: Path, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Rotations (n, 3, 3) and positions (n, 3) of rows of 12 or 16 numbers of [R t]."""
+    if values.shape[1] not in (12, 16):
+        raise DatasetError(f'{path}: expected 12 numbers of a pose, got {values.shape[1]}')
+    poses = values[:, :12].reshape(-1, 3, 4)
+    return poses[:, :, :3], poses[:, :, 3]

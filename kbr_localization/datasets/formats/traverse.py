@@ -1,0 +1,72 @@
+"""
+Frame-aligned traverses, as benchmarks of place recognition have them: images and nothing else.
+
+Image i of every traverse shows place i. With the distance between two places (`--spacing`, or
+`spacing:` in `traverse.yaml` in the folder) place i lies at x = i * spacing, y = 0, heading 0; the
+camera goes there at 1 m/s. The number in the name is the place, or where names have none the
+order is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+import re
+
+from kbr_localization.datasets.formats.image_folder import image_files
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.image_run import Listing
+from kbr_localization.errors import DatasetError
+import numpy as np
+import yaml
+
+SETTINGS = 'traverse.yaml'
+SPEED = 1.0
+"""Metres per second."""
+LONGEST_SPACING_M = 1e4
+NAME = 'a folder of images (with --spacing)'
+
+
+def holds(path: Path) -> bool:
+    """Whether a folder has images in it."""
+    return next(iter(image_files(path)), None) is not None
+
+
+def listing(path: Path, spacing: float | None = None) -> Listing:
+    """Read what the folder holds; raises DatasetError without a spacing."""
+    files = image_files(path)
+    metres = _checked(path, spacing if spacing is not None else _spacing_of(path, len(files)))
+    places = _places(files)
+    stamps = np.array([round((place + 1) * metres / SPEED * 1e9) for place in places], np.int64)
+    poses = np.column_stack([np.array(places) * metres, np.zeros((len(places), 2))])
+    images = list(zip(stamps.tolist(), files, strict=True))
+    order = np.argsort(stamps)
+    return Listing(path.resolve().name, images, OdometryTrack(stamps[order], poses[order]))
+
+
+def _places(files: list[Path]) -> list[int]:
+    """Return the last number in each name, or the order where they are not all different."""
+    numbers = [re.findall(r'\d+', file.stem) for file in files]
+    places = [int(found[-1]) for found in numbers if found and len(found[-1]) < 10]
+    return places if len(set(places)) == len(files) else list(range(len(files)))
+
+
+def _spacing_of(path: Path, images: int) -> float:
+    file = path / SETTINGS
+    if not file.is_file():
+        raise DatasetError(
+            f'{path} holds {images} images without poses: expected --spacing METRES (or a file '
+            f'{SETTINGS} with "spacing: METRES") if image i shows place i, or a trajectory.tum '
+            'beside them'
+        )
+    try:
+        return float(yaml.safe_load(file.read_text(encoding='utf-8'))['spacing'])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        raise DatasetError(f'{file}: expected a line "spacing: METRES"') from error
+
+
+def _checked(path: Path, metres: float) -> float:
+    if not 0.0 < metres <= LONGEST_SPACING_M:
+        raise DatasetError(
+            f'{path}: expected a spacing in (0, {LONGEST_SPACING_M:g}] metres, got {metres}'
+        )
+    return metres
