@@ -95,11 +95,8 @@ def compare(
     chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
     source = _map_source(train, map_file, tune, settings)
-    usual = _cameras_of(map_file)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
-    training, tests = (
-        [reading.dataset(run, usual) for run in runs] for runs in (train or [], test)
-    )
+    training, tests = _opened(reading, map_file, train or [], test)
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, workers, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)
@@ -110,6 +107,12 @@ def compare(
     for dataset in (*training, *tests):
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {comparison_figure.FIGURE}, {comparison_figure.TABLE}')
+
+
+def _opened(reading: Reading, map_file: Path | None, *groups: list[Path]) -> list[list[Any]]:
+    """Open the runs of every group, by default with the cameras of the map."""
+    usual = _cameras_of(map_file)
+    return [[reading.dataset(run, usual) for run in runs] for runs in groups]
 
 
 def _cameras_of(map_file: Path | None) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class TransformTree:
 
     @property
     def edges(self) -> list[str]:
-        """The transforms there are, for messages."""
+        """Name the transforms there are, for messages."""
         return sorted(f'{parent} -> {child}' for child, parent in self._parents.items())
 
     def way(self, above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:

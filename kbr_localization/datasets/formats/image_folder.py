@@ -24,8 +24,8 @@ from kbr_localization.errors import DatasetError
 TRUTHS, ODOMETRY, LIST = ('trajectory.tum', 'groundtruth.tum'), 'odometry.tum', 'images.txt'
 SUFFIXES = ('.jpg', '.jpeg', '.png')
 NAME = f'a folder of images with {" or ".join(TRUTHS)}'
-NANOSECOND_DIGITS = 15
-"""From so many digits on a whole number is a time in nanoseconds."""
+NANOSECOND_DIGITS, SECOND_DIGITS = 15, 9
+"""From so many digits on a whole number is a time; fewer are the number of an image."""
 
 
 def holds(path: Path) -> bool:
@@ -69,9 +69,13 @@ def _stamp_of(file: Path) -> int:
     try:
         if file.stem.isdecimal() and len(file.stem) >= NANOSECOND_DIGITS:
             return stamp_of_nanoseconds(file.stem, file)
-        return stamp_of_seconds(file.stem, file)
+        return stamp_of_seconds('' if _is_short(file.stem) else file.stem, file)
     except DatasetError as error:
         raise DatasetError(
             f'{file}: expected its time as the name, as in 1403636579.763555.png or '
             f'1403636579763555584.png, or a list {LIST} of lines "seconds file" beside it'
         ) from error
+
+
+def _is_short(name: str) -> bool:
+    return name.isdecimal() and len(name) < SECOND_DIGITS

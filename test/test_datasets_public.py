@@ -1,0 +1,239 @@
+"""Public datasets as they are on disk: poses on the floor, made odometry, what is missing."""
+
+import shutil
+
+from helpers import SHARED_DATA
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, notes_of, open_dataset
+from kbr_localization.datasets.cold import ColdRun, write_cold_run
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.made_odometry import made_odometry
+from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.errors import DatasetError
+import numpy as np
+from public_datasets import (
+    FRAMES,
+    planar_poses,
+    RATE,
+    START_S,
+    write_euroc,
+    write_image,
+    write_image_folder,
+    write_kitti,
+    write_seven_scenes,
+    write_traverse,
+    write_tum_rgbd,
+)
+import pytest
+
+WRITERS = {
+    'tum_rgbd': write_tum_rgbd,
+    'euroc': write_euroc,
+    'kitti': write_kitti,
+    'seven_scenes': write_seven_scenes,
+    'image_folder': write_image_folder,
+}
+
+
+def references(run):
+    return np.array([frame.reference for frame in run])
+
+
+@pytest.mark.parametrize('name', WRITERS)
+def test_poses_in_space_become_poses_on_the_floor(tmp_path, name):
+    run = open_dataset(WRITERS[name](tmp_path / 'data'))
+    assert isinstance(run, Dataset)
+    assert run.skipped == {}
+    found, expected = references(run), planar_poses()
+    np.testing.assert_allclose(found[:, :2], expected[:, :2], atol=1e-6)
+    # a pitched camera that also rolls looks a little aside
+    np.testing.assert_allclose(found[:, 2], expected[:, 2], atol=1e-2)
+    assert run[2].load_image().shape[:2] == (24, 32)
+    assert np.any(run[0].load_image() != run[5].load_image())
+
+
+@pytest.mark.parametrize('name', ['tum_rgbd', 'euroc', 'image_folder'])
+def test_stamps_lose_nothing(tmp_path, name):
+    run = open_dataset(WRITERS[name](tmp_path / 'data'))
+    expected = START_S * 10**9 + np.arange(FRAMES) * (10**9 // RATE)
+    np.testing.assert_array_equal([frame.stamp_ns for frame in run], expected)
+
+
+@pytest.mark.parametrize('name', WRITERS)
+def test_odometry_is_made_where_there_is_none_and_that_is_said(tmp_path, name):
+    path = WRITERS[name](tmp_path / 'data')
+    run, same, other = (open_dataset(path, odometry_seed=seed) for seed in (0, 0, 1))
+    assert 'odometry made from the truth' in notes_of(run)[0]
+    np.testing.assert_array_equal(run.odometry.poses, same.odometry.poses)
+    assert np.abs(run.odometry.poses - other.odometry.poses).max() > 1e-3
+    odometry = np.array([frame.odometry for frame in run])
+    made = se2.between(odometry[:-1], odometry[1:])
+    true = se2.between(references(run)[:-1], references(run)[1:])
+    assert 1e-5 < np.abs(made - true).max() < 0.05
+
+
+def test_odometry_of_a_folder_is_taken_where_there_is_some(tmp_path):
+    run = open_dataset(write_image_folder(tmp_path / 'data', odometry=True))
+    assert notes_of(run) == ()
+    np.testing.assert_allclose(run[3].odometry - run[3].reference, [5.0, 0, 0], atol=1e-6)
+
+
+def test_names_of_images_may_be_nanoseconds_or_listed(tmp_path):
+    run = open_dataset(write_image_folder(tmp_path / 'ns', names='nanoseconds'))
+    assert (len(run), run[0].stamp_ns) == (FRAMES, START_S * 10**9)
+    path = write_image_folder(tmp_path / 'listed')
+    files = sorted((path / 'images').iterdir())
+    for index, file in enumerate(files):
+        file.rename(file.with_name(f'{index}.png'))
+    with pytest.raises(DatasetError, match=r'0.png: expected its time as the name.* images.txt'):
+        open_dataset(path)
+    (path / 'images.txt').write_text(f'{START_S}.2 images/1.png\n')
+    assert len(open_dataset(path)) == 1
+
+
+def test_the_errors_of_made_odometry_are_those_asked_for():
+    """Along a straight line at 1 m/s for 400 s: 2000 times 0.2 s."""
+    stamps = np.arange(0, 401, dtype=np.int64) * 10**9
+    truth = OdometryTrack(stamps, np.column_stack([stamps * 1e-9, np.zeros((401, 2))]))
+    noise = OdometryNoise()
+    poses = made_odometry(truth, 'run', 3).poses[::4]
+    errors = se2.between(poses[:-1], poses[1:]) - [0.2, 0, 0]
+    np.testing.assert_allclose(
+        errors.std(axis=0), [noise.along, noise.across, noise.turn], rtol=0.1
+    )
+    assert errors[:, 2].mean() / 0.2 == pytest.approx(noise.yaw_bias, rel=0.1)
+    again = made_odometry(truth, 'another run', 3).poses[::4]
+    assert np.abs(again - poses).max() > 0.1
+
+
+def test_a_traverse_has_places_at_the_spacing_given(tmp_path):
+    path = write_traverse(tmp_path / 'day', [0, 1, 3, 4])
+    run = open_dataset(path, spacing=0.3)
+    np.testing.assert_allclose(references(run), [[0.3 * i, 0, 0] for i in (0, 1, 3, 4)], atol=1e-9)
+    assert [frame.name for frame in run] == [f'Image{i:03d}.jpg' for i in (0, 1, 3, 4)]
+    with pytest.raises(DatasetError, match='expected --spacing METRES') as caught:
+        open_dataset(path)
+    assert '\n' not in str(caught.value)
+    (path / 'traverse.yaml').write_text('spacing: 2.0\n')
+    assert open_dataset(path)[3].reference[0] == pytest.approx(8.0)
+    assert open_dataset(path, spacing=1.0)[3].reference[0] == pytest.approx(4.0)
+
+
+def test_places_of_images_without_numbers_are_their_order(tmp_path):
+    for name in ('a1', 'b1', 'c1'):
+        write_image(tmp_path / 'data' / f'{name}.png')
+    run = open_dataset(tmp_path / 'data', spacing=2.0)
+    np.testing.assert_allclose(references(run)[:, 0], [0, 2, 4])
+
+
+@pytest.mark.parametrize(
+    ('name', 'missing', 'message'),
+    [
+        ('tum_rgbd', 'groundtruth.txt', 'no groundtruth.txt in .*: expected the true poses'),
+        ('tum_rgbd', 'rgb', 'no images of data: 6 are listed, the first being .*unpacked'),
+        ('euroc', 'mav0/state_groundtruth_estimate0', 'no data.csv in .*estimate0: expected the'),
+        ('euroc', 'mav0/cam0/sensor.yaml', 'no sensor.yaml in .*cam0: expected T_BS'),
+        ('kitti', 'sequences/07/times.txt', 'no times.txt in .*07: expected the times'),
+        ('kitti', 'poses', 'no true poses of .*07: expected poses.txt in it or .*07.txt'),
+        ('seven_scenes', 'seq-01/*.pose.txt', 'no poses in .*: expected frame-XXXXXX.pose.txt'),
+        ('image_folder', 'images/*', 'no images in .*images: expected .jpg, .jpeg, .png named by'),
+    ],
+)
+def test_what_is_missing_is_one_line(tmp_path, name, missing, message):
+    run = WRITERS[name](tmp_path / 'data')
+    for path in list((tmp_path / 'data').glob(missing)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with pytest.raises(DatasetError, match=message) as caught:
+        open_dataset(run)
+    assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('name', 'file', 'text', 'message'),
+    [
+        ('tum_rgbd', 'groundtruth.txt', '1 2 3\n', 'line 1: expected 8 fields, got 3'),
+        ('tum_rgbd', 'groundtruth.txt', '# none\n', 'expected lines of 8 fields, got none'),
+        ('tum_rgbd', 'groundtruth.txt', 'x 0 0 0 0 0 0 1\n', "time in seconds, got 'x'"),
+        ('tum_rgbd', 'groundtruth.txt', '1 0 0 0 0 0 0 0\n', 'expected unit quaternions'),
+        ('tum_rgbd', 'groundtruth.txt', '1 y 0 0 0 0 0 1\n', 'expected numbers'),
+        ('tum_rgbd', 'groundtruth.txt', '1 nan 0 0 0 0 0 1\n', 'poses of finite numbers'),
+        ('tum_rgbd', 'groundtruth.txt', '-5 0 0 0 0 0 0 1\n', r'time in \[0'),
+        ('euroc', 'mav0/cam0/sensor.yaml', 'T_BS: 3\n', 'expected T_BS with 16 numbers'),
+        ('euroc', 'mav0/cam0/data.csv', '1.5,a.png\n', 'time in nanoseconds'),
+        ('kitti', 'poses/07.txt', '1 0 0 0 0 1 0 0 0 0 1 0\n', 'got 1 poses and 6 times'),
+        ('seven_scenes', 'seq-01/frame-000003.pose.txt', '1 2 3 4\n', 'matrix of 4 x 4 numbers'),
+    ],
+)  # fmt: skip
+def test_what_is_broken_is_one_line(tmp_path, name, file, text, message):
+    run = WRITERS[name](tmp_path / 'data')
+    (tmp_path / 'data' / file).write_text(text)
+    with pytest.raises(DatasetError, match=message) as caught:
+        open_dataset(run)
+    assert '\n' not in str(caught.value)
+
+
+def test_images_that_are_listed_but_missing_are_counted(tmp_path):
+    path = write_tum_rgbd(tmp_path / 'data')
+    sorted((path / 'rgb').iterdir())[2].unlink()
+    run = open_dataset(path)
+    assert (len(run), run.skipped) == (FRAMES - 1, {'listed but missing': 1})
+
+
+def test_cameras_of_a_rig_are_chosen_by_their_folders(tmp_path):
+    path = write_euroc(tmp_path / 'data', ('cam0', 'cam1'))
+    assert len(open_dataset(path)) == FRAMES
+    assert len(open_dataset(path / 'mav0', ['cam1'])) == FRAMES
+    both = open_dataset(path, ['cam0', 'cam1'])
+    assert both.cameras == ('cam0', 'cam1')
+    assert len(both[0].load_image()) == 2
+    assert 'odometry made' in notes_of(both)[0]
+    with pytest.raises(DatasetError, match=r"no camera 'cam9': expected cam0 or cam1"):
+        open_dataset(path, ['cam9'])
+    with pytest.raises(DatasetError, match='expected no --cameras'):
+        open_dataset(write_tum_rgbd(tmp_path / 'tum'), ['rgb'])
+
+
+def test_options_of_other_runs_are_refused(tmp_path):
+    path = write_tum_rgbd(tmp_path / 'tum')
+    with pytest.raises(DatasetError, match='expected no --spacing, which is for folders of image'):
+        open_dataset(path, spacing=1.0)
+    with pytest.raises(DatasetError, match='expected no --odometry-topic'):
+        open_dataset(path, odometry_topic='/odom')
+    for spacing in (0.0, -1.0, float('nan'), float('inf')):
+        with pytest.raises(DatasetError, match='expected a spacing in'):
+            open_dataset(write_traverse(tmp_path / 'day'), spacing=spacing)
+
+
+def test_a_scene_names_a_sequence_in_it(tmp_path):
+    write_seven_scenes(tmp_path / 'kitchen')
+    with pytest.raises(DatasetError, match=r'expected one of the runs in it, as .*seq-01'):
+        open_dataset(tmp_path / 'kitchen')
+
+
+def test_a_folder_that_holds_nothing_is_told_what_would_be_a_run(tmp_path):
+    with pytest.raises(DatasetError, match=r'is no run: expected a COLD run .* TUM RGB-D .* KIT'):
+        open_dataset(tmp_path)
+
+
+@pytest.mark.parametrize('name', WRITERS)
+def test_notes_survive_the_way_through_the_other_formats(tmp_path, name):
+    run = open_dataset(WRITERS[name](tmp_path / 'data'))
+    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=notes_of(run))
+    cold = open_dataset(tmp_path / 'cold')
+    assert isinstance(cold, ColdRun)
+    write_bag(cold, tmp_path / 'bag')
+    bag = open_dataset(tmp_path / 'bag')
+    assert isinstance(bag, BagRun)
+    assert notes_of(bag) == notes_of(cold) == notes_of(run) != ()
+    np.testing.assert_allclose(references(bag), references(run), atol=1e-6)
+
+
+def test_gardens_point_is_read():
+    path = SHARED_DATA / 'gardens_point' / 'day_left'
+    if not path.is_dir():
+        pytest.skip('needs ../shared/data/gardens_point')
+    run = open_dataset(path, spacing=1.0)
+    assert len(run) == 200
+    assert run[199].reference[0] == 199.0
+    assert run[0].load_image().shape == (360, 640, 3)
