@@ -92,6 +92,14 @@ def open_dataset(
     return _open_public(where, choice)
 
 
+def needs_spacing(path: Path | str) -> bool:
+    """Whether a path is a folder of images without poses, which needs a `spacing`."""
+    where = Path(path)
+    if not where.is_dir() or cameras_in(where) or _is_bag(where):
+        return False
+    return traverse.holds(where) and not any(known.holds(where) for known in FORMATS)
+
+
 def _usual(path: Path) -> list[str]:
     """Cameras that are meant when none is named: one of COLD's, or all of a recorder's."""
     found = cameras_in(path)
