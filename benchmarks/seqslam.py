@@ -38,7 +38,7 @@ def thumbnail(image: NDArray[np.uint8]) -> FloatArray:
 def differences(
     mapped: Iterable[NDArray[np.uint8]], images: Iterable[NDArray[np.uint8]]
 ) -> FloatArray:
-    """Return mean absolute differences (q, n) of thumbnails: q images and n of the map."""
+    """Compare the thumbnails of q images and of n map images by mean absolute error: (q, n)."""
     left, right = (np.array([thumbnail(one) for one in some]) for some in (images, mapped))
     return np.array([np.abs(one - right).mean(axis=(1, 2)) for one in left])
 
