@@ -75,6 +75,9 @@ class Pair:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all pairs; print the tables, into the page too when a section is named."""
     options = _parser().parse_args(arguments)
+    methods = options.methods.split(',')
+    if not set(methods) <= set(METHODS):
+        raise SystemExit(f'photographs: expected --methods to be some of {", ".join(METHODS)}')
     threadpool_limits(1, 'blas')
     retrieval: list[list[Any]] = []
     filters: list[list[Any]] = []
@@ -83,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sequence = sequence_scores(pair)
             if number == 0:
                 retrieval += retrieved(pair, sequence)
-            filters += localized(pair, options.methods.split(','), options.seeds, sequence)
+            filters += localized(pair, methods, options.seeds, sequence)
             print(f'{pair.name}, {pair.spacing} m: measured', file=sys.stderr, flush=True)
     text = section(retrieval, filters, options.seeds)
     print(text)

@@ -1,5 +1,6 @@
 """What the benchmarks share: figures and sections that they write one beside the other."""
 
+import argparse
 import importlib
 import json
 from pathlib import Path
@@ -73,3 +74,15 @@ def test_the_factor_on_a_covariance_puts_as_many_truths_inside_as_asked_for():
     shy = buildings.Cell(1, 100, {}, 2.0 * distances)
     assert shy.factor(0.95) == pytest.approx(2.0 * honest.factor(0.95))
     assert shy.coverage < 0.9
+
+
+def test_odd_buildings_are_reported_and_their_robots_are_drawn():
+    buildings = importlib.import_module('benchmarks.buildings')
+    options = argparse.Namespace(first=101, buildings=3, step=None, robots=True, map_robots=False)
+    assert list(buildings.seeds(options)) == [101, 103, 105]
+    options.robots = False
+    assert list(buildings.seeds(options)) == [101, 102, 103]
+    test, mapping = buildings.drawn(7, True, True)
+    assert test == buildings.drawn(7, True, False)[0] != mapping
+    assert buildings.drawn(7, False, False) == (None, None)
+    assert buildings.about_robots(True, False) == ', test robots drawn at random'

@@ -114,3 +114,5 @@ def test_tables_of_a_small_pair(tmp_path, capsys):
     assert '| day → night | 0.4 | nearest | 1 | 1 |' in text
     with pytest.raises(SystemExit, match='expected DATA or --pair'):
         photographs.main([])
+    with pytest.raises(SystemExit, match='expected --methods to be some of'):
+        photographs.main([*pair, '--methods', 'magic'])

@@ -83,21 +83,25 @@ class BagTransforms:
         return TransformTree([*sent, *(t for t in self._from_odometry() if t.child not in placed)])
 
     def _sent(self) -> Iterator[Transform]:
-        for name, time_ns, data in self._bag.messages([topic.name for topic in self._topics]):
-            try:
-                message = deserialize(data, TF)
-            except DatasetError as error:
-                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
-                continue
-            for transform in message.transforms:
-                yield from _read(transform, time_ns, name.endswith(STATIC))
+        for topic in self._topics:
+            for message, time_ns in self._messages(topic):
+                for transform in message.transforms:
+                    yield from _read(transform, time_ns, topic.name.endswith(STATIC))
 
     def _from_odometry(self) -> Iterator[Transform]:
-        if self._odometry is None:
-            return
-        for _, time_ns, data in self._bag.messages([self._odometry.name]):
-            message = deserialize(data, self._odometry.message_type)
-            yield from _of_odometry(message, time_ns)
+        if self._odometry is not None:
+            for message, time_ns in self._messages(self._odometry):
+                yield from _of_odometry(message, time_ns)
+
+    def _messages(self, topic: Topic) -> Iterator[tuple[Any, int]]:
+        """Messages of a topic with the times of their recording; broken ones are left out."""
+        for name, time_ns, data in self._bag.messages([topic.name]):
+            try:
+                message = deserialize(data, topic.message_type)
+            except DatasetError as error:
+                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
+            else:
+                yield message, time_ns
 
 
 def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:

@@ -76,9 +76,13 @@ class ImageRun:
             raise DatasetError(self._nothing_found(listing))
         if missing := len(listing.images) - len(found):
             self.skipped['listed but missing'] = missing
+        made = listing.odometry is None
         stamps = np.array([stamp for stamp, _ in found], dtype=np.int64)
         kept, left_out = select_frames(stamps, self.odometry)
-        self.skipped |= left_out
+        self.skipped |= {
+            'no true pose' if made and why == 'no odometry' else why: count
+            for why, count in left_out.items()
+        }
         if kept.size == 0:
             raise DatasetError(not_covered(self.name, stamps, self.odometry))
         self.stamps_ns = stamps[kept]

@@ -80,7 +80,7 @@ def open_dataset(
     """
     where = Path(path)
     if not where.exists():
-        raise DatasetError(f'no such run: {where}: expected a COLD run folder or a rosbag2')
+        raise DatasetError(f'no such run: {where}: expected the folder of a run, or a rosbag2')
     topics = (odometry_topic, reference_topic)
     choice = _Choice(tuple(cameras), tolerance, topics, spacing, odometry_seed)
     if where.is_dir() and cameras_in(where):

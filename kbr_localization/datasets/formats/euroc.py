@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, planar_track
+from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, FARTHEST_M, planar_track
 from kbr_localization.datasets.formats.tables import (
     numbers,
     oriented,
@@ -78,6 +78,9 @@ def _camera_on_body(folder: Path) -> FloatArray:
         text = file.read_text(encoding='utf-8')
         lines = [line for line in text.splitlines() if not line.startswith('%')]
         matrix = np.array(yaml.safe_load('\n'.join(lines))['T_BS']['data'], dtype=np.float64)
-        return matrix.reshape(4, 4)
+        matrix = matrix.reshape(4, 4)
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f'{file}: expected T_BS with 16 numbers under data: {error}') from error
+        raise DatasetError(f'{file}: expected T_BS with 16 numbers under data') from error
+    if not np.all(np.abs(matrix) < FARTHEST_M):
+        raise DatasetError(f'{file}: expected T_BS with 16 finite numbers under data')
+    return matrix

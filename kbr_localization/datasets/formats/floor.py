@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
 
+FARTHEST_M = 1e7
+"""A pose farther away is a broken number; coordinates of maps of countries are nearer."""
 Axis = tuple[float, float, float]
 
 
@@ -60,9 +62,12 @@ def planar_track(
     """
     Track of stamped poses on the floor, with what was left out by reason.
 
-    Poses with numbers that are not finite are left out; raises DatasetError when none remains.
+    Poses with numbers that are not finite, or beyond `FARTHEST_M`, are left out; raises
+    DatasetError when none remains.
     """
-    poses = floor.poses(rotations, positions)
+    known = (np.abs(positions) < FARTHEST_M).all(axis=1) & (np.abs(rotations) < 2.0).all((1, 2))
+    poses = np.full((len(stamps_ns), 3), np.nan)
+    poses[known] = floor.poses(rotations[known], positions[known])
     good = np.isfinite(poses).all(axis=1)
     if not good.any():
         raise DatasetError(f'{where}: expected poses of finite numbers, got none')
