@@ -2,8 +2,9 @@
 
 import json
 
+from command import invoke
 from kbr_localization import se2
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import open_dataset, synthetic
 from kbr_localization.datasets.building import driving
 from kbr_localization.datasets.building.driving import Drive
 from kbr_localization.datasets.odometry_noise import OdometryNoise, TRACK_M
@@ -208,3 +209,18 @@ def test_bad_cameras_are_refused():
         RobotCamera(view=5.0)
     with pytest.raises(ConfigurationError, match="'offset_x': expected a value in"):
         OdometryNoise(offset_x=3.0)
+
+
+def test_the_command_draws_the_robot_of_the_test_run_or_of_the_map(tmp_path, monkeypatch):
+    short = (
+        RunConfig('mapped', route='tour', frame_rate=0.1),
+        RunConfig('tested', seconds=1.0),
+    )
+    monkeypatch.setattr(synthetic, 'DEMO_RUNS', short)
+    result = invoke('synth', tmp_path / 'out', '--seed', 11, '--robot', 5, '--map-robot', 6)
+    assert result.returncode == 0, result.stderr
+    names = {
+        path.parent.name: json.loads(path.read_text())['run']['robot']['name']
+        for path in (tmp_path / 'out').glob('*/robot.json')
+    }
+    assert names == {'mapped': 'random 6', 'tested': 'random 5'}

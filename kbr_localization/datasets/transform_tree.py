@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+import functools
 import itertools
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.selection import make_track
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -28,6 +29,25 @@ class Transform:
     fixed: bool = False
 
 
+class _Samples:
+    """Stamps and poses of one transform, in little memory: a bag has millions of them."""
+
+    def __init__(self) -> None:
+        self.fixed = True
+        self._stamps, self._poses = array('q'), array('d')
+
+    def add(self, transform: Transform) -> None:
+        self.fixed = self.fixed and transform.fixed
+        self._stamps.append(transform.stamp_ns)
+        self._poses.extend(transform.pose)
+
+    def track(self) -> OdometryTrack:
+        """Return them by time; of equal stamps the first counts."""
+        stamps, first = np.unique(np.array(self._stamps, dtype=np.int64), return_index=True)
+        poses = np.array(self._poses, dtype=np.float64).reshape(-1, 3)
+        return OdometryTrack(stamps, poses[first])
+
+
 class TransformTree:
     """
     Planar poses of frames in each other, over time.
@@ -36,14 +56,27 @@ class TransformTree:
     tf2.
     """
 
-    def __init__(self, transforms: Iterable[Transform]) -> None:
+    def __init__(self, transforms: Iterable[Transform] = ()) -> None:
         self._parents: dict[str, str] = {}
-        collected: dict[Edge, list[Transform]] = {}
+        self._samples: dict[Edge, _Samples] = {}
         for transform in transforms:
-            self._parents[transform.child] = transform.parent
-            collected.setdefault((transform.parent, transform.child), []).append(transform)
-        self._tracks = {edge: _track(found) for edge, found in collected.items()}
-        self._fixed = {edge for edge, found in collected.items() if all(t.fixed for t in found)}
+            self._take(transform)
+
+    def complete(self, transforms: Iterable[Transform]) -> None:
+        """Take those of frames that no transform has placed yet."""
+        placed = set(self._parents)
+        for transform in transforms:
+            if transform.child not in placed:
+                self._take(transform)
+
+    def _take(self, transform: Transform) -> None:
+        edge = (transform.parent, transform.child)
+        self._parents[transform.child] = transform.parent
+        self._samples.setdefault(edge, _Samples()).add(transform)
+
+    @functools.cached_property
+    def _tracks(self) -> dict[Edge, OdometryTrack]:
+        return {edge: samples.track() for edge, samples in self._samples.items()}
 
     @property
     def edges(self) -> list[str]:
@@ -103,7 +136,7 @@ class TransformTree:
 
     def _still(self, edge: Edge) -> bool:
         """Whether a transform holds for all times: a fixed one, or one that was sent once."""
-        return edge in self._fixed or len(self._tracks[edge].stamps_ns) == 1
+        return self._samples[edge].fixed or len(self._tracks[edge].stamps_ns) == 1
 
     def _called(self, name: str) -> list[str]:
         frames = sorted(self._parents)
@@ -117,10 +150,6 @@ class TransformTree:
         while chain[-1] in self._parents and self._parents[chain[-1]] not in chain:
             chain.append(self._parents[chain[-1]])
         return chain
-
-
-def _track(transforms: Sequence[Transform]) -> OdometryTrack:
-    return make_track([t.stamp_ns for t in transforms], [t.pose for t in transforms])[0]
 
 
 def _is_called(frame: str, name: str) -> bool:
