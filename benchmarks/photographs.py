@@ -226,7 +226,7 @@ def section(retrieval: list[list[Any]], filters: list[list[Any]], seeds: int) ->
         frames = f'within {tolerance} frame{"s" if tolerance > 1 else ""}'
         head += [f'recall at 1 / 5 / 10 {frames}', 'area under PR']
     return (
-        '## Real photographs\n\n'
+        '## Real photographs\n\n`python -m benchmarks.photographs DATA`. '
         'Traverses without poses: image i of each shows place i, which is put at i times a '
         'spacing; **their odometry is made from that** with errors as large as those of COLD. '
         'SeqSLAM is that of Milford and Wyeth (2012): sequences of '
