@@ -21,6 +21,20 @@ import numpy as np
 _KBR = FilterConfig()
 _SHARP = {'sharpening': _KBR.sharpening}
 _GATED = _SHARP | {'update_min_d': _KBR.update_min_d, 'update_min_a': _KBR.update_min_a}
+_ADAPTED = 'algorithm1-adapted'
+# the best values of a search with every switch off
+_PLAIN = {
+    'bayes_rule': 'squared',
+    'sharpening': 0.0,
+    'multi_step': False,
+    'update_min_d': 0.0,
+    'update_min_a': 0.0,
+    'position_bandwidth': 1.3,
+    'heading_bandwidth': 0.45,
+    'state_ridge': 0.12,
+    'delta': 2e-3,
+    'noise_scale': 30.0,
+}
 _COMPOSED = _GATED | {'multi_step': True}
 # the best values for smooth kernels, found as those of the exponential one were
 _SMOOTH = {'position_bandwidth': 0.5, 'heading_bandwidth': 0.2, 'state_ridge': 0.25}
@@ -33,10 +47,11 @@ _MATERN = {
 }
 STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('Algorithm 1 as printed', 'algorithm1', {}),
-    ('+ sharpened image kernel', 'algorithm1', _SHARP),
-    ('+ updates gated by motion', 'algorithm1', _GATED),
-    ('+ predictions composed over several steps', 'algorithm1', _COMPOSED),
-    ('+ thresholded rule', 'algorithm1', _COMPOSED | {'bayes_rule': 'thresholded'}),
+    ('+ wider kernel and variances, no negative weights', _ADAPTED, _PLAIN),
+    ('+ sharpened image kernel', _ADAPTED, _PLAIN | _SHARP),
+    ('+ updates gated by motion', _ADAPTED, _PLAIN | _GATED),
+    ('+ predictions composed over several steps', _ADAPTED, _PLAIN | _COMPOSED),
+    ('+ thresholded rule', _ADAPTED, _PLAIN | _COMPOSED | {'bayes_rule': 'thresholded'}),
     ('+ belief off the map, with recovery: **kbr**', 'kbr', {}),
     ('kbr without sharpening', 'kbr', {'sharpening': 0.0}),
     ('kbr without gating', 'kbr', {'update_min_d': 0.0, 'update_min_a': 0.0}),

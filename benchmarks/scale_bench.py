@@ -33,7 +33,7 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.observation import ObservationModel
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.similarity import FullSimilarity
-from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -43,17 +43,18 @@ _STEPS = 60
 Frames = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
 
 
-class PlainAlgorithm1(MapPoseFilter):
+class PlainAlgorithm1(AdaptedAlgorithm1):
     """[MbKSR] Algorithm 1 with the update of [KBR] eq. 13 as printed: all weights, by LU."""
 
     def update_similarities(self, similarities: np.ndarray) -> None:
         """Update by the kernel vector (n,) of an image."""
         if self._steps:
-            self._predict()
-        product = self._mu[:, np.newaxis] * self.gram_y
+            self._predict(self._increment)
+        product = self._mu[:, np.newaxis] * self.kernels.gram_y
         squared = product @ product
         squared.flat[:: len(squared) + 1] += self.config.delta
-        weights = product @ np.linalg.solve(squared, self._mu * self._image_kernel(similarities))
+        observed = self._mu * self.kernels.image_kernel(similarities)
+        weights = product @ np.linalg.solve(squared, observed)
         self.alpha = self._mu = weights / weights.sum()
 
 
@@ -179,7 +180,7 @@ def against_dense(folder: Path, images: int = 4000, updates: int = 3) -> dict[st
     for localizer in (exact, local):
         localizer.initialize(frames[0][0], START)
         paths.append(np.array([_step(localizer, frame)[:2] for frame in frames]))
-    dense = {'dense': PlainAlgorithm1(kernel_map), 'careful': MapPoseFilter(kernel_map)}
+    dense = {'dense': PlainAlgorithm1(kernel_map), 'careful': AdaptedAlgorithm1(kernel_map)}
     localizers = dense | {'ours': KernelBayesFilter(kernel_map)}
     functions = {name: stepper(localizer, frames) for name, localizer in localizers.items()}
     # of this thread alone: where the dense algorithm computes in several, it is flattered

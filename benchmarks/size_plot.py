@@ -12,7 +12,7 @@ from benchmarks.synthetic_map import Corridors, drive, synthetic_map
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.progress import Progress
 from matplotlib.figure import Figure
 import numpy as np
@@ -52,7 +52,7 @@ def save_plot(costs: Costs, path: Path) -> None:
 def _measure(kernel_map: KernelMap, building: Corridors) -> Iterator[tuple[str, list[float]]]:
     yield OURS, _steps(KernelBayesFilter(kernel_map), building, METRES)
     if len(kernel_map) <= DENSE_LIMIT:
-        yield DENSE, _steps(MapPoseFilter(kernel_map), building, DENSE_METRES)
+        yield DENSE, _steps(AdaptedAlgorithm1(kernel_map), building, DENSE_METRES)
     query = np.array(kernel_map.descriptors[len(kernel_map) // 3])
     yield WHOLE, [_seconds(kernel_map, query) for _ in range(5)]
 

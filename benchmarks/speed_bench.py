@@ -8,7 +8,6 @@ the filter tracks a drive.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 import resource
 import sys
@@ -28,10 +27,10 @@ from benchmarks.stages import (
     stage_times,
     STAGES,
 )
-from kbr_localization.localization.config import NearestNeighbourConfig
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
-from kbr_localization.localization.methods.baselines import NearestNeighbourParticleFilter
+from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
+from kbr_localization.localization.methods.configs import NearestNeighbourConfig
+from kbr_localization.localization.methods.particles import NearestNeighbourParticleFilter
 from kbr_localization.progress import terminal_progress
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -70,13 +69,13 @@ def measure_filters(scene: Scene) -> dict[str, list[float]]:
     """Seconds of a step with an update: ours, 2000 particles, the dense Algorithm 1."""
     describer = scene.kernel_map.describer
     descriptors = [describer.describe(image) for image in scene.images[: 3 * DENSE_FRAMES]]
-    neighbours = replace(NearestNeighbourConfig(), points=2000)
+    neighbours = NearestNeighbourConfig(points=2000)
     make = {
         'ours': lambda: KernelBayesFilter(scene.kernel_map),
         'particle filter (NN), 2000 particles': lambda: NearestNeighbourParticleFilter(
-            scene.kernel_map, neighbour_config=neighbours
+            scene.kernel_map, neighbours
         ),
-        'Algorithm 1, dense': lambda: MapPoseFilter(scene.kernel_map),
+        'Algorithm 1, dense': lambda: AdaptedAlgorithm1(scene.kernel_map),
     }
     filters = {name: maker() for name, maker in make.items()}
     times: dict[str, list[float]] = {name: [] for name in make}

@@ -16,6 +16,8 @@ from kbr_localization.errors import ConfigurationError
 
 Config = TypeVar('Config')
 
+_TRUTH_WORDS = {True: ('on', 'yes', 'true'), False: ('off', 'no', 'false')}
+
 
 def parameter(
     default: Any,
@@ -42,6 +44,20 @@ def validate(config: Any, prefix: str = '') -> None:
     for field in dataclasses.fields(config):
         if 'description' in field.metadata:
             _validate_field(field, prefix + field.name, getattr(config, field.name))
+
+
+def written_word(field: dataclasses.Field[Any], value: Any) -> Any:
+    """
+    Return the word that YAML took for a truth value or a number, where the choices contain it.
+
+    YAML reads off, no and false as one value, on, yes and true as another. Any other value comes
+    back as it is, for `validate` to judge.
+    """
+    choices = field.metadata.get('choices') or ()
+    if isinstance(value, str) or not isinstance(field.default, str):
+        return value
+    words = _TRUTH_WORDS[value] if isinstance(value, bool) else (str(value),)
+    return next((word for word in words if word in choices), value)
 
 
 def from_mapping(config_class: type[Config], values: Mapping[str, Any]) -> Config:

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
+from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation.record import GOOD_M, record_run
 from kbr_localization.evaluation.report import report_data, write_report
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.methods.method_configs import method_config
 import numpy as np
 import pytest
 
@@ -205,6 +207,6 @@ def test_a_recording_that_fails_leaves_the_old_one(record, tmp_path):
 
 
 def test_the_parameters_are_those_of_the_method(record, kernel_map):
-    for method, sharpening in (('kbr', kernel_map.filter_config.sharpening), ('algorithm1', 0.0)):
+    for method in ('kbr', 'algorithm1-adapted', 'gp-particle'):
         data = report_data(record_run(kernel_map, record.dataset, method))
-        assert data['parameters']['filter']['sharpening'] == sharpening
+        assert data['parameters']['filter'] == to_mapping(method_config(method, kernel_map))

@@ -5,7 +5,7 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.drift import DriftFilter
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.file import read_map, write_map
-from kbr_localization.localization.methods.algorithm1 import MapPoseFilter
+from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.localization.methods.baselines import DeadReckoning
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.motion import (
@@ -156,7 +156,7 @@ def test_the_filter_learns_a_drift_that_the_map_does_not_know(ring):
     assert told['off'] == 0.0
 
 
-@pytest.mark.parametrize('method', ['kbr', 'knn-particle', 'dead-reckoning'])
+@pytest.mark.parametrize('method', ['kbr', 'knn-particle', 'kmcf', 'dead-reckoning'])
 def test_who_follows_the_odometry_takes_the_mapped_drift_out(ring, method):
     known = replace(ring, motion_noise=replace(NOISE, drift=0.05))
     plain = make_localizer(method, ring, seed=1)
@@ -170,13 +170,13 @@ def test_learnt_controls_are_compared_as_they_are(ring):
     known = replace(ring, motion_noise=replace(NOISE, drift=0.05))
     step = np.array([0.2, 0.0, 0.05])
     moved = {}
-    for kind in (FullyNonparametricFilter, MapPoseFilter):
+    for kind in (FullyNonparametricFilter, AdaptedAlgorithm1):
         localizer = kind(known)
         localizer.initialize_globally()
         localizer.predict(step)
         moved[kind] = localizer._increment[2]
     assert moved[FullyNonparametricFilter] == pytest.approx(step[2])
-    assert moved[MapPoseFilter] == pytest.approx(0.04)
+    assert moved[AdaptedAlgorithm1] == pytest.approx(0.04)
 
 
 def test_a_new_start_forgets_what_was_learnt(ring):

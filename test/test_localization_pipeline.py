@@ -89,13 +89,6 @@ def test_progress_and_times_cover_every_frame(kernel_map):
     assert np.all(trajectory.seconds > 0)
 
 
-def test_a_filter_that_stays_on_the_map_can_be_chosen(kernel_map):
-    config = FilterConfig(off_map=False, position_bandwidth=0.3)
-    run = TinyRun(30)
-    trajectory = localize(replace(kernel_map, filter_config=config), run)
-    assert np.median(position_errors(trajectory, run)) < 0.4
-
-
 @pytest.mark.parametrize(
     'name, value', [('points', 3), ('sharpening', -1.0), ('delta', float('nan')), ('points', 1.5)]
 )

@@ -10,7 +10,7 @@ from kbr_localization.localization.map import covering
 from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods import algorithm1
+from kbr_localization.localization.methods import map_kernels
 from kbr_localization.localization.pipeline import make_localizer
 from map_helpers import tiny_map
 import numpy as np
@@ -97,9 +97,12 @@ def test_the_command_writes_the_map_and_says_what_is_lost(kernel_map, tmp_path):
     assert 'farthest dropped image' in invoke(*arguments).stdout
 
 
-@pytest.mark.parametrize('method', ['algorithm1', 'fkbf'])
+@pytest.mark.parametrize(
+    'method',
+    ['algorithm1', 'algorithm1-adapted', 'fkbf', 'kmcf', 'kernel-kalman', 'gp-particle'],
+)
 def test_dense_methods_refuse_a_large_map_and_say_what_to_do(kernel_map, monkeypatch, method):
-    monkeypatch.setattr(algorithm1, 'LARGEST_DENSE', 20)
+    monkeypatch.setattr(map_kernels, 'LARGEST_DENSE', 20)
     with pytest.raises(LocalizationError, match='kbr map prune MAP --max-images 20'):
         make_localizer(method, kernel_map)
     make_localizer('kbr', replace(kernel_map))

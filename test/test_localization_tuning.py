@@ -15,7 +15,7 @@ from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.method_configs import method_configs, parameter_value
+from kbr_localization.localization.methods.method_configs import method_config, parameter_value
 from kbr_localization.localization.pipeline import make_localizer
 from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
@@ -237,14 +237,13 @@ def test_baselines_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_pat
     assert neighbours.gate.min_distance == results[0].values['update_min_d']
     for localizer, result in zip(('algorithm1', 'fkbf'), results[1:], strict=True):
         assert make_localizer(localizer, loaded).config.delta == result.values['delta']
-        assert make_localizer(localizer, loaded).config.sharpening == 0.0
 
 
 def test_what_a_map_keeps_for_a_baseline_is_checked(full_map):
     wrong = replace(full_map, baselines={'fkbf': {'delta': -1.0}})
     with pytest.raises(ConfigurationError, match='delta'):
         make_localizer('fkbf', wrong)
-    plain = method_configs('kbr', full_map)[0]
+    plain = method_config('kbr', full_map)
     assert to_mapping(plain) == to_mapping(BASE)
 
 
@@ -257,15 +256,17 @@ def test_candidates_stay_within_the_allowed_ranges(full_map, method):
         for _ in range(50):
             values = propose(space, parent, generation, rng)
             assert values != parent
-            method_configs(method, replace(full_map, baselines={method: values}))
+            method_config(method, replace(full_map, baselines={method: values}))
             for d in space:
                 changed = values[d.name] != parent[d.name]
                 assert not changed or d.low <= values[d.name] <= d.high
 
 
-def test_what_a_belief_on_the_map_poses_needs_is_searched_only_for_it():
+def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
     assert 'delta' not in {d.name for d in search_space('kbr')}
-    names = {d.name for d in search_space('kbr', off_map=False)}
+    printed = {d.name for d in search_space('algorithm1')}
+    names = {d.name for d in search_space('algorithm1-adapted')}
+    assert 'delta' in printed and printed.isdisjoint({'sharpening', 'update_min_d', 'noise_scale'})
     assert {'delta', 'sharpening', 'update_min_d'} <= names and 'outlier_rate' not in names
 
 

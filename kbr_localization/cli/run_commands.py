@@ -78,12 +78,14 @@ def methods() -> None:
     console.print_table('method', METHODS)
 
 
-def parameters(json: Json = False) -> None:
+def parameters(
+    method: Annotated[str, typer.Option(help='See `kbr methods`.')] = 'kbr', json: Json = False
+) -> None:
     """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
-    from kbr_localization.localization.config import FilterConfig
+    from kbr_localization.localization.methods.method_configs import config_class
     from kbr_localization.vision import VisionConfig
 
-    described = describe_parameters(FilterConfig)
+    described = describe_parameters(config_class(method))
     vision = describe_parameters(VisionConfig)
     described |= {f'vision.{name}': parameter for name, parameter in vision.items()}
     if json:

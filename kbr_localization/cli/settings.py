@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any, TypeVar
 
-from kbr_localization.configuration import from_mapping, to_mapping
+from kbr_localization.configuration import from_mapping, to_mapping, written_word
 from kbr_localization.errors import ConfigurationError
 
 Config = TypeVar('Config')
@@ -32,23 +32,29 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 def with_settings(config: Config, values: dict[str, Any]) -> Config:
     """Replace parameters of a configuration; raises ConfigurationError for a wrong one."""
-    fields = dataclasses.fields(config)  # type: ignore[arg-type]
-    floats = {field.name for field in fields if isinstance(field.default, float)}
+    fields = {field.name: field for field in dataclasses.fields(config)}  # type: ignore[arg-type]
     converted = {
-        name: float(value) if name in floats and type(value) is int else value
+        name: _converted(fields[name], value) if name in fields else value
         for name, value in values.items()
     }
     return from_mapping(type(config), to_mapping(config) | converted)
 
 
+def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
+    if isinstance(field.default, float) and type(value) is int:
+        return float(value)
+    return written_word(field, value)
+
+
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
-    from kbr_localization.localization.methods.method_configs import with_values  # noqa: PLC0415
+    from kbr_localization.localization.methods.method_configs import (  # noqa: PLC0415
+        method_config,
+        with_values,
+    )
 
     given = parse_settings(settings)
-    config = with_settings(kernel_map.filter_config, given)
-    kernel_map = dataclasses.replace(kernel_map, filter_config=config)
-    # what tuning found for a baseline would hide what is set
+    config = with_settings(method_config(method, kernel_map), given)
     return with_values(method, kernel_map, {name: getattr(config, name) for name in given})
 
 

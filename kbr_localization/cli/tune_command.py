@@ -48,7 +48,11 @@ def tune(
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
     ] = None,
     methods: Annotated[
-        str, typer.Option(help='all, or some of kbr,algorithm1,fkbf,knn-particle.')
+        str,
+        typer.Option(
+            help='all, or some of kbr,algorithm1,algorithm1-adapted,fkbf,kmcf,kernel-kalman,'
+            'knn-particle,gp-particle.'
+        ),
     ] = 'all',
     sizes: Sizes = None,
     trials: Trials = 60,

@@ -19,7 +19,7 @@ from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
 from kbr_localization.files import write_text
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
-from kbr_localization.localization.methods.method_configs import method_configs, NEIGHBOURS
+from kbr_localization.localization.methods.method_configs import method_config
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -122,11 +122,8 @@ def _pair_data(pair: ImagePair) -> dict[str, Any]:
 def _parameters(record: RunRecord) -> dict[str, Any]:
     kernel_map = record.kernel_map
     noise = to_mapping(kernel_map.motion_noise)
-    config, neighbours = method_configs(record.method, kernel_map)
-    own = {NEIGHBOURS: to_mapping(neighbours)} if record.method == NEIGHBOURS else {}
     return {
-        'filter': to_mapping(config),
-        **own,
+        'filter': to_mapping(method_config(record.method, kernel_map)),
         'motion noise': {name: np.asarray(value).tolist() for name, value in noise.items()},
         'map': {
             'images': len(kernel_map),

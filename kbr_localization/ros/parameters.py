@@ -93,12 +93,12 @@ def declare(
 
 
 def coerce(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Convert what YAML makes of a number or a list into the field's type, if nothing is lost."""
+    """Convert what YAML makes of a number, a word or a list, if nothing is lost."""
     if isinstance(field.default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if isinstance(field.default, tuple) and not isinstance(value, str):
         return tuple(item for item in (value or ()) if item != '')
-    return value
+    return configuration.written_word(field, value)
 
 
 def coerce_all(config_class: Any, given: list[Parameter[Any]]) -> list[Parameter[Any]]:

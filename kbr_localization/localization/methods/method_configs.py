@@ -1,8 +1,9 @@
 """
 The parameters with which a method runs on a map.
 
-The filter's own are the map's `filter_config`. What tuning found for a baseline is kept in the
-map's `baselines` by method, so that every method can be compared at its best.
+The filter's own are the map's `filter_config`. Every other method has a configuration class with
+defaults of its own; what tuning found for it is kept in the map's `baselines` by method, so that
+every method can be compared at its best.
 """
 
 from __future__ import annotations
@@ -12,60 +13,103 @@ from dataclasses import fields, replace
 from typing import Any
 
 from kbr_localization.configuration import from_mapping
-from kbr_localization.localization.config import (
-    as_printed,
-    FilterConfig,
-    NearestNeighbourConfig,
-)
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.configs import (
+    AdaptedConfig,
+    DeadReckoningConfig,
+    GaussianProcessConfig,
+    KernelKalmanConfig,
+    KmcfConfig,
+    NearestConfig,
+    NearestNeighbourConfig,
+    OnMapConfig,
+)
+from kbr_localization.se2 import FloatArray
+import numpy as np
 
-PRINTED = ('algorithm1', 'fkbf')
-"""Methods with every step beyond the paper switched off."""
-NEIGHBOURS = 'knn-particle'
+CONFIGS: Mapping[str, type[Any]] = {
+    'kbr': FilterConfig,
+    'algorithm1': OnMapConfig,
+    'algorithm1-adapted': AdaptedConfig,
+    'fkbf': OnMapConfig,
+    'kmcf': KmcfConfig,
+    'kernel-kalman': KernelKalmanConfig,
+    'knn-particle': NearestNeighbourConfig,
+    'gp-particle': GaussianProcessConfig,
+    'nearest': NearestConfig,
+    'dead-reckoning': DeadReckoningConfig,
+}
+"""Configuration class of every method."""
+
+_OF_THE_ROBOT = ('localized_radius', 'localized_mass')  # the same for all methods on a map
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {'algorithm1': {'odometry_drift': 'off'}}
+_LENGTHS = ('position_bandwidth', 'update_min_d')
+_USUAL_SPREAD = 0.5  # of the positions, metres: on maps that are smaller all lengths shrink
+_SMALLEST = 0.05
 
 
-def method_configs(
-    method: str, kernel_map: KernelMap
-) -> tuple[FilterConfig, NearestNeighbourConfig]:
+def config_class(method: str) -> type[Any]:
+    """Return the configuration class of a method; LocalizationError for an unknown one."""
+    if method not in CONFIGS:
+        raise LocalizationError(f'unknown method {method!r}: expected one of {", ".join(CONFIGS)}')
+    return CONFIGS[method]
+
+
+def method_config(method: str, kernel_map: KernelMap) -> Any:
     """
-    Filter configuration and that of the nearest-neighbour model for a method on a map.
+    Return the configuration of a method on a map.
 
-    Raises ConfigurationError when the map keeps a parameter that is unknown or out of range.
+    Raises ConfigurationError when the map keeps a parameter that is unknown or out of range,
+    LocalizationError for an unknown method.
     """
-    base = kernel_map.filter_config
-    base = as_printed(base) if method in PRINTED else base
-    return _configure(method, base, kernel_map.baselines.get(method, {}))
+    if config_class(method) is FilterConfig:
+        return kernel_map.filter_config
+    defaults = default_values(method, kernel_map)
+    return from_mapping(config_class(method), defaults | dict(_kept(method, kernel_map)))
+
+
+def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
+    """
+    Values with which a method runs on a map without tuning, where they are not the class's.
+
+    Lengths shrink on a map that is small itself, like a table top, and what the map says of a
+    sure pose holds for all methods.
+    """
+    base, scale = kernel_map.filter_config, length_scale(kernel_map.poses)
+    known: dict[str, Any] = {f.name: f.default for f in fields(config_class(method))}
+    shrunk = {name: scale * known[name] for name in _LENGTHS if name in known}
+    shared = {n: getattr(base, n) for n in _OF_THE_ROBOT if n in known and hasattr(base, n)}
+    return shrunk | shared | dict(_DEFAULTS.get(method, {}))
+
+
+def length_scale(poses: FloatArray) -> float:
+    """Return the factor on the lengths of a map with poses (n, 3), 1 but on small ones."""
+    spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
+    return min(1.0, max(_SMALLEST, spread / _USUAL_SPREAD))
 
 
 def with_values(method: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
-    """Return the map with parameters of a method replaced, to be used by `method_configs`."""
-    if method == 'kbr':
+    """Return the map with parameters of a method replaced, to be used by `method_config`."""
+    if config_class(method) is FilterConfig:
         return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
-    kept = {**kernel_map.baselines.get(method, {}), **values}
+    kept = {**_kept(method, kernel_map), **values}
     return replace(kernel_map, baselines={**kernel_map.baselines, method: kept})
 
 
 def known_values(method: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out what another version of the package knew."""
-    own = {field.name for field in fields(FilterConfig)}
-    return {n: value for n, value in values.items() if n in own or _of_neighbours(method, n)}
+    if method not in CONFIGS:
+        return {}
+    own = {field.name for field in fields(CONFIGS[method])}
+    return {name: value for name, value in values.items() if name in own}
 
 
 def parameter_value(method: str, kernel_map: KernelMap, name: str) -> Any:
     """Value with which a method runs on a map."""
-    config, neighbours = method_configs(method, kernel_map)
-    return getattr(neighbours if _of_neighbours(method, name) else config, name)
+    return getattr(method_config(method, kernel_map), name)
 
 
-def _configure(
-    method: str, base: FilterConfig, values: Mapping[str, Any]
-) -> tuple[FilterConfig, NearestNeighbourConfig]:
-    near = {name: value for name, value in values.items() if _of_neighbours(method, name)}
-    rest = {name: value for name, value in values.items() if name not in near}
-    known = {field.name: getattr(base, field.name) for field in fields(FilterConfig)}
-    return from_mapping(FilterConfig, known | rest), from_mapping(NearestNeighbourConfig, near)
-
-
-def _of_neighbours(method: str, name: str) -> bool:
-    own = {field.name for field in fields(NearestNeighbourConfig)}
-    return method == NEIGHBOURS and name in own
+def _kept(method: str, kernel_map: KernelMap) -> Mapping[str, Any]:
+    return kernel_map.baselines.get(method, {})

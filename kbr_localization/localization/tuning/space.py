@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from kbr_localization.localization.config import FilterConfig, NearestNeighbourConfig
-from kbr_localization.localization.methods.method_configs import NEIGHBOURS
+from kbr_localization.localization.methods.method_configs import config_class
 import numpy as np
 
 Values = dict[str, float | int]
@@ -35,54 +34,63 @@ class Dimension:
 # Not searched: what costs time (points), and what the runs cannot tell (recovery after being
 # carried away, when a pose counts as sure).
 _GATE = (Dimension('update_min_d', 0.05, 1.0), Dimension('update_min_a', 0.05, 0.5))
+_NOISE = Dimension('noise_scale', 0.2, 50.0)
+_SHARPENING = Dimension('sharpening', 0.004, 0.2)
 _ON_MAP = (
     Dimension('position_bandwidth', 0.1, 3.0),
     Dimension('heading_bandwidth', 0.1, 1.5),
     Dimension('state_ridge', 1e-4, 30.0),
     Dimension('delta', 1e-8, 1.0),
 )
-_KBR_ON_MAP = 'kbr on the map poses'
 _SPACES: Mapping[str, tuple[Dimension, ...]] = {
     'kbr': (
         Dimension('position_bandwidth', 0.1, 2.0),
         Dimension('heading_bandwidth', 0.08, 1.2),
         Dimension('state_ridge', 1e-3, 30.0),
-        Dimension('sharpening', 0.004, 0.2),
+        _SHARPENING,
         Dimension('outlier_rate', 1e-4, 0.3),
         Dimension('initial_outlier_rate', 1e-6, 0.1),
-        Dimension('noise_scale', 0.2, 50.0),
+        _NOISE,
         *_GATE,
     ),
-    _KBR_ON_MAP: (
-        *_ON_MAP,
-        Dimension('sharpening', 0.004, 0.2),
-        Dimension('noise_scale', 0.2, 100.0),
-        *_GATE,
-    ),
-    'algorithm1': (*_ON_MAP, Dimension('noise_scale', 0.2, 100.0)),
+    'algorithm1': _ON_MAP,
+    'algorithm1-adapted': (*_ON_MAP, _SHARPENING, Dimension('noise_scale', 0.2, 100.0), *_GATE),
     'fkbf': _ON_MAP,
-    NEIGHBOURS: (
+    'kmcf': (*_ON_MAP, _SHARPENING, _NOISE, *_GATE),
+    'kernel-kalman': (
+        *_ON_MAP[:-1],
+        Dimension('delta', 1e-4, 30.0),
+        Dimension('sharpening', 0.01, 0.5),
+        _NOISE,
+        *_GATE,
+    ),
+    'knn-particle': (
         Dimension('neighbours', 1, 40, whole=True),
         Dimension('power', 0.5, 80.0),
         Dimension('position_bandwidth', 0.1, 2.0),
         Dimension('heading_bandwidth', 0.08, 1.2),
         Dimension('outlier_rate', 1e-5, 0.3),
-        Dimension('noise_scale', 0.2, 50.0),
+        _NOISE,
+        *_GATE,
+    ),
+    'gp-particle': (
+        Dimension('components', 3, 120, whole=True),
+        Dimension('position_bandwidth', 0.2, 5.0),
+        Dimension('heading_bandwidth', 0.1, 2.0),
+        Dimension('noise', 0.02, 5.0),
+        Dimension('power', 0.02, 2.0),
+        Dimension('outlier_rate', 1e-6, 0.1),
+        _NOISE,
         *_GATE,
     ),
 }
-TUNED = tuple(name for name in _SPACES if name != _KBR_ON_MAP)
+TUNED = tuple(_SPACES)
 """Methods that have something to tune."""
 
 
-def search_space(method: str, off_map: bool = True) -> tuple[Dimension, ...]:
-    """
-    Dimensions of a method, within the ranges that the configurations allow.
-
-    `off_map`: whether `kbr` is to carry its belief off the map poses.
-    """
-    classes = (FilterConfig, NearestNeighbourConfig) if method == NEIGHBOURS else (FilterConfig,)
-    allowed = {field.name: field.metadata for c in classes for field in fields(c)}
+def search_space(method: str) -> tuple[Dimension, ...]:
+    """Dimensions of a method, within the ranges that its configuration allows."""
+    allowed = {field.name: field.metadata for field in fields(config_class(method))}
     return tuple(
         Dimension(
             d.name,
@@ -90,7 +98,7 @@ def search_space(method: str, off_map: bool = True) -> tuple[Dimension, ...]:
             min(d.high, allowed[d.name]['high'] or np.inf),
             d.whole,
         )
-        for d in _SPACES[_KBR_ON_MAP if method == 'kbr' and not off_map else method]
+        for d in _SPACES[method]
         if d.name in allowed
     )
 

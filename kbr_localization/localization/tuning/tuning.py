@@ -154,7 +154,7 @@ def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, f
     """Best values of a method, and the factor that makes its covariance honest."""
     study.start(method, _evaluations(trials))
     tried = study.folds[0].maps[0]
-    space = search_space(method, tried.filter_config.off_map)
+    space = search_space(method)
     default = {d.name: parameter_value(method, tried, d.name) for d in space}
     ranking = _search(study, method, space, default, trials)
     finalists = [default, *(values for _, values in ranking[:_FINALISTS] if values != default)]

@@ -1,0 +1,221 @@
+"""Parameters of the methods that the filter is compared with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization.configuration import parameter, validate
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """
+    What every method that follows the odometry and states a covariance has.
+
+    Raises ConfigurationError for a value outside of its range.
+    """
+
+    odometry_drift: str = parameter(
+        'mapped',
+        'systematic turn of the odometry per metre: mapped takes out that of the runs of the map, '
+        'off takes it for zero',
+        choices=('mapped', 'off'),
+    )
+    covariance_scale: float = parameter(
+        1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
+    )
+    localized_radius: float = parameter(
+        1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
+    )
+    localized_mass: float = parameter(
+        0.9, 'share of the belief within the radius that makes a pose sure', low=0.0, high=1.0
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+    @property
+    def mode_bandwidth(self) -> float:
+        """Bandwidth in metres with which the mode of a belief is sought."""
+        return 0.64 * self.localized_radius
+
+
+@dataclass(frozen=True)
+class NearestConfig:
+    """The nearest image (NAI) has no parameters."""
+
+
+@dataclass(frozen=True)
+class DeadReckoningConfig(MethodConfig):
+    """Parameters of dead reckoning."""
+
+    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
+
+
+@dataclass(frozen=True)
+class GatedConfig(MethodConfig):
+    """Parameters of a method that moves its belief between the images that it uses."""
+
+    update_min_d: float = parameter(
+        0.4,
+        'travel in metres after which an image updates the belief; the image nearest to it does',
+        low=0.0,
+        high=100.0,
+    )
+    update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
+    noise_scale: float = parameter(8.0, 'factor on the motion variances', 1e-3, 1e4)
+
+
+@dataclass(frozen=True)
+class OnMapConfig(MethodConfig):
+    """
+    Parameters of Algorithm 1 of [MbKSR] as printed, and of fKBF ([KBR] section 4.3).
+
+    The defaults are the best of a search on training runs.
+    """
+
+    position_bandwidth: float = parameter(
+        1.3, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.45, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    state_ridge: float = parameter(
+        0.12, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+    )
+    delta: float = parameter(
+        2e-3, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
+    )
+
+    @property
+    def mode_bandwidth(self) -> float:
+        """Bandwidth in metres with which the mode of a belief is sought."""
+        return 0.8 * self.position_bandwidth
+
+
+@dataclass(frozen=True)
+class AdaptedConfig(OnMapConfig):
+    """Parameters of Algorithm 1 with the steps that make it work on sparse maps."""
+
+    bayes_rule: str = parameter(
+        'squared',
+        'regularisation of the kernel Bayes rule',
+        choices=('squared', 'thresholded'),
+    )
+    sharpening: float = parameter(
+        0.0, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+    )
+    multi_step: bool = parameter(
+        False, 'compose the predictions between two updates, project once'
+    )
+    update_min_d: float = parameter(
+        0.0, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+    )
+    update_min_a: float = parameter(0.0, 'the same of turning, in radians', low=0.0, high=7.0)
+    noise_scale: float = parameter(
+        30.0, 'factor on the variances of the steps from image to image', low=1e-3, high=1e4
+    )
+
+
+@dataclass(frozen=True)
+class NearestNeighbourConfig(GatedConfig):
+    """
+    Parameters of the k-nearest-neighbour observation model, tuned like the filter's own.
+
+    The defaults are the best of a search on training runs.
+    """
+
+    neighbours: int = parameter(15, 'map images that say where the robot may be', 1, 1000)
+    power: float = parameter(60.0, 'exponent on the similarities', 0.0, 1000.0)
+    position_bandwidth: float = parameter(0.4, 'spread about a neighbour, metres', 1e-3, 100.0)
+    heading_bandwidth: float = parameter(0.2, 'spread about a neighbour, radians', 1e-3, 10.0)
+    outlier_rate: float = parameter(0.005, 'likelihood far from all neighbours', 1e-12, 1.0)
+    points: int = parameter(1000, 'number of particles', 10, 1_000_000)
+
+
+@dataclass(frozen=True)
+class KmcfConfig(GatedConfig):
+    """
+    Parameters of the Kernel Monte Carlo Filter [KMCF].
+
+    The defaults are the best of a search on training runs.
+    """
+
+    position_bandwidth: float = parameter(
+        0.6, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    state_ridge: float = parameter(
+        0.1, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+    )
+    delta: float = parameter(
+        1e-3, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
+    )
+    bayes_rule: str = parameter(
+        'squared',
+        'regularisation of the kernel Bayes rule',
+        choices=('squared', 'thresholded'),
+    )
+    sharpening: float = parameter(
+        0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+    )
+    points: int = parameter(400, 'points that are herded and moved', 10, 1_000_000)
+
+
+@dataclass(frozen=True)
+class KernelKalmanConfig(GatedConfig):
+    """
+    Parameters of the subspace kernel Kalman filter [KKR].
+
+    The defaults are the best of a search on training runs.
+    """
+
+    position_bandwidth: float = parameter(
+        0.6, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    state_ridge: float = parameter(
+        0.1, 'regularisation of the conditional operators, for k_X with unit diagonal', 1e-9, 1e3
+    )
+    delta: float = parameter(
+        0.05, 'variance kappa of the observation in the gain', low=1e-12, high=1e12
+    )
+    sharpening: float = parameter(
+        0.05, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+    )
+    subspace: int = parameter(200, 'map poses that span the subspace', 2, 10_000)
+
+
+@dataclass(frozen=True)
+class GaussianProcessConfig(GatedConfig):
+    """
+    Parameters of the Gaussian-process observation model [GP-PF].
+
+    The defaults are the best of a search on training runs.
+    """
+
+    update_min_d: float = parameter(
+        0.12, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+    )
+    update_min_a: float = parameter(0.3, 'the same of turning, in radians', low=0.0, high=7.0)
+    components: int = parameter(33, 'principal components of the image kernel', 1, 1000)
+    position_bandwidth: float = parameter(
+        1.0, 'length scale of the process in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.45, 'length scale of the process in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    noise: float = parameter(
+        1.5, 'variance of the noise, as a share of that of a component', low=1e-6, high=1e3
+    )
+    power: float = parameter(
+        0.5, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
+    )
+    outlier_rate: float = parameter(
+        1e-5, 'likelihood elsewhere, relative to the best particle', low=1e-12, high=1.0
+    )
+    points: int = parameter(1000, 'number of particles', 10, 1_000_000)

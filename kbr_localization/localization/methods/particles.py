@@ -1,0 +1,129 @@
+"""
+Particle filters: what they share, and the k-nearest-neighbour observation model (NN, [NN]).
+
+A subclass gives the likelihood of an image at the particles.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from kbr_localization import se2
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
+from kbr_localization.localization.methods.summary import nothing_known, summarize
+from kbr_localization.localization.motion import without_drift
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_START_FACTOR = 4  # particles of a global start, as a multiple of those while tracking: as `kbr`
+_RESAMPLE_BELOW = 0.5
+
+
+class ParticleFilter(ABC):
+    """
+    Particles that move with the odometry and its noise; see `Localizer` for the interface.
+
+    `size`: how many; `spread` (3,): standard deviations about the map poses, along, across and in
+    heading, with which a global start draws them.
+    """
+
+    def __init__(
+        self,
+        kernel_map: KernelMap,
+        config: GatedConfig,
+        size: int,
+        spread: FloatArray,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.kernel_map, self.config = kernel_map, config
+        self.size, self.spread = size, spread
+        self.rng = rng or np.random.default_rng(0)
+        self._drift = kernel_map.motion_noise.known_drift(config.odometry_drift)
+        self.gate = UpdateGate(config.update_min_d, config.update_min_a)
+        self.belief: Belief | None = None
+        self._updated = False
+
+    @abstractmethod
+    def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
+        """Likelihood (m,) of an image with kernel vector (n,) at points (m, 3), up to a factor."""
+
+    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
+        self.belief = Belief.gaussian(pose, covariance, self.size, self.rng)
+        self.gate.reopen()
+
+    def initialize_globally(self) -> None:
+        """Start from particles all over the map."""
+        chosen = self.rng.integers(len(self.kernel_map), size=_START_FACTOR * self.size)
+        points = self.kernel_map.poses[chosen].copy()
+        self.belief = Belief(points, np.full(len(points), 1.0 / len(points)))
+        self.belief.disperse(self.spread**2, self.rng)
+        self.gate.reopen()
+
+    def wants_image(self) -> bool:
+        """Whether an update is due after the motion so far."""
+        return self.gate.due()
+
+    def predict(self, odometry_increment: FloatArray) -> None:
+        """Move every particle with noise."""
+        self.gate.add(odometry_increment)
+        self._updated = False
+        if self.belief is not None:
+            self.belief.move(without_drift(odometry_increment, self._drift))
+            variances = self.kernel_map.motion_noise.variances(odometry_increment)
+            self.belief.disperse(self.config.noise_scale * variances, self.rng)
+
+    def update(self, descriptor: np.ndarray) -> None:
+        """Weigh the particles by an image (d,)."""
+        self.update_similarities(self.kernel_map.similarities(descriptor))
+
+    def update_similarities(self, similarities: FloatArray) -> None:
+        """Weigh the particles by a kernel vector (n,)."""
+        self.gate.restart()
+        self._updated = True
+        if self.belief is None:
+            return
+        self.belief.reweigh(self.likelihood(self.belief.points, similarities))
+        if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
+            self.belief = self.belief.resampled(self.size, self.rng)
+
+    def estimate(self) -> PoseEstimate:
+        """Summarize the particles about their highest mode."""
+        if self.belief is None:
+            return nothing_known({}, self._updated)
+        return summarize(self.belief, self.config, {}, self._updated)
+
+    def particles(self, size: int) -> FloatArray:
+        """Poses (size, 3) drawn from the particles; none without a belief."""
+        if self.belief is None:
+            return np.zeros((0, 3))
+        return self.belief.resampled(size, np.random.default_rng(0)).points
+
+
+class NearestNeighbourParticleFilter(ParticleFilter):
+    """NN: the likelihood is a kernel density about the k nearest images ([NN])."""
+
+    def __init__(
+        self,
+        kernel_map: KernelMap,
+        config: NearestNeighbourConfig | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.neighbours = config or NearestNeighbourConfig()
+        h, a = self.neighbours.position_bandwidth, self.neighbours.heading_bandwidth
+        spread = np.array([h, h, a])
+        super().__init__(kernel_map, self.neighbours, self.neighbours.points, spread, rng)
+
+    def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
+        """Density (m,) about the k nearest images' poses, weighted by their similarity."""
+        nearest = np.argsort(-similarities)[: self.neighbours.neighbours]
+        share = similarities[nearest] ** self.neighbours.power
+        difference = points[:, np.newaxis] - self.kernel_map.poses[nearest]
+        difference[..., 2] = se2.wrap_angle(difference[..., 2])
+        density = np.exp(-0.5 * np.sum((difference / self.spread) ** 2, axis=-1))
+        share = share / max(float(share.sum()), 1e-300)
+        return np.asarray(density @ share + self.neighbours.outlier_rate)
