@@ -83,9 +83,26 @@ def test_an_integer_is_taken_where_a_float_is_meant(make_node):
     assert settings.filter.update_min_d == 2.0
 
 
+@pytest.mark.parametrize('given', ['off', False])
+def test_a_word_that_yaml_reads_as_a_truth_value_is_taken_as_written(make_node, given):
+    node = make_node(odometry_drift=given)
+    assert Settings(node).filter.odometry_drift == 'off'
+    assert node.get_parameter('odometry_drift').value == 'off'
+
+
+def test_such_a_word_can_be_set_while_the_node_runs(make_node):
+    node = make_node()
+    settings = Settings(node)
+    assert node.set_parameters([Parameter('odometry_drift', value=False)])[0].successful
+    assert settings.filter.odometry_drift == 'off'
+    refused = node.set_parameters([Parameter('odometry_drift', value=True)])[0]
+    assert not refused.successful and settings.filter.odometry_drift == 'off'
+
+
 @pytest.mark.parametrize(
     'values, says',
     [
+        ({'odometry_drift': True}, "'odometry_drift': expected str, got True"),
         ({'update_min_d': -1.0}, "'update_min_d': expected a value in \\[0.0, 100.0\\], got -1.0"),
         ({'update_min_d': 'far'}, "'update_min_d': expected float, got 'far'"),
         ({'update_min_d': float('nan')}, "'update_min_d': expected a finite number"),

@@ -72,7 +72,8 @@ class AdaptedAlgorithm1(Algorithm1):
             return nothing_known(self.why, self._updated)
         belief, why = self._positive_part()
         points = se2.compose(belief.points, self._increment)
-        return summarize(Belief(points, belief.weights), self.config, why, self._updated)
+        moved = Belief(points, belief.weights)
+        return summarize(moved, self.config, why, self._updated, self.kernels.gaps)
 
     def _sharpening(self) -> float:
         return self.adapted.sharpening

@@ -101,7 +101,9 @@ class Algorithm1:
             return nothing_known(self.why, self._updated)
         heaviest = self.kernel_map.poses[int(np.argmax(self.alpha))].copy()
         belief, why = self._positive_part()
-        return summarize_about(heaviest, belief, self.config, why, self._updated)
+        return summarize_about(
+            heaviest, belief, self.config, why, self._updated, self.kernels.gaps
+        )
 
     def particles(self, size: int) -> FloatArray:
         """Return the `size` heaviest map poses (at most); none without a belief."""

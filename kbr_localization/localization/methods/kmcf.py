@@ -123,7 +123,7 @@ class KernelMonteCarloFilter:
         belief = self._belief()
         if belief is None:
             return nothing_known(self.why, self._updated)
-        return summarize(belief, self.config, self.why, self._updated)
+        return summarize(belief, self.config, self.why, self._updated, self.kernels.gaps)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""

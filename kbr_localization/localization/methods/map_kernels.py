@@ -16,6 +16,7 @@ from kbr_localization.kernels.rules import (
     regularise,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.summary import gaps_between
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -44,7 +45,8 @@ class MapKernels:
     Gaussian kernel k_X on (x, y, cos, sin) and image kernel k_Y, with the map's Gram matrices.
 
     `kernel`: k_X, normalised as a density; `points` (n, 4); `gram_x`, `gram_y` (n, n);
-    `sharpening` tau: k_Y = exp((k - 1) / tau), or k itself for 0. Raises LocalizationError for a
+    `gaps` (3, 3): covariance of a pose about its map pose; `sharpening` tau: k_Y = exp((k - 1) /
+    tau), or k itself for 0. Raises LocalizationError for a
     map of more than `LARGEST_DENSE` images.
     """
 
@@ -56,6 +58,7 @@ class MapKernels:
         self.gram_x = self.kernel.gram(self.points)
         rows = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
         self.gram_y = self.image_kernel(np.asarray(rows, dtype=np.float64))
+        self.gaps = gaps_between(kernel_map.poses)
 
     def regularise(self, ridge: float) -> None:
         """Factor G_X + n epsilon I, `ridge` in units of k_X(x, x)."""

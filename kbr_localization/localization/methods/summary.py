@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.configs import MethodConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 
 _OTHER_WAY = 1.0  # radians: points that face as far off belong to another mode
 _HALVINGS = 20
@@ -24,31 +26,59 @@ def unknown() -> FloatArray:
 
 
 def summarize(
-    belief: Belief, config: MethodConfig, why: dict[str, float], updated: bool
+    belief: Belief,
+    config: MethodConfig,
+    why: dict[str, float],
+    updated: bool,
+    gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
     """
     Mean and covariance about the belief's highest mode; the confidence is the mass about it.
 
     The status follows from that mass alone: these methods know no other sign of being lost.
+    `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
     members, mass = _about_mode(belief, config)
     pose, covariance = belief.moments(members)
-    return stated(pose, config.covariance_scale * covariance, mass, config, belief, why, updated)
+    return _stated(pose, covariance + gaps, mass, config, belief, why, updated)
 
 
 def summarize_about(
-    pose: FloatArray, belief: Belief, config: MethodConfig, why: dict[str, float], updated: bool
+    pose: FloatArray,
+    belief: Belief,
+    config: MethodConfig,
+    why: dict[str, float],
+    updated: bool,
+    gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
     """Return a pose (3,) that was chosen otherwise, with the belief's spread and mass about it."""
     members = belief.within(pose, config.localized_radius, _OTHER_WAY)
     mass = float(belief.weights[members].sum())
-    mean, covariance = belief.moments(members) if mass > 0.0 else (pose, 1e-4 * np.eye(3))
+    mean, covariance = belief.moments(members) if mass > 0.0 else (pose, np.zeros((3, 3)))
     offset = mean - pose
-    second = covariance + np.outer(offset, offset)
-    return stated(pose, config.covariance_scale * second, mass, config, belief, why, updated)
+    offset[2] = se2.wrap_angle(offset[2])
+    second = covariance + np.outer(offset, offset) + gaps
+    return _stated(pose, second, mass, config, belief, why, updated)
 
 
-def stated(
+def gaps_between(poses: FloatArray) -> FloatArray:
+    """
+    Covariance (3, 3) of a pose about the nearest of the map's poses (n, 3).
+
+    Taken from the distances between a map pose and the nearest other one, a quarter of their mean
+    square: the pose lies between the two.
+    """
+    smallest = np.diag([1e-4, 1e-4, 1e-4])
+    if len(poses) < 2:
+        return smallest
+    distances, nearest = cKDTree(poses[:, :2]).query(poses[:, :2], k=2)
+    turns = se2.wrap_angle(poses[nearest[:, 1], 2] - poses[:, 2])
+    # poses at one place may face anywhere: the median tells how far neighbours turn
+    squares = [np.mean(distances[:, 1] ** 2), np.mean(distances[:, 1] ** 2), np.median(turns**2)]
+    return smallest + 0.25 * np.diag(squares)
+
+
+def _stated(
     pose: FloatArray,
     covariance: FloatArray,
     mass: float,
@@ -60,7 +90,8 @@ def stated(
     """Estimate with the status that follows from the mass about the pose."""
     status = _status(mass, config)
     details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
-    known = unknown() if status == 'not localized' else covariance
+    scaled = config.covariance_scale * covariance
+    known = unknown() if status == 'not localized' else scaled
     return PoseEstimate(pose, known, mass, status, details, updated)
 
 

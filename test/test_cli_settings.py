@@ -1,0 +1,85 @@
+"""Values of `--set`: words that YAML reads otherwise, and the parameters of each method."""
+
+from dataclasses import dataclass
+import json
+
+from command import assert_one_line, invoke
+from kbr_localization.cli.settings import parse_settings, with_settings, with_settings_of
+from kbr_localization.configuration import parameter, validate
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.localization.methods.method_configs import parameter_value
+from map_helpers import tiny_map
+import pytest
+
+
+@dataclass(frozen=True)
+class Words:
+    """A configuration of words."""
+
+    switch: str = parameter('off', 'a switch', choices=('on', 'off'))
+    answer: str = parameter('no', 'an answer', choices=('yes', 'no', 'true', 'false'))
+    year: str = parameter('2020', 'a year', choices=('2020', '2021'))
+    name: str = parameter('', 'any text')
+    flag: bool = parameter(False, 'a flag')
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+def given(*settings):
+    return with_settings(Words(), parse_settings(settings))
+
+
+@pytest.mark.parametrize(
+    ('name', 'word'),
+    [
+        ('switch', 'on'),
+        ('switch', 'off'),
+        ('answer', 'yes'),
+        ('answer', 'no'),
+        ('year', '2021'),
+        ('name', 'cellar'),
+    ],
+)
+def test_a_word_is_taken_as_it_was_written(name, word):
+    assert getattr(given(f'{name}={word}'), name) == word
+
+
+def test_truth_values_stay_truth_values_where_they_are_meant():
+    assert given('flag=on').flag is True
+
+
+@pytest.mark.parametrize(
+    ('setting', 'says'),
+    [
+        ('year=yes', "'year': expected str, got True"),
+        ('name=off', "'name': expected str, got False"),
+        ('flag=2', "'flag': expected bool, got 2"),
+        ('switch=maybe', "'switch': expected one of on, off, got 'maybe'"),
+    ],
+)
+def test_what_fits_no_choice_is_refused(setting, says):
+    with pytest.raises(ConfigurationError, match=says):
+        given(setting)
+
+
+@pytest.mark.parametrize('method', ['kbr', 'knn-particle', 'kmcf', 'algorithm1-adapted'])
+def test_drift_can_be_switched_off_by_its_name(method):
+    kernel_map = with_settings_of(tiny_map(20), method, ['odometry_drift=off'])
+    assert parameter_value(method, kernel_map, 'odometry_drift') == 'off'
+
+
+def test_a_parameter_of_another_method_is_refused():
+    kernel_map = tiny_map(20)
+    changed = with_settings_of(kernel_map, 'gp-particle', ['components=5', 'noise_scale=3'])
+    assert parameter_value('gp-particle', changed, 'components') == 5
+    assert parameter_value('gp-particle', changed, 'noise_scale') == 3.0
+    with pytest.raises(ConfigurationError, match="unknown parameter 'components'"):
+        with_settings_of(kernel_map, 'algorithm1', ['components=5'])
+
+
+def test_the_parameters_of_every_method_can_be_listed():
+    listed = json.loads(invoke('parameters', '--method', 'gp-particle', '--json').stdout)
+    assert listed['components']['default'] == 33
+    assert 'components' not in json.loads(invoke('parameters', '--json').stdout)
+    assert_one_line(invoke('parameters', '--method', 'magic'), "unknown method 'magic'")
