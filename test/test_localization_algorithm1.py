@@ -5,7 +5,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
-from kbr_localization.localization.methods.configs import OnMapConfig
+from kbr_localization.localization.methods.configs import PrintedConfig
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from map_helpers import map_along, straight
 import numpy as np
@@ -56,8 +56,7 @@ def test_the_variances_of_a_step_are_those_about_the_drift():
 
 
 STEP = np.array([0.02, 0.015, 0.01, 0.012]) ** 2
-PRINTED = OnMapConfig(
-    odometry_drift='off',
+PRINTED = PrintedConfig(
     position_bandwidth=0.9,
     heading_bandwidth=0.5,
     state_ridge=0.05,

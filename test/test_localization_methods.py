@@ -3,8 +3,8 @@
 from dataclasses import fields, replace
 
 from kbr_localization import se2
-from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import ConfigurationError, LocalizationError
+from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.configs import (
@@ -12,7 +12,7 @@ from kbr_localization.localization.methods.configs import (
     GaussianProcessConfig,
     KernelKalmanConfig,
     KmcfConfig,
-    OnMapConfig,
+    PrintedConfig,
 )
 from kbr_localization.localization.methods.gp_particle import (
     GaussianProcessParticleFilter,
@@ -157,6 +157,9 @@ def test_kmcf_herds_map_poses_and_moves_them(ring):
     localizer.initialize(ring_pose(8.0), np.diag([0.2, 0.2, 0.1]) ** 2)
     localizer.update(ring_pose(8.0))
     herded = localizer.herded(localizer.alpha)
+    kernels = localizer.kernels
+    mean = KernelMean(kernels.kernel, kernels.points, localizer.alpha)
+    np.testing.assert_allclose(se2.to_plane_and_circle(herded), mean.herd(60), atol=1e-9)
     apart = np.abs(herded[:, np.newaxis] - ring.poses)[..., :2].sum(axis=-1).min(axis=1)
     assert herded.shape == (60, 3) and apart.max() < 1e-9
     localizer.predict(np.array([0.4, 0.0, 0.1]))
@@ -272,15 +275,15 @@ def test_every_method_has_a_configuration_with_described_ranges():
 
 @pytest.mark.parametrize('method', [m for m in BASELINES if fields(CONFIGS[m])])
 def test_what_is_set_for_a_method_is_that_methods_alone(ring, method):
-    name = 'covariance_scale'
+    name = fields(CONFIGS[method])[-1].name if method == 'dead-reckoning' else 'covariance_scale'
     changed = with_values(method, ring, {name: 0.5})
     assert parameter_value(method, changed, name) == 0.5
     others = [m for m in BASELINES if m != method and fields(CONFIGS[m])]
     for other in others:
         assert method_config(other, changed) == method_config(other, ring)
     assert changed.filter_config == ring.filter_config
-    assert make_localizer(method, changed).config.covariance_scale == 0.5
-    with pytest.raises(ConfigurationError, match='covariance_scale'):
+    assert getattr(make_localizer(method, changed).config, name) == 0.5
+    with pytest.raises(ConfigurationError, match=name):
         method_config(method, with_values(method, ring, {name: -1.0}))
     with pytest.raises(ConfigurationError, match="unknown parameter 'warp'"):
         method_config(method, with_values(method, ring, {'warp': 1.0}))
@@ -297,9 +300,9 @@ def test_algorithm_1_runs_as_printed(ring):
     config = method_config('algorithm1', replace(ring, poses=10.0 * ring.poses))
     assert config.odometry_drift == 'off'
     switches = {'sharpening', 'multi_step', 'bayes_rule', 'noise_scale', 'update_min_d'}
-    assert switches.isdisjoint(field.name for field in fields(OnMapConfig))
+    assert switches.isdisjoint(field.name for field in fields(PrintedConfig))
     assert switches <= {field.name for field in fields(AdaptedConfig)}
-    assert config == from_mapping(OnMapConfig, {'odometry_drift': 'off'})
+    assert config == PrintedConfig()
 
 
 def test_lengths_shrink_with_the_map(ring):

@@ -24,7 +24,7 @@ from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.configs import OnMapConfig
+from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
 from kbr_localization.localization.methods.summary import nothing_known, summarize_about
 from kbr_localization.localization.motion import without_drift
@@ -41,9 +41,11 @@ class Algorithm1:
     starts again from the conditional mean. See `Localizer` for the interface.
     """
 
-    def __init__(self, kernel_map: KernelMap, config: OnMapConfig | None = None) -> None:
+    def __init__(
+        self, kernel_map: KernelMap, config: PrintedConfig | AdaptedConfig | None = None
+    ) -> None:
         self.kernel_map = kernel_map
-        self.config = config or OnMapConfig(odometry_drift='off')
+        self.config = config or PrintedConfig()
         self.kernels = MapKernels(kernel_map, self.config, self._sharpening())
         self.kernels.regularise(self.config.state_ridge)
         noise = GaussianNoise(kernel_map.motion_noise.step)

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.configuration import parameter, validate
+
+
+def _odometry_drift(default: str = 'mapped') -> Any:
+    return parameter(
+        default,
+        'systematic turn of the odometry per metre: mapped takes out that of the runs of the map, '
+        'off takes it for zero',
+        choices=('mapped', 'off'),
+    )
+
+
+@dataclass(frozen=True)
+class NearestConfig:
+    """The nearest image (NAI) has no parameters."""
+
+
+@dataclass(frozen=True)
+class DeadReckoningConfig:
+    """Parameters of dead reckoning; raises ConfigurationError as the others do."""
+
+    odometry_drift: str = _odometry_drift()
+    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
+
+    def __post_init__(self) -> None:
+        validate(self)
 
 
 @dataclass(frozen=True)
 class MethodConfig:
     """
-    What every method that follows the odometry and states a covariance has.
+    What every method with a belief has.
 
     Raises ConfigurationError for a value outside of its range.
     """
 
-    odometry_drift: str = parameter(
-        'mapped',
-        'systematic turn of the odometry per metre: mapped takes out that of the runs of the map, '
-        'off takes it for zero',
-        choices=('mapped', 'off'),
-    )
     covariance_scale: float = parameter(
         1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
     )
@@ -41,21 +61,10 @@ class MethodConfig:
 
 
 @dataclass(frozen=True)
-class NearestConfig:
-    """The nearest image (NAI) has no parameters."""
-
-
-@dataclass(frozen=True)
-class DeadReckoningConfig(MethodConfig):
-    """Parameters of dead reckoning."""
-
-    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
-
-
-@dataclass(frozen=True)
 class GatedConfig(MethodConfig):
     """Parameters of a method that moves its belief between the images that it uses."""
 
+    odometry_drift: str = _odometry_drift()
     update_min_d: float = parameter(
         0.4,
         'travel in metres after which an image updates the belief; the image nearest to it does',
@@ -69,9 +78,9 @@ class GatedConfig(MethodConfig):
 @dataclass(frozen=True)
 class OnMapConfig(MethodConfig):
     """
-    Parameters of Algorithm 1 of [MbKSR] as printed, and of fKBF ([KBR] section 4.3).
+    Parameters of a belief on the map poses; the defaults are those of fKBF ([KBR] section 4.3).
 
-    The defaults are the best of a search on training runs.
+    They are the best of a search on training runs.
     """
 
     position_bandwidth: float = parameter(
@@ -94,9 +103,25 @@ class OnMapConfig(MethodConfig):
 
 
 @dataclass(frozen=True)
-class AdaptedConfig(OnMapConfig):
-    """Parameters of Algorithm 1 with the steps that make it work on sparse maps."""
+class PrintedConfig(OnMapConfig):
+    """
+    Parameters of Algorithm 1 of [MbKSR] as printed, which takes the odometry as it is.
 
+    The defaults are the best of a search on training runs.
+    """
+
+    odometry_drift: str = _odometry_drift('off')
+
+
+@dataclass(frozen=True)
+class AdaptedConfig(OnMapConfig):
+    """
+    Parameters of Algorithm 1 with the steps that make it work on sparse maps.
+
+    The defaults are the best of a search on training runs.
+    """
+
+    odometry_drift: str = _odometry_drift()
     bayes_rule: str = parameter(
         'squared',
         'regularisation of the kernel Bayes rule',

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
@@ -29,6 +28,8 @@ from kbr_localization.localization.methods.summary import nothing_known, summari
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
+
+_HERDED = 1e-6  # of the largest weight: poses with less are not chosen
 
 
 class KernelMonteCarloFilter:
@@ -112,11 +113,20 @@ class KernelMonteCarloFilter:
         return rule(self.kernels.gram_y, mu, k_y, self.config.delta)
 
     def herded(self, alpha: FloatArray) -> FloatArray:
-        """Map poses (m, 3), repeated, whose kernel mean is near that with weights alpha (n,)."""
+        """
+        Map poses (m, 3), repeated, whose kernel mean is near that with weights alpha (n,).
+
+        `KernelMean.herd` with the map poses to choose from, on the Gram matrix that is known.
+        """
         # far points without weight are never chosen
-        active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
-        mean = KernelMean(self.kernels.kernel, self.kernels.points[active], alpha[active])
-        return se2.from_plane_and_circle(mean.herd(self.config.points))
+        active = np.flatnonzero(np.abs(alpha) > _HERDED * np.abs(alpha).max())
+        gram = self.kernels.gram_x[np.ix_(active, active)]
+        target, repulsion = gram @ alpha[active], np.zeros(len(active))
+        chosen = np.empty(self.config.points, dtype=np.int64)
+        for t in range(len(chosen)):
+            chosen[t] = np.argmax(target - repulsion / (t + 1))
+            repulsion += gram[chosen[t]]
+        return self.kernel_map.poses[active[chosen]]
 
     def estimate(self) -> PoseEstimate:
         """Summarize the positive part of the belief about its highest mode."""

@@ -25,13 +25,14 @@ from kbr_localization.localization.methods.configs import (
     NearestConfig,
     NearestNeighbourConfig,
     OnMapConfig,
+    PrintedConfig,
 )
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 CONFIGS: Mapping[str, type[Any]] = {
     'kbr': FilterConfig,
-    'algorithm1': OnMapConfig,
+    'algorithm1': PrintedConfig,
     'algorithm1-adapted': AdaptedConfig,
     'fkbf': OnMapConfig,
     'kmcf': KmcfConfig,
@@ -44,7 +45,6 @@ CONFIGS: Mapping[str, type[Any]] = {
 """Configuration class of every method."""
 
 _OF_THE_ROBOT = ('localized_radius', 'localized_mass')  # the same for all methods on a map
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {'algorithm1': {'odometry_drift': 'off'}}
 _LENGTHS = ('position_bandwidth', 'update_min_d')
 _USUAL_SPREAD = 0.5  # of the positions, metres: on maps that are smaller all lengths shrink
 _SMALLEST = 0.05
@@ -81,7 +81,7 @@ def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
     known: dict[str, Any] = {f.name: f.default for f in fields(config_class(method))}
     shrunk = {name: scale * known[name] for name in _LENGTHS if name in known}
     shared = {n: getattr(base, n) for n in _OF_THE_ROBOT if n in known and hasattr(base, n)}
-    return shrunk | shared | dict(_DEFAULTS.get(method, {}))
+    return shrunk | shared
 
 
 def length_scale(poses: FloatArray) -> float:
