@@ -80,6 +80,6 @@ def test_a_parameter_of_another_method_is_refused():
 
 def test_the_parameters_of_every_method_can_be_listed():
     listed = json.loads(invoke('parameters', '--method', 'gp-particle', '--json').stdout)
-    assert listed['components']['default'] == 33
+    assert listed['components']['default'] == 43
     assert 'components' not in json.loads(invoke('parameters', '--json').stdout)
     assert_one_line(invoke('parameters', '--method', 'magic'), "unknown method 'magic'")

@@ -36,6 +36,7 @@ def test_odometry_that_leaves_the_map_leaves_it_anywhere_on_it(corridor):
     localizer.initialize(straight(10.0), np.diag([0.1, 0.1, 0.05]) ** 2)
     assert localizer.why['restarts'] == 0
     localizer.predict(straight(800.0))
+    localizer.update_similarities(seen_from(corridor, 4.0))
     assert localizer.why['restarts'] == 1
     for _ in range(5):
         localizer.update_similarities(seen_from(corridor, 4.0))

@@ -17,6 +17,10 @@ def _odometry_drift(default: str = 'mapped') -> Any:
     )
 
 
+def _covariance_scale(default: float) -> Any:
+    return parameter(default, 'calibration of the reported covariance', low=1e-3, high=1e3)
+
+
 @dataclass(frozen=True)
 class NearestConfig:
     """The nearest image (NAI) has no parameters."""
@@ -41,9 +45,7 @@ class MethodConfig:
     Raises ConfigurationError for a value outside of its range.
     """
 
-    covariance_scale: float = parameter(
-        1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
-    )
+    covariance_scale: float = _covariance_scale(1.0)
     localized_radius: float = parameter(
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
     )
@@ -110,6 +112,9 @@ class PrintedConfig(OnMapConfig):
     The defaults are the best of a search on training runs.
     """
 
+    state_ridge: float = parameter(
+        0.5, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+    )
     odometry_drift: str = _odometry_drift('off')
 
 
@@ -121,24 +126,35 @@ class AdaptedConfig(OnMapConfig):
     The defaults are the best of a search on training runs.
     """
 
+    covariance_scale: float = _covariance_scale(3.0)
+    position_bandwidth: float = parameter(
+        0.75, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+    )
+    heading_bandwidth: float = parameter(
+        0.63, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+    )
+    state_ridge: float = parameter(
+        0.2, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+    )
+    delta: float = parameter(
+        0.2, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
+    )
     odometry_drift: str = _odometry_drift()
     bayes_rule: str = parameter(
-        'squared',
+        'thresholded',
         'regularisation of the kernel Bayes rule',
         choices=('squared', 'thresholded'),
     )
     sharpening: float = parameter(
-        0.0, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.03, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
-    multi_step: bool = parameter(
-        False, 'compose the predictions between two updates, project once'
-    )
+    multi_step: bool = parameter(True, 'compose the predictions between two updates, project once')
     update_min_d: float = parameter(
-        0.0, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+        0.5, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
     )
-    update_min_a: float = parameter(0.0, 'the same of turning, in radians', low=0.0, high=7.0)
+    update_min_a: float = parameter(0.35, 'the same of turning, in radians', low=0.0, high=7.0)
     noise_scale: float = parameter(
-        30.0, 'factor on the variances of the steps from image to image', low=1e-3, high=1e4
+        36.0, 'factor on the variances of the steps from image to image', low=1e-3, high=1e4
     )
 
 
@@ -150,6 +166,7 @@ class NearestNeighbourConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
+    covariance_scale: float = _covariance_scale(0.6)
     neighbours: int = parameter(15, 'map images that say where the robot may be', 1, 1000)
     power: float = parameter(60.0, 'exponent on the similarities', 0.0, 1000.0)
     position_bandwidth: float = parameter(0.4, 'spread about a neighbour, metres', 1e-3, 100.0)
@@ -166,17 +183,23 @@ class KmcfConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
+    covariance_scale: float = _covariance_scale(2.0)
+    update_min_d: float = parameter(
+        0.33, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+    )
+    update_min_a: float = parameter(0.12, 'the same of turning, in radians', low=0.0, high=7.0)
+    noise_scale: float = parameter(0.55, 'factor on the motion variances', 1e-3, 1e4)
     position_bandwidth: float = parameter(
-        0.6, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+        2.9, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
     )
     heading_bandwidth: float = parameter(
-        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+        0.6, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.1, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
+        0.24, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
     )
     delta: float = parameter(
-        1e-3, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
+        1.2e-3, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
     )
     bayes_rule: str = parameter(
         'squared',
@@ -184,7 +207,7 @@ class KmcfConfig(GatedConfig):
         choices=('squared', 'thresholded'),
     )
     sharpening: float = parameter(
-        0.02, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.017, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
     points: int = parameter(400, 'points that are herded and moved', 10, 1_000_000)
 
@@ -197,20 +220,26 @@ class KernelKalmanConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
+    covariance_scale: float = _covariance_scale(2.5)
+    update_min_d: float = parameter(
+        0.3, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+    )
+    update_min_a: float = parameter(0.3, 'the same of turning, in radians', low=0.0, high=7.0)
+    noise_scale: float = parameter(3.3, 'factor on the motion variances', 1e-3, 1e4)
     position_bandwidth: float = parameter(
-        0.6, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
+        1.8, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
     )
     heading_bandwidth: float = parameter(
-        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
+        1.1, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     state_ridge: float = parameter(
-        0.1, 'regularisation of the conditional operators, for k_X with unit diagonal', 1e-9, 1e3
+        0.018, 'regularisation of the conditional operators, for k_X with unit diagonal', 1e-9, 1e3
     )
     delta: float = parameter(
-        0.05, 'variance kappa of the observation in the gain', low=1e-12, high=1e12
+        6e-4, 'variance kappa of the observation in the gain', low=1e-12, high=1e12
     )
     sharpening: float = parameter(
-        0.05, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+        0.4, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
     )
     subspace: int = parameter(200, 'map poses that span the subspace', 2, 10_000)
 
@@ -223,11 +252,13 @@ class GaussianProcessConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
+    covariance_scale: float = _covariance_scale(0.35)
     update_min_d: float = parameter(
-        0.12, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
+        0.15, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
     )
     update_min_a: float = parameter(0.3, 'the same of turning, in radians', low=0.0, high=7.0)
-    components: int = parameter(33, 'principal components of the image kernel', 1, 1000)
+    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
+    components: int = parameter(43, 'principal components of the image kernel', 1, 1000)
     position_bandwidth: float = parameter(
         1.0, 'length scale of the process in x and y, metres', low=1e-3, high=100.0
     )
@@ -238,7 +269,7 @@ class GaussianProcessConfig(GatedConfig):
         1.5, 'variance of the noise, as a share of that of a component', low=1e-6, high=1e3
     )
     power: float = parameter(
-        0.5, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
+        0.25, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
     )
     outlier_rate: float = parameter(
         1e-5, 'likelihood elsewhere, relative to the best particle', low=1e-12, high=1.0

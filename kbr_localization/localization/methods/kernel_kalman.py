@@ -38,6 +38,7 @@ import scipy.linalg
 
 _TOLERANCE = 1e-6  # of the trace of G_X that the subspace may leave out
 _START_SAMPLE = 1000
+_RINGING = 0.3  # of the largest weight: what a regularised inverse leaves elsewhere is smaller
 
 
 class PoseSubspace:
@@ -198,6 +199,7 @@ class KernelKalmanFilter:
         if self.mean is None or not self._known:
             return None
         weights = np.maximum(self.subspace.readout @ self.mean, 0.0)
+        weights = np.where(weights > _RINGING * weights.max(), weights, 0.0)
         if not weights.sum() > 0.0:
             weights = np.ones(len(weights))
         points = se2.compose(self.kernel_map.poses, self._increment)
