@@ -1,18 +1,15 @@
-"""The methods that the filter is compared with: formulas, interface, configurations."""
+"""The methods that the filter is compared with: their formulas and interface."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.configs import (
-    AdaptedConfig,
     GaussianProcessConfig,
     KernelKalmanConfig,
     KmcfConfig,
-    PrintedConfig,
 )
 from kbr_localization.localization.methods.gp_particle import (
     GaussianProcessParticleFilter,
@@ -21,22 +18,11 @@ from kbr_localization.localization.methods.gp_particle import (
 )
 from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilter
 from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
-from kbr_localization.localization.methods.method_configs import (
-    config_class,
-    CONFIGS,
-    known_values,
-    length_scale,
-    method_config,
-    parameter_value,
-    with_values,
-)
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.localization.pipeline import make_localizer, METHODS
 from map_helpers import map_along, random_poses
 import numpy as np
 import pytest
-
-BASELINES = [name for name in METHODS if name != 'kbr']
 
 
 def ring_pose(metres, radius=4.0):
@@ -263,53 +249,3 @@ def test_the_likelihood_is_the_gaussian_density_of_the_components(ring):
     expected = (density / density.max()) ** 0.7 + 0.01
     np.testing.assert_allclose(localizer.likelihood(points, k_y), expected, rtol=1e-9)
     assert abs(int(np.argmax(expected)) - 10) <= 1
-
-
-def test_every_method_has_a_configuration_with_described_ranges():
-    assert list(CONFIGS) == list(METHODS)
-    for method in BASELINES:
-        for field in fields(CONFIGS[method]):
-            assert field.metadata['description'], (method, field.name)
-            assert field.metadata['choices'] or field.type in ('bool', 'int', 'float')
-
-
-@pytest.mark.parametrize('method', [m for m in BASELINES if fields(CONFIGS[m])])
-def test_what_is_set_for_a_method_is_that_methods_alone(ring, method):
-    name = fields(CONFIGS[method])[-1].name if method == 'dead-reckoning' else 'covariance_scale'
-    changed = with_values(method, ring, {name: 0.5})
-    assert parameter_value(method, changed, name) == 0.5
-    others = [m for m in BASELINES if m != method and fields(CONFIGS[m])]
-    for other in others:
-        assert method_config(other, changed) == method_config(other, ring)
-    assert changed.filter_config == ring.filter_config
-    assert getattr(make_localizer(method, changed).config, name) == 0.5
-    with pytest.raises(ConfigurationError, match=name):
-        method_config(method, with_values(method, ring, {name: -1.0}))
-    with pytest.raises(ConfigurationError, match="unknown parameter 'warp'"):
-        method_config(method, with_values(method, ring, {'warp': 1.0}))
-
-
-def test_what_another_version_knew_is_left_out():
-    assert known_values('kmcf', {'points': 30, 'warp': 1}) == {'points': 30}
-    assert known_values('magic', {'points': 30}) == {}
-    with pytest.raises(LocalizationError, match="unknown method 'magic'"):
-        config_class('magic')
-
-
-def test_algorithm_1_runs_as_printed(ring):
-    config = method_config('algorithm1', replace(ring, poses=10.0 * ring.poses))
-    assert config.odometry_drift == 'off'
-    switches = {'sharpening', 'multi_step', 'bayes_rule', 'noise_scale', 'update_min_d'}
-    assert switches.isdisjoint(field.name for field in fields(PrintedConfig))
-    assert switches <= {field.name for field in fields(AdaptedConfig)}
-    assert config == PrintedConfig()
-
-
-def test_lengths_shrink_with_the_map(ring):
-    assert length_scale(ring.poses) == 1.0
-    small = replace(ring, poses=ring.poses * [0.05, 0.05, 1.0])
-    scale = length_scale(small.poses)
-    assert 0.05 < scale < 1.0
-    for method in ('algorithm1', 'kmcf', 'knn-particle', 'gp-particle'):
-        usual, shrunk = (method_config(method, m).position_bandwidth for m in (ring, small))
-        assert shrunk == pytest.approx(scale * usual)

@@ -34,6 +34,13 @@ Sizes = Annotated[
         help='Sizes of the maps that the parameters are to suit, tried with up to 500 images.',
     ),
 ]
+Methods = Annotated[
+    str,
+    typer.Option(
+        help='all, or some of kbr,algorithm1,algorithm1-adapted,fkbf,kmcf,kernel-kalman,'
+        'knn-particle,gp-particle.'
+    ),
+]
 Resume = Annotated[
     bool, typer.Option('--resume/--fresh', help='Go on with a stopped tuner, or start anew.')
 ]
@@ -47,13 +54,7 @@ def tune(
         Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
     ] = None,
-    methods: Annotated[
-        str,
-        typer.Option(
-            help='all, or some of kbr,algorithm1,algorithm1-adapted,fkbf,kmcf,kernel-kalman,'
-            'knn-particle,gp-particle.'
-        ),
-    ] = 'all',
+    methods: Methods = 'all',
     sizes: Sizes = None,
     trials: Trials = 60,
     jobs: Jobs = None,
