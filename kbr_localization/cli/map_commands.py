@@ -94,6 +94,30 @@ def info(map_file: MapFile, json: Json = False) -> None:
 
 
 @app.command()
+def check(map_file: MapFile, json: Json = False) -> None:
+    """
+    Read all of a map and compare it with its checksums.
+
+    Where a map is used, large arrays are verified piece by piece when they are needed first.
+    """
+    import dataclasses
+
+    from kbr_localization.localization.map.verify import check_map
+
+    found = check_map(map_file)
+    if found.unverified:
+        console.note(
+            f'{map_file}: no checksums of {", ".join(found.unverified)}, which an older package '
+            'wrote: build the map again to have some'
+        )
+    if json:
+        console.print_json(dataclasses.asdict(found))
+        return
+    size = f'{found.size / 1e6:.1f} MB'
+    console.note(f'{map_file}: whole: {found.images} images, {found.arrays} arrays, {size}')
+
+
+@app.command()
 def prune(
     map_file: MapFile,
     *,
@@ -153,7 +177,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     runs = {}
     for index, name in enumerate(kernel_map.run_names):
         poses = kernel_map.poses[kernel_map.run_index == index]
-        runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses)[-1])}
+        runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
     low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
     return {
         'images': len(kernel_map),

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import cv2
 from kbr_localization.datasets.frame import Image
+from kbr_localization.datasets.image_size import check_size, encoded_size
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -54,14 +55,19 @@ def decode_image(data: bytes, name: str) -> Image:
     """
     Decode JPEG or PNG bytes as they are: grey to (h, w), colour to (h, w, 3) BGR, uint8.
 
-    Raises DatasetError for empty, foreign, truncated or undecodable data; `name` is what the
-    message calls the image. OpenCV fills the missing part of a truncated JPEG with grey, hence
-    the check of the end marker.
+    Raises DatasetError for empty, foreign, truncated or undecodable data, and for an image of
+    more pixels than `image_size` allows, which is not decoded; `name` is what the message calls
+    the image. OpenCV fills the missing part of a truncated JPEG with grey, hence the check of the
+    end marker.
     """
     if data.startswith(JPEG_START) and JPEG_END not in data[-JPEG_TAIL:]:
         raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
     if not data:
         raise _broken(name, 'no bytes')
+    size = encoded_size(data)
+    if size is None:
+        raise _broken(name, f'{len(data)} bytes of another kind')
+    check_size(*size, name)
     try:
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYCOLOR)
     except cv2.error as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import cv2
 from kbr_localization.datasets.frame import Image
+from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -50,7 +51,8 @@ def decode_raw_image(
 
     `step` is the length of a row in bytes, padding included; `data` is anything with a buffer.
     The result does not share memory with `data`. Raises DatasetError for an encoding that is not
-    in `ENCODINGS`, for sizes that are not positive, and when there are fewer bytes than needed.
+    in `ENCODINGS`, for sizes that are not positive or too large, and when there are fewer bytes
+    than needed.
     """
     if encoding not in ENCODINGS:
         raise DatasetError(
@@ -64,6 +66,7 @@ def decode_raw_image(
             f'image {name}: expected a size of 1 to {MAX_SIDE} and at least {max(row, 1)} bytes '
             f'a row, got {width}x{height} {encoding} with a step of {step}'
         )
+    check_size(width, height, name)
     values = np.frombuffer(data, dtype=np.uint8)
     # the last row need not be padded
     if values.size < step * (height - 1) + row:

@@ -60,7 +60,7 @@ class VisionConfig:
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
     )
     vocabulary_samples: int = parameter(
-        60_000, 'patches that the vocabulary is learnt from', low=100, high=10_000_000
+        60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
     )
     projection: str = parameter(
         'perspective',

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError
+from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
 import numpy as np
@@ -13,28 +15,69 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
-_KINDS = {'iu': 'integers', 'f': 'floating-point numbers', 'iuf': 'numbers'}
+_KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
+_DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
+_INDEX = {
+    'centre': ('f', (4,)),
+    'axes': ('f', (4,)),
+    'scale': ('f', (4,)),
+    'codes': ('i', (1,)),
+    'order': ('i', (4, 8)),
+    'starts': ('i', (8,)),
+    'lists': ('f', (4,)),
+}
+_CAMERA = 'camera'
 
 
 def check_arrays(
-    arrays: Mapping[str, np.ndarray], describer: Describer, runs: int, image_shape: Any
+    arrays: Mapping[str, Any], describer: Describer, runs: int, image_shape: Any
 ) -> None:
     """Raise MapError unless arrays have the shapes, types and ranges that `KernelMap` gives."""
     n = len(arrays['poses']) if arrays['poses'].ndim else 0
     for name in ('poses', 'controls', 'next_poses'):
-        _check(name, arrays[name], (n, 3), 'f')
+        _check(name, arrays[name], (n, 3), *_DOUBLE)
         if np.any(np.abs(arrays[name]) > FARTHEST):
             raise MapError(f'{name} has values beyond {FARTHEST:.0e} m')
-    for name in ('stamps_ns', 'run_index'):
-        _check(name, arrays[name], (n,), 'iu')
-    _check('descriptors', arrays['descriptors'], (n, describer.size), 'iuf')
-    # integers always are, and to look at all of them would read all of a mapped file
-    if arrays['descriptors'].dtype.kind == 'f' and not np.isfinite(arrays['descriptors']).all():
-        raise MapError('descriptors has values that are not finite')
+    _check('stamps_ns', arrays['stamps_ns'], (n,), *_STAMP)
+    _check('run_index', arrays['run_index'], (n,), 'iu')
+    _check('descriptors', arrays['descriptors'], (n, describer.size), describer.dtype.kind)
+    _check_finite(arrays['descriptors'])
     if np.any(arrays['run_index'] < 0) or np.any(arrays['run_index'] >= runs):
         raise MapError(f'run_index has values beyond the {runs} run names')
     if min(image_shape) < 1:
         raise MapError(f'image_shape is {tuple(image_shape)}: expected positive sides')
+
+
+def _check_finite(descriptors: Any) -> None:
+    # to look at all of them would read all of a mapped file, which looks where they are used
+    mapped = isinstance(descriptors, VerifiedArray)
+    if not mapped and descriptors.dtype.kind == 'f' and not np.isfinite(descriptors).all():
+        raise MapError('descriptors has values that are not finite')
+
+
+def check_index(arrays: Mapping[str, Any]) -> None:
+    """Raise MapError unless the arrays of an index have the types that `SketchIndex` gives."""
+    for name, array in arrays.items():
+        if name in _INDEX:
+            _check(f'index/{name}', array, array.shape, *_INDEX[name])
+    for name in ('centre', 'axes', 'scale', 'lists'):
+        if name in arrays and not np.isfinite(arrays[name]).all():
+            raise MapError(f'index/{name} has values that are not finite')
+
+
+def check_cameras(state: Mapping[str, Any]) -> None:
+    """
+    Raise MapError unless the state of a describer has images of a size that can be decoded.
+
+    It is what a describer makes its arrays from.
+    """
+    for name, part in state.items():
+        if name.startswith(_CAMERA) and isinstance(part, Mapping):
+            check_cameras(part)
+    sides = tuple(state.get(f'image_{side}', 1) for side in ('height', 'width'))
+    if not all(isinstance(side, int) and side >= 1 for side in sides):
+        raise MapError(f'the images of its camera are of {sides} pixels: expected positive sides')
+    check_size(sides[1], sides[0], 'of the camera of a map')
 
 
 def check_noise(noise: MotionNoise) -> None:
@@ -53,9 +96,18 @@ def check_noise(noise: MotionNoise) -> None:
             )
 
 
-def _check(name: str, array: np.ndarray, shape: tuple[int, ...], kinds: str) -> None:
-    if array.shape != shape or array.dtype.kind not in kinds:
+def _check(
+    name: str,
+    array: Any,
+    shape: tuple[int, ...],
+    kinds: str,
+    widths: tuple[int, ...] = (1, 2, 4, 8),
+) -> None:
+    kind = array.dtype
+    fits = kind.kind in kinds and kind.itemsize in widths and kind.isnative
+    if array.shape != shape or not fits:
+        bits = ' or '.join(str(8 * width) for width in widths)
         raise MapError(
-            f'{name} is {array.dtype} of shape {array.shape}, expected {_KINDS[kinds]} of shape '
-            f'{shape}'
+            f'{name} is {kind.name if kind.isnative else kind.str} of shape {array.shape}: '
+            f'expected {_KINDS[kinds]} of {bits} bits of shape {shape}'
         )

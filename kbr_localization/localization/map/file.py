@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 import dataclasses
 import datetime
 from pathlib import Path
@@ -15,7 +16,12 @@ from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.localization.map.checks import check_arrays, check_noise
+from kbr_localization.localization.map.checks import (
+    check_arrays,
+    check_cameras,
+    check_index,
+    check_noise,
+)
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.patient_file import new_hdf5
@@ -25,6 +31,8 @@ from kbr_localization.localization.map.storage import (
     write_array,
     write_thumbnails,
 )
+from kbr_localization.localization.map.structure import check_structure
+from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.methods.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
@@ -34,7 +42,8 @@ FORMAT = 'kbr_localization map'
 FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
-_ARRAYS = ('poses', 'descriptors', 'stamps_ns', 'run_index', 'controls', 'next_poses')
+_SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
+_ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
 
 
 def write_map(kernel_map: KernelMap, path: Path) -> None:
@@ -58,23 +67,36 @@ def _refuse_no_file(path: Path) -> None:
 
 def read_map(path: Path) -> KernelMap:
     """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
+    with opened(path) as file:
+        return _read(file)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[h5py.File]:
+    """Open a map file that holds all it has; whatever goes wrong inside becomes a MapError."""
     if path.is_dir():
         raise MapError(f'map {path} is a folder: expected a file made by `kbr map build`')
+    if path.exists() and not path.is_file():
+        raise MapError(f'map {path} is a device or a pipe: expected a file')
     if not path.is_file():
         raise MapError(f'map {path} does not exist: build it with `kbr map build --out {path}`')
+    refusal = ''
     try:
         with h5py.File(path, 'r') as file:
+            check_structure(file, path.stat().st_size)
             refusal = _refusal(file, path)
-            kernel_map = None if refusal else _read(file)
+            if not refusal:
+                yield file
     # a damaged file makes h5py and NumPy raise nearly anything
     except Exception as error:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if isinstance(error, MapError) and str(path) in detail:
+            raise
         raise MapError(
             f'map {path} is truncated, damaged or not a map ({detail}): build it again'
         ) from error
-    if kernel_map is None:
+    if refusal:
         raise MapError(refusal)
-    return kernel_map
 
 
 def _write_file(part: Path, kernel_map: KernelMap, index: Future[SketchIndex | None]) -> None:
@@ -91,7 +113,7 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     file.attrs['image_shape'] = kernel_map.image_shape
     for name in _ARRAYS:
         write_array(file, name, getattr(kernel_map, name))
-    file['run_names'] = np.array([name.encode() for name in kernel_map.run_names])
+    write_array(file, 'run_names', np.array([name.encode() for name in kernel_map.run_names]))
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
@@ -113,7 +135,7 @@ def _write_mapping(group: h5py.Group, values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, Mapping):
             _write_mapping(group.create_group(name), value)
-        elif isinstance(value, np.ndarray) and value.ndim > 0:
+        elif isinstance(value, (np.ndarray, VerifiedArray)) and value.ndim > 0:
             write_array(group, name, value)
         else:
             group.attrs[name] = _stored(value)
@@ -147,10 +169,12 @@ def _refusal(file: h5py.File, path: Path) -> str:
 
 
 def _read(file: h5py.File) -> KernelMap:
-    arrays: dict[str, Any] = {name: read_array(file[name]) for name in _ARRAYS}
+    arrays = _read_arrays(file)
     height, width = (int(side) for side in file.attrs['image_shape'])
     run_names = tuple(name.decode() for name in file['run_names'][...])
-    describer = describer_from_state(_read_mapping(file['describer']))
+    state = _read_mapping(file['describer'])
+    check_cameras(state)
+    describer = describer_from_state(state)
     check_arrays(arrays, describer, len(run_names), (height, width))
     noise = from_mapping(MotionNoise, _read_mapping(file['motion_noise']))
     check_noise(noise)
@@ -167,9 +191,14 @@ def _read(file: h5py.File) -> KernelMap:
     )
 
 
+def _read_arrays(file: h5py.File) -> dict[str, Any]:
+    arrays: dict[str, Any] = {name: np.asarray(read_array(file[name])) for name in _SMALL_ARRAYS}
+    return arrays | {'descriptors': read_array(file['descriptors'], finite=True)}
+
+
 def _read_mapping(group: h5py.Group) -> dict[str, Any]:
     values: dict[str, Any] = {
-        name: _read_mapping(item) if isinstance(item, h5py.Group) else item[...]
+        name: _read_mapping(item) if isinstance(item, h5py.Group) else np.asarray(read_array(item))
         for name, item in group.items()
     }
     for name, value in group.attrs.items():
@@ -180,7 +209,9 @@ def _read_mapping(group: h5py.Group) -> dict[str, Any]:
 def _read_index(file: h5py.File) -> SketchIndex | None:
     if 'index' not in file:
         return None
-    return SketchIndex({name: read_array(array) for name, array in file['index'].items()})
+    arrays = {name: read_array(array) for name, array in file['index'].items()}
+    check_index(arrays)
+    return SketchIndex(arrays)
 
 
 def _read_filter(group: h5py.Group) -> FilterConfig:

@@ -3,7 +3,8 @@ How the arrays of a map lie in its file.
 
 Small ones are compressed, with a checksum in every chunk. Those of `MAPPED_BYTES` and more lie in
 one plain piece, which is mapped into memory when the map is read: a page of it is read when it is
-needed first, and the system may drop it again.
+needed first, and the system may drop it again. Checksums of their blocks lie beside them, in a
+group of their own, and are compared when a block is used first (see `verified`).
 """
 
 from __future__ import annotations
@@ -15,34 +16,72 @@ from typing import Any, overload
 
 import h5py
 from kbr_localization.errors import MapError
+from kbr_localization.localization.map.verified import (
+    BlockChecksums,
+    checksums_of,
+    VerifiedArray,
+)
 import numpy as np
 
 MAPPED_BYTES = 1 << 25
+CHECKSUMS = 'checksums'
+"""Group with the checksums of the array of every path that has some."""
 _BLOCK = 4096  # thumbnails that are joined at a time
 
 
-def write_array(group: h5py.Group, name: str, array: np.ndarray) -> None:
+def write_array(group: h5py.Group, name: str, values: Any) -> None:
     """Write an array in the form that its size asks for."""
+    array = np.asarray(values)
     if array.nbytes >= MAPPED_BYTES:
-        group.create_dataset(name, data=array)
+        dataset = group.create_dataset(name, data=array)
+        _write_checksums(dataset, checksums_of(array))
         return
     compression = 'gzip' if array.dtype.kind == 'u' and array.ndim == 2 else None
     options = {'compression': compression, 'compression_opts': 1 if compression else None}
     group.create_dataset(name, data=array, chunks=True, fletcher32=True, **options)
 
 
-def read_array(dataset: h5py.Dataset) -> np.ndarray:
-    """Read an array, or map it where it is large and lies in one piece; then it is read-only."""
-    start = dataset.id.get_offset() if dataset.chunks is None else None
-    if start is None or dataset.nbytes < MAPPED_BYTES or dataset.dtype.kind not in 'iuf':
-        return np.asarray(dataset[...])
-    path = Path(dataset.file.filename)
-    if start + dataset.nbytes > path.stat().st_size:
-        raise MapError(f'{dataset.name} ends beyond the end of the file')
+def _write_checksums(dataset: h5py.Dataset, sums: np.ndarray) -> None:
+    path = f'{CHECKSUMS}{dataset.name}'
+    dataset.file.create_dataset(path, data=sums, chunks=True, fletcher32=True)
+
+
+def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
+    """
+    Read an array, or map it where it is large and lies in one piece; then it is read-only.
+
+    What is mapped is a `VerifiedArray`, which is used like any other. `finite`: it is an error
+    when numbers are not finite; what is not mapped is left for the caller to check.
+    """
+    if not is_mapped(dataset):
+        return _read_all(dataset)
+    start, path = dataset.id.get_offset(), Path(dataset.file.filename)
     with path.open('rb') as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    if start + dataset.nbytes > len(mapped):
+        raise MapError(f'{dataset.name} ends beyond the end of the file')
     flat = np.frombuffer(mapped, dataset.dtype, count=dataset.size, offset=start)
-    return flat.reshape(dataset.shape)
+    name = f'{dataset.name[1:]} of {path}'
+    return VerifiedArray(flat.reshape(dataset.shape), _read_checksums(dataset), name, finite)
+
+
+def _read_all(dataset: h5py.Dataset) -> np.ndarray:
+    try:
+        return np.asarray(dataset[...])
+    except OSError as error:
+        raise MapError(f'{dataset.name[1:]} is not what was written: {error}') from error
+
+
+def is_mapped(dataset: h5py.Dataset) -> bool:
+    """Whether an array is so large that it is read where it lies."""
+    in_one_piece = dataset.chunks is None and dataset.id.get_offset() is not None
+    return in_one_piece and dataset.nbytes >= MAPPED_BYTES and dataset.dtype.kind in 'iuf'
+
+
+def _read_checksums(dataset: h5py.Dataset) -> Any:
+    """Return the checksums (blocks,) of an array, None in a map made before there were any."""
+    path = f'{CHECKSUMS}{dataset.name}'
+    return np.asarray(dataset.file[path][...]) if path in dataset.file else None
 
 
 def write_thumbnails(file: h5py.File, thumbnails: Sequence[bytes]) -> None:
@@ -57,11 +96,14 @@ def write_thumbnails(file: h5py.File, thumbnails: Sequence[bytes]) -> None:
         write_array(group, 'jpeg', np.frombuffer(b''.join(thumbnails), dtype=np.uint8))
         return
     data, end = group.create_dataset('jpeg', shape=(total,), dtype=np.uint8), 0
+    sums = BlockChecksums()
     for first in range(0, len(thumbnails), _BLOCK):
         last = min(first + _BLOCK, len(thumbnails))
         joined = b''.join(thumbnails[index] for index in range(first, last))
         start, end = end, end + len(joined)
         data[start:end] = np.frombuffer(joined, dtype=np.uint8)
+        sums.add(joined)
+    _write_checksums(data, sums.array())
 
 
 def read_thumbnails(file: h5py.File, count: int) -> Sequence[bytes]:
@@ -69,17 +111,23 @@ def read_thumbnails(file: h5py.File, count: int) -> Sequence[bytes]:
     if 'thumbnails' not in file:
         return ()
     data = read_array(file['thumbnails/jpeg'])
-    sizes = file['thumbnails/sizes'][...]
-    if sizes.shape != (count,) or np.any(sizes < 0) or sizes.sum() != len(data):
+    sizes = np.asarray(read_array(file['thumbnails/sizes']))
+    if data.dtype != np.uint8 or data.ndim != 1 or sizes.dtype.kind not in 'iu':
+        raise MapError(
+            f'thumbnails are {data.dtype} with sizes that are {sizes.dtype}: expected uint8 and '
+            'integers'
+        )
+    outside = np.any(sizes < 0) or np.any(sizes > len(data))
+    if sizes.shape != (count,) or outside or sizes.sum() != len(data):
         raise MapError(f'thumbnails are not those of {count} images')
-    thumbnails = Thumbnails(data, sizes)
+    thumbnails = Thumbnails(data, sizes.astype(np.int64))
     return thumbnails if data.nbytes >= MAPPED_BYTES else tuple(thumbnails)
 
 
 class Thumbnails(Sequence[bytes]):
     """JPEG files that lie one after the other in `data` (bytes,), with `sizes` (n,)."""
 
-    def __init__(self, data: np.ndarray, sizes: np.ndarray) -> None:
+    def __init__(self, data: Any, sizes: np.ndarray) -> None:
         self._data = data
         self._ends = np.cumsum(sizes)
         self._sizes = sizes
