@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+import errno
 import fcntl
 import json
 import os
 from pathlib import Path
+import stat
 import tempfile
 from typing import Any, BinaryIO
 
@@ -42,6 +44,26 @@ def write_text(path: str | Path, text: str, sync: bool = False) -> None:
     """Write a text file; raises OSError."""
     with new_file(path, sync) as part:
         part.write_text(text, encoding='utf-8')
+
+
+def read_file(path: str | Path, most: int) -> bytes:
+    """
+    Read a file of at most so many bytes; raises OSError.
+
+    What is no file, as a pipe or a device, is refused: nobody knows when it ends.
+    """
+    # an open pipe would wait for somebody who writes
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(handle, 'rb') as file:
+        found = os.fstat(handle)
+        if stat.S_ISDIR(found.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, 'is a device or a pipe: expected a file', str(path))
+        if found.st_size > most:
+            reason = f'has {found.st_size} bytes: expected at most {most}'
+            raise OSError(errno.EFBIG, reason, str(path))
+        return file.read()
 
 
 def claim(file: BinaryIO, refusal: Exception) -> None:

@@ -11,9 +11,12 @@ import cv2
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.image_size import check_size, encoded_size
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_file
 import numpy as np
 
 JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
+LARGEST_FILE = 1 << 28
+"""Bytes; more than any image that may be decoded has."""
 JPEG_TAIL = 4096
 """Bytes at the end of a JPEG in which its end marker is looked for; some cameras pad files."""
 
@@ -44,7 +47,7 @@ class ImageFile:
     def encoded(self) -> bytes:
         """Return the file's bytes; raises DatasetError."""
         try:
-            return self.path.read_bytes()
+            return read_file(self.path, LARGEST_FILE)
         except OSError as error:
             raise DatasetError(
                 f'cannot read image {self.path}: {error.strerror}: restore or delete the file'

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import cv2
 from kbr_localization.configuration import to_mapping
-from kbr_localization.errors import VisionError
+from kbr_localization.errors import DatasetError, VisionError
+from kbr_localization.files import read_file
 from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.network_trial import try_network
+from kbr_localization.vision.onnx_checks import check_tensors
 from kbr_localization.vision.onnx_input import input_shape
 from kbr_localization.vision.preparation import Preparation, to_grey
 from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_FILE = 1 << 31
+"""Bytes; a protocol buffer cannot be larger."""
+_TRIED = 5  # images of a run on which a network is tried
 _IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
 _IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
@@ -45,7 +50,13 @@ class NetworkDescriber:
 
     def describe(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
-        return self._run(self.preparation.colour(image))
+        answer = self._run(self.preparation.colour(image))
+        if not np.isfinite(answer).all():
+            raise VisionError(
+                f'network {self.config.network_file} returns numbers that are not finite: check '
+                'network_input, or give another network'
+            )
+        return vector_kernel.unit(answer)
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Cosine kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
@@ -72,21 +83,44 @@ class NetworkDescriber:
         workers: Workers,
         progress: Progress,
     ) -> NetworkDescriber:
-        """Read the network's file; see `fit_describer`."""
+        """Read the network's file and try it on some images; see `fit_describer`."""
         if not config.network_file:
             raise VisionError('descriptor onnx: expected network_file, an ONNX file, got none')
         try:
-            network = np.frombuffer(Path(config.network_file).read_bytes(), dtype=np.uint8)
+            network = np.frombuffer(read_file(config.network_file, LARGEST_FILE), dtype=np.uint8)
         except OSError as error:
             raise VisionError(
                 f'network {config.network_file!r}: {error.strerror}; set network_file to an ONNX '
                 'file'
             ) from error
-        return cls(config, preparation, network)
+        describer = cls(config, preparation, network)
+        describer._refuse_blind(images)
+        return describer
+
+    def _refuse_blind(self, images: Sequence[LoadableImage]) -> None:
+        """Raise VisionError for a network to which every image is nothing, or no number."""
+        seen = 0
+        for image in images[:: max(1, len(images) // _TRIED)]:
+            try:
+                loaded = load(image)
+                self.preparation.colour(loaded)
+            except (DatasetError, VisionError):
+                continue  # whoever describes the image tells
+            if self.describe(loaded).any():
+                return
+            seen += 1
+        if seen:
+            raise VisionError(
+                f'network {self.config.network_file} returns zeros only for {seen} images: check '
+                'network_input, or give another network'
+            )
 
     def _read(self) -> Any:
         try:
-            self._check_input(input_shape(self.network.tobytes()))
+            content = self.network.tobytes()
+            self._check_input(input_shape(content))
+            check_tensors(content)
+            try_network(content, self._input)
             return cv2.dnn.readNetFromONNX(self.network)
         except (VisionError, cv2.error) as error:
             reason = error.err if isinstance(error, cv2.error) else error
@@ -95,9 +129,13 @@ class NetworkDescriber:
                 'fixed sizes and an opset that OpenCV knows'
             ) from error
 
-    def _check_input(self, shape: tuple[int, ...]) -> None:
+    @property
+    def _input(self) -> tuple[int, int, int, int]:
         side = self.config.network_size
-        expected = (1, 1 if self.config.network_input == 'grey' else 3, side, side)
+        return 1, 1 if self.config.network_input == 'grey' else 3, side, side
+
+    def _check_input(self, shape: tuple[int, ...]) -> None:
+        expected = self._input
         fits = len(shape) == len(expected) and all(
             size in (0, wanted) for size, wanted in zip(shape, expected, strict=True)
         )
@@ -109,7 +147,7 @@ class NetworkDescriber:
     def _run(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         try:
             self._net.setInput(_as_input(image, self.config))
-            return vector_kernel.unit(self._net.forward())
+            return np.asarray(self._net.forward(), dtype=np.float32).ravel()
         except cv2.error as error:
             raise VisionError(
                 f'network {self.config.network_file}: OpenCV cannot run it ({error.err}); export '
