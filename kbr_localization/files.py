@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 import errno
 import fcntl
 import json
 import os
 from pathlib import Path
+import re
+import secrets
+import shutil
 import stat
-import tempfile
 from typing import Any, BinaryIO
+
+_OURS = '.kbr-'
+"""In the names of our own temporaries."""
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @contextmanager
@@ -19,11 +25,13 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     """
     Give a path to write to, which takes the place of `path` when the block ends without an error.
 
-    After an error `path` is what it was. A device or a pipe is written as it is. `sync`: it is on
-    the disk before it takes the place, so that a power cut cannot leave an empty file. Raises
-    OSError when the folder cannot be written.
+    After an error `path` is what it was. A device or a pipe is written as it is, but for the null
+    device, which keeps nothing. `sync`: it is on the disk before it takes the place, so that a
+    power cut cannot leave an empty file. What processes that were killed have left of the same
+    file is removed. Raises OSError when the folder cannot be written.
     """
     target = Path(path).resolve()
+    refuse_null_device(target)
     if target.exists() and not target.is_file():
         yield target
         return
@@ -32,12 +40,18 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
             yield part
             if sync:
                 _sync(part)
-            part.chmod(0o644)
             part.replace(target)
     except OSError as error:
         # a full disk does not say whose file it was
         error.filename = str(target)
         raise
+
+
+def refuse_null_device(path: Path) -> None:
+    """Raise OSError for the device that forgets what it is told."""
+    if path.is_char_device() and path.samefile(os.devnull):
+        reason = 'is the null device, which keeps nothing: expected the name of a file'
+        raise OSError(errno.EINVAL, reason, str(path))
 
 
 def write_text(path: str | Path, text: str, sync: bool = False) -> None:
@@ -95,16 +109,79 @@ def read_json_lines(file: BinaryIO) -> list[Any]:
 
 @contextmanager
 def _part_of(target: Path) -> Iterator[Path]:
-    # the suffix tells the format of a picture
-    handle, name = tempfile.mkstemp(
-        prefix=f'.{target.stem}.', suffix=target.suffix, dir=target.parent
-    )
-    os.close(handle)
-    part = Path(name)
+    with temporary_of(target, lambda part: os.close(os.open(part, _NEW, 0o666))) as part:
+        try:
+            if target.exists():
+                part.chmod(stat.S_IMODE(target.stat().st_mode))
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_of(target: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
+    """
+    Make a file or folder beside another one and keep it claimed while this process lives.
+
+    What processes that were killed have left there is removed. Raises what `make` raises.
+    """
+    remove_stale(target)
+    handle = -1
+    while handle < 0:
+        # the suffix tells the format of a picture
+        part = target.with_name(f'.{target.stem}{_OURS}{secrets.token_hex(4)}{target.suffix}')
+        make(part)
+        handle = _claim_temporary(part)
     try:
         yield part
     finally:
-        part.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _claim_temporary(part: Path) -> int:
+    """Return the handle that holds the claim, -1 where somebody took it for a stale one."""
+    try:
+        handle = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return -1
+    with suppress(OSError):  # not every file system can; then nobody can clean up there either
+        # readers of what takes the place may share the claim, those that clean up may not
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    if part.exists():
+        return handle
+    os.close(handle)
+    return -1
+
+
+def remove_stale(target: Path) -> None:
+    """
+    Remove what killed processes left under temporary names of a file or folder.
+
+    Those of living processes are claimed by them. Nothing is raised: it may be tried again.
+    """
+    try:
+        beside = list(target.parent.iterdir())
+    except OSError:
+        return
+    name = re.compile(
+        rf'\.{re.escape(target.stem + _OURS)}[0-9a-f]{{8}}{re.escape(target.suffix)}'
+    )
+    for path in beside:
+        if name.fullmatch(path.name) and not path.is_symlink():
+            with suppress(OSError):
+                _remove_unclaimed(path)
+
+
+def _remove_unclaimed(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    finally:
+        os.close(handle)
 
 
 def _sync(path: Path) -> None:

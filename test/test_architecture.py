@@ -11,11 +11,12 @@ import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {
-    '', 'errors', 'files', 'se2', 'configuration', 'progress', 'resources', 'threads',
-    'trajectory', 'workers',
+    '', 'configuration', 'conversions', 'errors', 'files', 'progress', 'resources', 'se2',
+    'threads', 'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
     'errors': set(),
+    'conversions': set(),
     'files': set(),
     'configuration': {'errors'},
     'se2': {'errors'},

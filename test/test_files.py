@@ -1,6 +1,12 @@
 """Files that appear as a whole or not at all."""
 
-from kbr_localization.files import new_file, write_text
+import os
+import stat
+import subprocess
+import sys
+
+from kbr_localization.datasets.atomic import new_folder
+from kbr_localization.files import new_file, read_file, write_text
 import pytest
 
 
@@ -36,3 +42,76 @@ def test_a_link_goes_on_to_lead_to_the_file(tmp_path):
     write_text(tmp_path / 'link', 'text')
     assert (tmp_path / 'link').is_symlink()
     assert (tmp_path / 'a.txt').read_text() == 'text'
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
+    path = tmp_path / 'a.txt'
+    code = (
+        'import os, sys\n'
+        'from kbr_localization.datasets.atomic import new_folder\n'
+        'from kbr_localization.files import new_file\n'
+        'with new_folder(sys.argv[2]), new_file(sys.argv[1]):\n'
+        '    print("there", flush=True)\n'
+        '    sys.stdin.read(1)\n'
+    )
+    command = [sys.executable, '-c', code, path, tmp_path / 'run']
+    pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as living, subprocess.Popen(command, **pipes) as other:
+        assert living.stdout.readline() == other.stdout.readline() == b'there\n'
+        others = ['.b.kbr-00000000.txt', '.a.kbr-0000.txt', '.a.txt', '.a.kbr-00000000.h5']
+        for name in others:
+            (tmp_path / name).touch()
+        assert len(list(tmp_path.iterdir())) == 4 + len(others)
+        other.kill()
+        other.wait()
+        write_text(path, 'text')
+        with new_folder(tmp_path / 'run'):
+            pass
+        assert len(list(tmp_path.iterdir())) == 2 + 2 + len(others)
+        living.kill()
+    write_text(path, 'text')
+    (tmp_path / 'run').rmdir()
+    with new_folder(tmp_path / 'run'):
+        pass
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*others, 'a.txt', 'run'])
+
+
+@pytest.mark.parametrize('mask, mode', [(0o077, 0o600), (0o022, 0o644), (0o002, 0o664)])
+def test_a_new_file_has_the_mode_that_the_user_wants(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / 'a.txt', 'text')
+        with new_folder(tmp_path / 'run'):
+            pass
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / 'a.txt').stat().st_mode) == mode
+    assert stat.S_IMODE((tmp_path / 'run').stat().st_mode) == 0o777 & ~mask
+
+
+def test_a_file_that_is_written_anew_keeps_its_mode(tmp_path):
+    path = tmp_path / 'a.txt'
+    path.touch(0o600)
+    write_text(path, 'text')
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_null_device_is_refused(tmp_path):
+    (tmp_path / 'link').symlink_to('/dev/null')
+    for path in ('/dev/null', tmp_path / 'link'):
+        with pytest.raises(OSError, match='is the null device'):
+            write_text(path, 'text')
+
+
+def test_only_a_file_of_a_bounded_size_is_read(tmp_path):
+    (tmp_path / 'a').write_bytes(b'text')
+    os.mkfifo(tmp_path / 'pipe')
+    assert read_file(tmp_path / 'a', 4) == b'text'
+    for path, says in (
+        ('a', 'has 4 bytes: expected at most 3'),
+        ('pipe', 'is a device or a pipe'),
+        ('.', 'directory'),
+        ('no', 'No such file'),
+    ):
+        with pytest.raises(OSError, match=says):
+            read_file(tmp_path / path, 3)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from kbr_localization import __version__
+from kbr_localization import __version__, conversions
 from kbr_localization.cli import (
     compare_command,
     data_commands,
@@ -49,6 +49,7 @@ def _options(
     ] = False,
 ) -> None:
     """Camera localization by kernel Bayesian inference."""
+    conversions.begin()
 
 
 def run(arguments: Sequence[str], **options: Any) -> Any:

@@ -9,7 +9,9 @@ from pathlib import Path
 import sys
 from typing import Any
 
+from kbr_localization import conversions
 from kbr_localization.errors import KbrError
+from kbr_localization.files import refuse_null_device
 
 WIDE = 200
 
@@ -25,6 +27,9 @@ def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
         note('skipped: ' + ', '.join(f'{count} x {reason}' for reason, count in skipped.items()))
     if last_error:
         note(f'the last image that was left out: {last_error}')
+    converted = conversions.take()
+    if converted:
+        note('converted: ' + ', '.join(f'{count} x {kind}' for kind, count in converted.items()))
 
 
 def note_localized(out: Path, statuses: Sequence[str]) -> None:
@@ -94,8 +99,9 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     Make sure, before the long work, that a file can be written: create its folder.
 
     A device or a pipe is left for the writer. Raises KbrError when the path is a folder or one of
-    the inputs; OSError when the folder cannot be made or written.
+    the inputs; OSError when it is the null device, or the folder cannot be made or written.
     """
+    refuse_null_device(path)
     if path.is_dir():
         raise KbrError(f'{path} is a folder: expected the name of the file to write')
     if path.exists() and not path.is_file():

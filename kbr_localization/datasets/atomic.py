@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 import shutil
-import tempfile
 
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import temporary_of
 
 
 @contextmanager
@@ -16,25 +16,23 @@ def new_folder(path: Path | str) -> Iterator[Path]:
     """
     Give a folder of the name of `path` that moves to `path` when the block ends without an error.
 
-    After an error nothing remains. Raises DatasetError when `path` exists already (an empty
-    folder is taken) or cannot be written.
+    After an error nothing remains, and what killed processes left is removed. Raises
+    DatasetError when `path` exists already (an empty folder is taken) or cannot be written.
     """
     target = Path(path)
     _check_free(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        workshop = Path(tempfile.mkdtemp(prefix=f'.{target.name}.', dir=target.parent))
+        with temporary_of(target, lambda part: part.mkdir(0o700)) as workshop:
+            try:
+                folder = workshop / target.name
+                folder.mkdir()
+                yield folder
+                folder.replace(target)
+            finally:
+                shutil.rmtree(workshop, ignore_errors=True)
     except OSError as error:
         raise _unwritable(target, error) from error
-    try:
-        folder = workshop / target.name
-        folder.mkdir()
-        yield folder
-        folder.replace(target)
-    except OSError as error:
-        raise _unwritable(target, error) from error
-    finally:
-        shutil.rmtree(workshop, ignore_errors=True)
 
 
 def _check_free(target: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import cv2
+from kbr_localization import conversions
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.image_size import check_size, encoded_size
 from kbr_localization.errors import DatasetError
@@ -15,6 +16,8 @@ from kbr_localization.files import read_file
 import numpy as np
 
 JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
+PNG_START = b'\x89PNG'
+_PNG_DEPTH, _PNG_ALPHA, _PNG_HEAD = 24, (4, 6), 4096
 LARGEST_FILE = 1 << 28
 """Bytes; more than any image that may be decoded has."""
 JPEG_TAIL = 4096
@@ -77,7 +80,19 @@ def decode_image(data: bytes, name: str) -> Image:
         raise _broken(name, f'bytes that OpenCV refuses ({error.err})') from error
     if image is None:
         raise _broken(name, f'{len(data)} bytes that cannot be decoded')
+    for kind in _conversions(data):
+        conversions.notice(name, kind)
     return np.asarray(image, dtype=np.uint8)
+
+
+def _conversions(data: bytes) -> list[str]:
+    """Say what decoding changes about an image; a JPEG has nothing that could be lost."""
+    if not data.startswith(PNG_START):
+        return []
+    depth, colours = data[_PNG_DEPTH : _PNG_DEPTH + 2]
+    found = [conversions.DEPTH] if depth > 8 else []
+    transparent = colours in _PNG_ALPHA or b'tRNS' in data[:_PNG_HEAD].partition(b'IDAT')[0]
+    return [*found, conversions.ALPHA] if transparent else found
 
 
 def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:

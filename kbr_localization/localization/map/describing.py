@@ -10,6 +10,7 @@ from typing import Any
 import uuid
 
 import cv2
+from kbr_localization import conversions
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision import Describer, describer_from_state
@@ -28,6 +29,7 @@ class DescribedImage:
 
     `descriptor` (d,), or None with the `error` that says why. `thumbnail`: a JPEG file, empty
     unless wanted. `shape`: (height, width). `seconds`: time that reading and describing took.
+    `converted`: names and kinds of what was converted to be read, see `conversions`.
     """
 
     descriptor: np.ndarray | None
@@ -35,6 +37,7 @@ class DescribedImage:
     thumbnail: bytes = b''
     seconds: float = 0.0
     error: DatasetError | VisionError | None = None
+    converted: tuple[tuple[str, str], ...] = ()
 
 
 class SentDescriber:
@@ -76,6 +79,8 @@ def describe_images(
     for number, described in workers.run(work, tasks):
         found[number] = described
         done += len(described)
+        for name, kind in (pair for image in described for pair in image.converted):
+            conversions.notice(name, kind)
         report(done, len(images))
     return [image for part in found for image in part]
 
@@ -89,13 +94,15 @@ def _describe_all(
 def _describe(describer: Describer, source: LoadableImage, thumbnail: bool) -> DescribedImage:
     start = time.perf_counter()
     try:
-        image = source() if callable(source) else source
+        with conversions.noticed() as converted:
+            image = source() if callable(source) else source
         descriptor = describer.describe(image)
     except (DatasetError, VisionError) as error:
         return DescribedImage(None, seconds=time.perf_counter() - start, error=error)
     seconds = time.perf_counter() - start
     small = make_thumbnail(image) if thumbnail else b''
-    return DescribedImage(descriptor, image.shape[:2], small, seconds)
+    shape = image.shape[:2]
+    return DescribedImage(descriptor, shape, small, seconds, converted=tuple(converted))
 
 
 def make_thumbnail(image: np.ndarray) -> bytes:

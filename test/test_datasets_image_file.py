@@ -1,0 +1,113 @@
+"""Encoded images: measured before they are decoded, and what decoding changes is counted."""
+
+import os
+import resource
+import shutil
+import struct
+import zlib
+
+from command import invoke
+import cv2
+from helpers import textured_image, write_tiny_cold_run
+from kbr_localization.datasets.image_file import decode_image, ImageFile
+from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.image_size import encoded_size, MAX_PIXELS, VARIABLE
+from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
+
+
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+
+
+def png_bomb(side):
+    """A PNG of `side` x `side` black pixels in a thousandth of their size."""
+    head = chunk(b'IHDR', struct.pack('>IIBBBBB', side, side, 8, 0, 0, 0, 0))
+    compressor = zlib.compressobj(9)
+    rows = [compressor.compress(bytes(side + 1)) for _ in range(side)]
+    data = b''.join([*rows, compressor.flush()])
+    return b'\x89PNG\r\n\x1a\n' + head + chunk(b'IDAT', data) + chunk(b'IEND', b'')
+
+
+def jpeg_bomb(side):
+    """A JPEG whose header says that it has `side` x `side` pixels."""
+    data = bytearray(cv2.imencode('.jpg', textured_image(0))[1].tobytes())
+    at = data.index(b'\xff\xc0')
+    data[at + 5 : at + 9] = struct.pack('>HH', side, side)
+    return bytes(data)
+
+
+@pytest.mark.parametrize('bomb', [png_bomb, jpeg_bomb])
+def test_an_image_of_gigabytes_is_refused_before_it_is_decoded(bomb):
+    data = bomb(20_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DatasetError, match='image it: 20000x20000 pixels, expected at most'):
+        decode_image(data, 'it')
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+
+
+def test_the_limit_can_be_set(monkeypatch):
+    data = png_bomb(64)
+    monkeypatch.setenv(VARIABLE, '4095')
+    with pytest.raises(DatasetError, match=f'at most 4095 in all.*{VARIABLE}'):
+        decode_image(data, 'it')
+    with pytest.raises(DatasetError, match='64x64 pixels'):
+        decode_raw_image('mono8', 64, 64, 64, bytes(4096))
+    monkeypatch.setenv(VARIABLE, '4096')
+    assert decode_image(data, 'it').shape == (64, 64)
+    monkeypatch.setenv(VARIABLE, 'many')
+    with pytest.raises(DatasetError, match='expected a positive number'):
+        decode_image(data, 'it')
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg'])
+@pytest.mark.parametrize('shape', [(7, 11), (480, 640, 3), (1, 1)])
+def test_the_size_is_that_of_the_decoded_image(suffix, shape):
+    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1] if suffix == '.jpg' else []
+    image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    data = cv2.imencode(suffix, image, options)[1].tobytes()
+    assert encoded_size(data) == shape[1::-1]
+
+
+@pytest.mark.parametrize('suffix', ['.bmp', '.tiff', '.webp', '.ppm'])
+def test_images_of_other_kinds_are_refused(suffix):
+    data = cv2.imencode(suffix, textured_image(0).reshape(96, 128, -1)[..., [0, 0, 0]])[1]
+    with pytest.raises(DatasetError, match='bytes of another kind'):
+        decode_image(data.tobytes(), 'it')
+
+
+def test_the_usual_cameras_are_far_from_the_limit():
+    assert MAX_PIXELS >= 7680 * 4320
+
+
+def test_a_pipe_or_a_device_in_the_place_of_an_image_is_refused(tmp_path):
+    os.mkfifo(tmp_path / 'a.png')
+    (tmp_path / 'b.png').symlink_to('/dev/zero')
+    for name in ('a.png', 'b.png'):
+        with pytest.raises(DatasetError, match='is a device or a pipe'):
+            ImageFile(tmp_path / name)()
+
+
+def test_images_that_are_converted_are_counted_in_the_summary(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=12)
+    files = sorted((run / 'std_cam').iterdir())
+    for number, file in enumerate(files[:7]):
+        grey = textured_image(number)
+        deep = grey.astype(np.uint16) * 256
+        alpha = np.dstack([grey] * 4)
+        cv2.imwrite(str(file.with_suffix('.png')), deep if number < 5 else alpha)
+        file.unlink()
+    settings = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=500')
+    for jobs in (1, 2):
+        out = tmp_path / f'{jobs}.h5'
+        result = invoke('map', 'build', run, '--out', out, '--jobs', jobs, *settings)
+        assert result.returncode == 0, result.stderr
+        assert 'converted: 5 x image of 16 bits to 8, 2 x image with transp' in result.stderr
+    for command, name in (('localize', 'a.tum'), ('report', 'a.html')):
+        result = invoke(command, tmp_path / '1.h5', run, '--out', tmp_path / name)
+        assert ' x image of 16 bits to 8' in result.stderr
+    plain = write_tiny_cold_run(tmp_path / 'plain', frames=3)
+    result = invoke('localize', tmp_path / '1.h5', plain, '--out', tmp_path / 'b.tum')
+    assert result.returncode == 0 and 'converted:' not in result.stderr
+    shutil.rmtree(run)
