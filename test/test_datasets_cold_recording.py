@@ -1,5 +1,9 @@
 """A recording that grows: whole at every moment, continued after any end."""
 
+import os
+import subprocess
+import sys
+
 from helpers import FRAME_NS, START_NS, straight_reference, textured_image, tiny_odometry
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
@@ -77,3 +81,47 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / 'run' / 'std_cam').touch()
     with pytest.raises(DatasetError, match='cannot record into'):
         ColdRecording(tmp_path / 'run')
+
+
+def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):
+    first = record(tmp_path / 'run', 0, 2)
+    with pytest.raises(DatasetError, match='run is being recorded into: stop the other recorder'):
+        ColdRecording(tmp_path / 'run')
+    first.close()
+    record(tmp_path / 'run', 2, 3, odometry=False)
+    assert len(open_dataset(tmp_path / 'run')) == 3
+
+
+LIMITED = """
+import resource, sys
+from helpers import START_NS, straight_reference
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.errors import DatasetError
+
+recording = ColdRecording(sys.argv[1])
+jpeg = open(sys.argv[2], 'rb').read()
+for limit in (*range(0, len(jpeg) + 200, 97), -1):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, -1))
+    for attempt in (
+        lambda: recording.append_odometry([(START_NS, straight_reference(0.0))] * 2),
+        lambda: recording.append_image(START_NS, straight_reference(0.0), jpeg),
+    ):
+        try:
+            attempt()
+        except DatasetError as error:
+            print(error)
+"""
+
+
+def test_what_a_full_disk_cuts_off_is_taken_back(tmp_path):
+    (tmp_path / 'image.jpeg').write_bytes(JPEG)
+    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
+    command = [sys.executable, '-c', LIMITED, tmp_path / 'run', tmp_path / 'image.jpeg']
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert 'File too large: free some space' in done.stdout
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) == 1 and run[0].image.encoded() == JPEG
+    assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
+    lines = (tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()
+    assert len(lines) % 2 == 0 and len(set(lines)) == 1

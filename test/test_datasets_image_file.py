@@ -22,7 +22,7 @@ def chunk(kind, data):
 
 
 def png_bomb(side):
-    """A PNG of `side` x `side` black pixels in a thousandth of their size."""
+    """Make a PNG of `side` x `side` black pixels in a thousandth of their size."""
     head = chunk(b'IHDR', struct.pack('>IIBBBBB', side, side, 8, 0, 0, 0, 0))
     compressor = zlib.compressobj(9)
     rows = [compressor.compress(bytes(side + 1)) for _ in range(side)]
@@ -31,7 +31,7 @@ def png_bomb(side):
 
 
 def jpeg_bomb(side):
-    """A JPEG whose header says that it has `side` x `side` pixels."""
+    """Make a JPEG whose header says that it has `side` x `side` pixels."""
     data = bytearray(cv2.imencode('.jpg', textured_image(0))[1].tobytes())
     at = data.index(b'\xff\xc0')
     data[at + 5 : at + 9] = struct.pack('>HH', side, side)

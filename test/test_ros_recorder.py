@@ -1,16 +1,20 @@
 """The recorder: as a process that is killed and started again, and its choices one by one."""
 
+import resource
 import signal
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.ros import conversions
-from kbr_localization.ros.recording import RecordingConfig, RecordingSession
+from kbr_localization.ros import conversions, recording
+from kbr_localization.ros.recording import RecordingSession
+from kbr_localization.ros.recording_config import RecordingConfig
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
@@ -140,6 +144,106 @@ def test_memory_stays_bounded_when_nothing_fits(tmp_path):
         drive.pose(index * 0.05)
     drive.work()
     assert len(drive.session._queue) <= 10 and len(drive.session._poses) <= 201
+
+
+def full_disk(monkeypatch, drive, name):
+    """Let a recording fail as on a full disk, until the list that is returned is emptied."""
+    failing = [1]
+    append = getattr(drive.recording, name)
+
+    def fail(*arguments):
+        if failing:
+            raise DatasetError('cannot record: No space left on device')
+        return append(*arguments)
+
+    monkeypatch.setattr(drive.recording, name, fail)
+    return failing
+
+
+@pytest.mark.parametrize('name', ['append_image', 'append_odometry'])
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(recording, 'RETRY_SECONDS', 0.0)
+    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    for one in (drive, whole):
+        one.go(0.0, 1.0)
+    failing = full_disk(monkeypatch, drive, name)
+    drive.go(1.05, 2.0)
+    assert drive.session.trouble == 'cannot record: No space left on device'
+    failing.clear()
+    drive.go(2.05, 4.0)
+    whole.go(1.05, 4.0)
+    assert drive.session.trouble == '' and drive.told[-1] == 'recording goes on'
+    for one in (drive, whole):
+        one.session.close()
+    assert drive.positions()[0].tolist() == whole.positions()[0].tolist()
+    files = [(tmp_path / run / 'odom_scans' / 'odom.tdf').read_text() for run in ('run', 'whole')]
+    assert files[0] == files[1]
+
+
+def test_what_is_not_written_at_the_end_is_an_error_and_counted(tmp_path, monkeypatch):
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 1.0)
+    full_disk(monkeypatch, drive, 'append_image')
+    drive.go(1.05, 2.0)
+    with pytest.raises(DatasetError, match='No space left'):
+        drive.session.close()
+    assert drive.session.dropped['could not be written'] >= 1
+    Drive(tmp_path / 'run').session.close()
+
+
+def test_memory_stays_bounded_while_a_disk_is_full(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, 'RETRY_SECONDS', 0.0)
+    monkeypatch.setattr(recording, 'MOST_UNWRITTEN', 20)
+    drive = Drive(tmp_path / 'run', image_queue=5)
+    full_disk(monkeypatch, drive, 'append_odometry')
+    drive.go(0.0, 20.0)
+    assert len(drive.session._unwritten) <= 21 and len(drive.session._queue) <= 5
+
+
+def test_a_full_disk_is_told_on_diagnostics_until_there_is_room(ros, tmp_path):
+    out = tmp_path / 'run'
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
+    robot, seconds = Robot(ros), [0.0]
+    node = ros.start_node('recorder', out=out)
+    ros.spin_until(lambda: 'recording into' in node.output)
+    robot.wait_for_listeners()
+
+    def drive_until(level):
+        reports.clear()
+        while not any(status.level == level for status in recording_states(reports)):
+            stamp_ns, pose = robot.stamp_ns(seconds[0]), robot.pose(seconds[0])
+            cov = 0.01 * np.eye(3)
+            poses.publish(conversions.pose_with_covariance(stamp_ns, 'map', pose, cov))
+            robot.drive(seconds[0], seconds[0] + 0.35, pace=0.01)
+            seconds[0] += 0.4
+
+    drive_until(DiagnosticStatus.OK)
+    resource.prlimit(node.popen.pid, resource.RLIMIT_FSIZE, (10, resource.RLIM_INFINITY))
+    drive_until(DiagnosticStatus.ERROR)
+    assert 'cannot record into' in recording_states(reports)[-1].message
+    free = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+    resource.prlimit(node.popen.pid, resource.RLIMIT_FSIZE, free)
+    drive_until(DiagnosticStatus.OK)
+    assert node.stop(signal.SIGINT) == 0
+    run = open_dataset(out)
+    assert len(run) > 3 and run.skipped == {}
+
+
+def recording_states(reports):
+    found = (status for report in reports for status in report.status)
+    return [status for status in found if status.name.endswith(': recording')]
+
+
+def test_a_second_recorder_in_the_same_folder_is_refused(ros, tmp_path):
+    first = ros.start_node('recorder', out=tmp_path / 'run')
+    ros.spin_until(lambda: 'recording into' in first.output)
+    second = ros.start_node('recorder', out=tmp_path / 'run')
+    assert second.wait() == 2
+    assert 'is being recorded into: stop the other recorder' in second.output
+    assert first.stop(signal.SIGKILL) != 0
+    third = ros.start_node('recorder', out=tmp_path / 'run')
+    ros.spin_until(lambda: 'recording into' in third.output)
 
 
 def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_path):

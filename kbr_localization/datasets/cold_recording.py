@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+import os
 from pathlib import Path
+import weakref
 
 from kbr_localization.datasets.cold import (
     CAMERAS,
@@ -24,6 +26,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.notes_file import NOTES
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray
 
 PART = '.part'
@@ -34,9 +37,10 @@ class ColdRecording:
     Append images and odometry to a run folder, new or existing, for one camera or several.
 
     An image appears under its name when it is complete, the line of places.lst after it; whoever
-    kills the process loses at most the image being written. `last_image` and `last_odometry` are
-    what an existing run ends with, or None. Raises DatasetError when the folder holds something
-    else or cannot be written.
+    kills the process loses at most the image being written. What a full disk has cut off is taken
+    back, so that it can be tried again. `last_image` and `last_odometry` are what an existing run
+    ends with, or None. Raises DatasetError when the folder holds something else, cannot be
+    written, or is recorded into by somebody else.
     """
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
@@ -48,6 +52,7 @@ class ColdRecording:
             files = [self.path / camera / 'x' for camera in self.cameras]
             for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
+            self.close = self._claim()
             self.count, self.last_image = self._look_at_images()
             self.last_odometry = self._last_odometry()
             for file in (PLACES, ODOMETRY):
@@ -56,8 +61,8 @@ class ColdRecording:
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
         text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)
-        with self._explained(), (self.path / ODOMETRY).open('a', encoding='utf-8') as file:
-            file.write(text)
+        with self._explained():
+            _append(self.path / ODOMETRY, text)
 
     def append_image(
         self,
@@ -77,13 +82,27 @@ class ColdRecording:
         with self._explained():
             for camera, data in zip(self.cameras, images, strict=True):
                 part = self.path / camera / (name + PART)
-                part.write_bytes(data)
-                part.rename(self.path / camera / name)
-            with (self.path / PLACES).open('a', encoding='utf-8') as places:
-                places.write(f'{name} {"_".join(label.split()) or "unknown"}\n')
+                try:
+                    part.write_bytes(data)
+                    part.rename(self.path / camera / name)
+                finally:
+                    part.unlink(missing_ok=True)
+            _append(self.path / PLACES, f'{name} {"_".join(label.split()) or "unknown"}\n')
         self.count += 1
         self.last_image = ImageName(stamp_ns, reference)
         return self._folder / name
+
+    def _claim(self) -> Callable[[], object]:
+        """Keep others from recording into the folder; returns what lets them again."""
+        file = (self.path / PLACES).open('ab')
+        release = weakref.finalize(self, file.close)
+        try:
+            taken = f'{self.path} is being recorded into: stop the other recorder, or give another'
+            claim(file, DatasetError(f'{taken} folder'))
+        except DatasetError:
+            release()
+            raise
+        return release
 
     def _check_foreign(self) -> None:
         known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN, *self.cameras}
@@ -127,6 +146,20 @@ class ColdRecording:
                 f'cannot record into {self.path}: {error.strerror or error}: '
                 'free some space, or choose another folder'
             ) from error
+
+
+def _append(path: Path, text: str) -> None:
+    """Write all of a text at the end of a file, or nothing of it."""
+    with path.open('ab', buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        left = memoryview(text.encode())
+        try:
+            while left:
+                left = left[file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                file.truncate(end)
+            raise
 
 
 def _end_last_line(path: Path) -> None:

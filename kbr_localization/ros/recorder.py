@@ -25,7 +25,8 @@ from kbr_localization.ros.cameras import as_files
 from kbr_localization.ros.hints import InputWatch
 from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.inputs import Inputs
-from kbr_localization.ros.recording import RecordingConfig, RecordingSession
+from kbr_localization.ros.recording import RecordingSession
+from kbr_localization.ros.recording_config import RecordingConfig
 from kbr_localization.ros.running import run_node, spin
 from kbr_localization.ros.telling import listed, Teller
 from kbr_localization.ros.worker import Worker
@@ -101,10 +102,12 @@ class RecorderNode(Node):
         """Stop recording and complete the run."""
         self._inputs.active = False
         self._worker.stop()
-        self.session.close()
-        dropped = self.session.dropped + self._inputs.cameras.dropped
-        images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
-        self.get_logger().info(f'{self.config.out}: {images}')
+        try:
+            self.session.close()
+        finally:
+            dropped = self.session.dropped + self._inputs.cameras.dropped
+            images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
+            self.get_logger().info(f'{self.config.out}: {images}')
 
     def _subscribe_to_poses(self) -> InputWatch:
         message_type = POSE_TYPES[self.config.pose_type]
@@ -155,9 +158,11 @@ class RecorderNode(Node):
     def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
         name = self.get_name()
         recorded = {'images': self.session.recorded, 'folder': self.config.out}
-        text = f'{self.session.recorded} images recorded'
+        trouble = self.session.trouble
+        text = trouble or f'{self.session.recorded} images recorded'
+        level = DiagnosticStatus.ERROR if trouble else DiagnosticStatus.OK
         return [
-            diagnostics.status(f'{name}: recording', DiagnosticStatus.OK, text, recorded),
+            diagnostics.status(f'{name}: recording', level, text, recorded),
             diagnostics.input_status(
                 f'{name}: input',
                 watches,

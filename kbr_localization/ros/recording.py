@@ -11,18 +11,17 @@ from __future__ import annotations
 import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 import math
 import threading
 import time
 
 from kbr_localization import se2
-from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.recording_config import RecordingConfig
 import numpy as np
 
 SECOND = 1_000_000_000
@@ -30,32 +29,9 @@ NEARLY = 0.99
 """A camera that sends just at the spacing must not lose every other image to rounding."""
 ANCHORS = 500
 """Pose messages that are remembered."""
-
-
-@dataclass(frozen=True)
-class RecordingConfig:
-    """Which images are recorded, and where."""
-
-    out: str = parameter('', 'run folder to write; an existing run is continued')
-    spacing_distance: float = parameter(
-        0.2, 'metres of way after which an image is recorded', 0.0, 100.0
-    )
-    spacing_angle: float = parameter(
-        0.2, 'radians of turning after which an image is recorded', 0.0, 7.0
-    )
-    max_pose_age: float = parameter(
-        2.0, 'seconds between an image and the nearest pose message at most', 0.01
-    )
-    max_position_sd: float = parameter(
-        0.5, 'poses with a larger standard deviation of x or y are not used, metres', 0.0
-    )
-    odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
-    label: str = parameter('unknown', "the place's name, written beside every image")
-    jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
-    image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 1000)
-
-    def __post_init__(self) -> None:
-        validate(self)
+MOST_UNWRITTEN = 100_000
+"""Odometry poses that wait for room on the disk: an hour of them."""
+RETRY_SECONDS = 1.0
 
 
 class RecordingSession:
@@ -81,6 +57,10 @@ class RecordingSession:
         self._unwritten: list[tuple[int, se2.FloatArray]] = []
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
         self._correction: se2.FloatArray | None = None
+        self._held: tuple[QueuedImage, se2.FloatArray] | None = None
+        self._retry_at = 0.0
+        self.trouble = ''
+        """What keeps the session from writing; it is tried again and again."""
         self.counts: Counter[str] = Counter()
         self.odometry_counts: Counter[str] = Counter()
 
@@ -125,22 +105,53 @@ class RecordingSession:
             self._news.notify()
 
     def work(self, timeout: float) -> QueuedImage | None:
-        """Record the next image that is due, waiting at most `timeout` seconds for news."""
+        """
+        Record the next image that is due, waiting at most `timeout` seconds for news.
+
+        What cannot be written is kept, as far as there is room, and tried again in a moment.
+        """
         with self._news:
             self._anchor_poses()
-            image = self._queue.take(self._coverage)
-            unwritten, self._unwritten = self._unwritten, []
-            if image is None and not unwritten:
+            if time.monotonic() < self._retry_at:
                 self._news.wait(timeout)
                 return None
-            pose = None if image is None else self._pose_at(image.stamp_ns)
-        self._write_odometry(unwritten)
+            self._held = self._held or self._next_due()
+            unwritten, self._unwritten = self._unwritten, []
+            if self._held is None and not unwritten:
+                self._news.wait(timeout)
+                return None
+        try:
+            self._write_odometry(unwritten)
+            recorded = None if self._held is None else self._record(*self._held)
+        except DatasetError as error:
+            self._keep(unwritten, str(error))
+            return None
+        self._held = None
+        self._tell_recovery()
+        return recorded
+
+    def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
+        image = self._queue.take(self._coverage)
+        pose = None if image is None else self._pose_at(image.stamp_ns)
         if image is None or pose is None or not self._is_due(image, pose):
             return None
-        return self._record(image, pose)
+        return image, pose
+
+    def _keep(self, unwritten: list[tuple[int, se2.FloatArray]], trouble: str) -> None:
+        with self._lock:
+            self._unwritten = [*unwritten, *self._unwritten]
+            del self._unwritten[:-MOST_UNWRITTEN]
+            self.trouble, self._retry_at = trouble, time.monotonic() + RETRY_SECONDS
+        self._tell('error', f'{trouble}; it is tried again')
+
+    def _tell_recovery(self) -> None:
+        if self.trouble:
+            self.trouble = ''
+            self._tell('info', 'recording goes on')
 
     def recover_from_error(self) -> None:
-        """Count an unexpected error; there is no state that could be broken."""
+        """Count an unexpected error, and leave out the image that it may lie in."""
+        self._held = None
         self._count('internal error')
 
     def _count(self, reason: str) -> None:
@@ -148,15 +159,27 @@ class RecordingSession:
             self.counts[reason] += 1
 
     def close(self) -> None:
-        """Record the images that have all they need, count the others, write what is left."""
+        """
+        Record the images that have all they need, count the others, write what is left.
+
+        Raises DatasetError when that cannot be written.
+        """
+        self._retry_at = 0.0
         waiting = -1
         while waiting != len(self._queue):
             waiting = len(self._queue)
             self.work(0.0)
         with self._lock:
+            if self._held is not None:
+                self.counts['could not be written'] += 1 + len(self._queue)
             self._queue.clear('still without odometry or pose at the end')
             unwritten, self._unwritten = self._unwritten, []
-        self._write_odometry(unwritten)
+        try:
+            self._write_odometry(unwritten)
+            if self._held is not None:
+                raise DatasetError(self.trouble)
+        finally:
+            self._recording.close()
 
     def _anchor_poses(self) -> None:
         """Find where each pose message puts the odometry frame in the map."""
@@ -225,15 +248,16 @@ class RecordingSession:
         return image
 
     def _write_odometry(self, samples: list[tuple[int, se2.FloatArray]]) -> None:
-        period_ns = SECOND / self.config.odometry_rate
+        period_ns, last_ns = SECOND / self.config.odometry_rate, self._written_ns
         chosen = []
         for stamp_ns, pose in samples:
             # a little early is on time, or 20 Hz with jitter would become 10 Hz
-            if stamp_ns - self._written_ns >= 0.9 * period_ns:
+            if stamp_ns - last_ns >= 0.9 * period_ns:
                 chosen.append((stamp_ns, self._continued(stamp_ns, pose)))
-                self._written_ns = stamp_ns
+                last_ns = stamp_ns
         if chosen:
             self._recording.append_odometry(chosen)
+            self._written_ns = last_ns
 
     def _continued(self, stamp_ns: int, pose: se2.FloatArray) -> se2.FloatArray:
         """Pose (3,) that goes on from the odometry of the existing run, if that was reset."""
