@@ -13,6 +13,17 @@ STEPS = 10
 """Where stderr is no terminal, progress is a line for every tenth of the work."""
 
 
+def printable(text: str) -> str:
+    """
+    Replace what would move the cursor, colour the screen or turn the text round.
+
+    Names in files from others may have anything in them.
+    """
+    return ''.join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
+
+
 def silent(what: str, done: int, total: int) -> None:
     """Be the progress that nobody looks at."""
 
@@ -25,6 +36,7 @@ def terminal_progress() -> Iterator[Progress]:
         return
     # a quarter of a second that a log need not pay
     from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
     from rich.progress import MofNCompleteColumn, TimeElapsedColumn  # noqa: PLC0415
     from rich.progress import Progress as Bars  # noqa: PLC0415
 
@@ -34,7 +46,7 @@ def terminal_progress() -> Iterator[Progress]:
 
         def report(what: str, done: int, total: int) -> None:
             if what not in tasks:
-                tasks[what] = bars.add_task(what)
+                tasks[what] = bars.add_task(escape(printable(what)))
             bars.update(tasks[what], completed=done, total=total)
 
         yield report
@@ -50,4 +62,4 @@ class _Lines:
         tenth = STEPS * done // max(total, 1)
         if tenth != self._told.get(what):
             self._told[what] = tenth
-            print(f'{what}: {done} of {total}', file=sys.stderr, flush=True)
+            print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)

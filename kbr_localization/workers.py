@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager
 import functools
 import importlib
 import os
+import signal
 import threading
 from typing import Any, Protocol
 
@@ -56,9 +57,10 @@ class Processes:
         """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
         make = _needed('joblib.executor').get_memmapping_executor
-        self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY)
-        for _ in range(jobs - 1):
-            self._pool.submit(_import, tuple(modules))
+        with _uninterrupted_children():
+            self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY)
+            for _ in range(jobs - 1):
+                self._pool.submit(_import, tuple(modules))
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number of a task and `work(task)`, in the order in which they finish."""
@@ -133,6 +135,25 @@ class Cluster:
     def close(self) -> None:
         """Leave the cluster."""
         self._client.close()
+
+
+@contextmanager
+def _uninterrupted_children() -> Iterator[None]:
+    """
+    Let processes that are started inside not see Ctrl-C, which reaches all of a terminal's.
+
+    This one ends them, and they have no tracebacks to print. That a signal is ignored is
+    inherited, and holds before the first line of Python. (A mask would be as well, but the
+    process that watches over shared memory takes it away.)
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
 
 
 @contextmanager

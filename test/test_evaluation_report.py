@@ -11,7 +11,7 @@ from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation.record import GOOD_M, record_run
-from kbr_localization.evaluation.report import report_data, write_report
+from kbr_localization.evaluation.report import report_data, script_json, write_report
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.methods.method_configs import method_config
 import numpy as np
@@ -60,6 +60,24 @@ def test_the_page_opens_without_an_error_and_shows_the_run(record, tmp_path):
     assert re.search(r'<b>0\.\d\d m</b><small>position RMSE</small>', document)
     assert document.count('<figure>') == len(record.worst)
     assert len(re.findall(r'<td>filter: \w+</td>', document)) > 10
+
+
+def test_no_text_of_a_run_gets_out_of_the_data():
+    text = '</script><!--<script>&\u2028'
+    written = script_json({'title': text})
+    assert '</' not in written and '<!' not in written and '\u2028' not in written
+    assert json.loads(written) == {'title': text}
+
+
+@needs_browser
+def test_a_name_that_would_hide_the_page_is_shown(record, tmp_path):
+    name = '<script>x</script><!--<script>'
+    runs = dataclasses.replace(record.kernel_map, run_names=(name,))
+    write_report(tmp_path / 'report.html', dataclasses.replace(record, kernel_map=runs))
+    document, console = in_browser(tmp_path / 'report.html', tmp_path)
+    assert console == []
+    assert '<h1 id="title">test</h1>' in document
+    assert '&lt;script&gt;x&lt;/script&gt;&lt;!--&lt;script&gt;' in document
 
 
 def height_of_plan(document):

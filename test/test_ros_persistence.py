@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 import json
+import os
 from pathlib import Path
 import threading
 
@@ -72,6 +73,17 @@ def test_it_is_not_used_before_its_time_or_when_it_is_old(stamp_s):
         lambda values: values.update(covariance='large'),
         lambda values: values.update(format=2),
         lambda values: values.update(stamp_ns=None),
+        lambda values: values.update(stamp_ns=float('inf')),
+        lambda values: values.update(stamp_ns=10**30),
+        lambda values: values.update(stamp_ns=-1),
+        lambda values: values.update(pose=[1e300, 2.0, 3.0]),
+        lambda values: values.update(pose=[10**400, 2.0, 3.0]),
+        lambda values: values.update(odometry=[1.0, -1e9, 3.0]),
+        lambda values: values.update(covariance=(-np.eye(3)).tolist()),
+        lambda values: values.update(covariance=(1e300 * np.eye(3)).tolist()),
+        lambda values: values.update(covariance=[[1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        lambda values: values.update(map_id=[[]]),
+        lambda values: values.update(padding='x' * 100_000),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, damage):
@@ -84,12 +96,22 @@ def test_a_damaged_file_is_named(tmp_path, damage):
         load_pose(path)
 
 
-@pytest.mark.parametrize('content', [b'', b'{"format": 1', b'[]', b'\x00\xff\xfe', b'null'])
+RUBBISH = [b'', b'{"format": 1', b'[]', b'\x00\xff\xfe', b'null', b'[' * 60_000]
+RUBBISH += [b'{"pose":' * 7000, b'{"stamp_ns": ' + b'9' * 50_000 + b'}']
+
+
+@pytest.mark.parametrize('content', RUBBISH, ids=range(len(RUBBISH)))
 def test_a_file_of_rubbish_is_named(tmp_path, content):
     path = tmp_path / 'pose.json'
     path.write_bytes(content)
     with pytest.raises(RosError, match='delete the file'):
         load_pose(path)
+
+
+def test_a_pipe_in_its_place_is_named(tmp_path):
+    os.mkfifo(tmp_path / 'pose.json')
+    with pytest.raises(RosError, match=r'is a device or a pipe.*delete the file'):
+        load_pose(tmp_path / 'pose.json')
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -105,3 +105,42 @@ def test_nothing_of_large_tasks_is_left_behind():
     command = [sys.executable, '-c', code]
     run = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     assert (run.stdout, run.stderr) == ('780.0\n', '')
+
+
+INTERRUPTED = """
+import os, sys, time
+from kbr_localization.cli.failures import run_command
+from kbr_localization.workers import open_workers
+
+def command(arguments, **options):
+    with open_workers(3, modules=['kbr_localization.vision']) as workers:
+        print('started', flush=True)
+        for _ in workers.run(time.sleep, [0.2] * 200):
+            print('working', flush=True)
+
+sys.exit(run_command(command, []))
+"""
+
+
+@pytest.mark.parametrize('moment', [b'started\n', b'working\n'])
+def test_on_an_interrupt_all_processes_end_without_a_traceback(moment):
+    """Ctrl-C goes to all processes of a terminal."""
+    run = subprocess.Popen(
+        [sys.executable, '-c', 'import signal; signal.signal(2, signal.default_int_handler)\n'
+         + INTERRUPTED],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )  # fmt: skip
+    with run:
+        while run.stdout.readline() != moment:
+            assert run.poll() is None
+        time.sleep(0.3)
+        os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+    assert (run.returncode, errors) == (130, b'kbr: interrupted\n')
+    end = time.monotonic() + 20
+    with pytest.raises(ProcessLookupError):
+        while time.monotonic() < end:
+            os.killpg(run.pid, 0)
+            time.sleep(0.05)

@@ -12,13 +12,14 @@ from typing import Any
 from kbr_localization import conversions
 from kbr_localization.errors import KbrError
 from kbr_localization.files import refuse_null_device
+from kbr_localization.progress import printable
 
 WIDE = 200
 
 
 def note(message: str) -> None:
     """Say something beside the result: one line on stderr."""
-    print(f'kbr: {message}', file=sys.stderr)
+    print(f'kbr: {printable(message)}', file=sys.stderr)
 
 
 def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
@@ -47,9 +48,9 @@ def print_json(value: Any) -> None:
 
 def print_table(title: str, rows: Mapping[str, Any]) -> None:
     """Print names and values as a table of two columns."""
-    table = _table('', title, title_justify='left')
+    table = _table('', title)
     for name, value in rows.items():
-        table.add_row(name, format_value(value))
+        table.add_row(_cell(name), _cell(value))
     _print(table)
 
 
@@ -63,19 +64,29 @@ def print_columns(
 def print_rows(title: str, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print the chosen values of each row behind the one called `title`."""
     table = _table()
-    table.add_column(title, no_wrap=True)
+    table.add_column(_cell(title), no_wrap=True)
     for column in columns:
         words = any(isinstance(row[column], str) for row in rows)
-        table.add_column(column, justify='left' if words else 'right')
+        table.add_column(_cell(column), justify='left' if words else 'right')
     for row in rows:
-        table.add_row(str(row[title]), *(format_value(row[column]) for column in columns))
+        table.add_row(_cell(row[title]), *(_cell(row[column]) for column in columns))
     _print(table)
 
 
-def _table(*headers: str, **options: Any) -> Any:
+def _table(*headers: str) -> Any:
     from rich.table import Table  # noqa: PLC0415  (commands without tables need not wait for it)
 
-    return Table(*headers, show_edge=False, **options)
+    table = Table(show_edge=False)
+    for header in headers:
+        table.add_column(_cell(header))
+    return table
+
+
+def _cell(value: Any) -> Any:
+    """Return the text of a value as it is: names of runs are no markup."""
+    from rich.text import Text  # noqa: PLC0415
+
+    return Text(printable(format_value(value)))
 
 
 def _print(table: Any) -> None:

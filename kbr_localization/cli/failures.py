@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from kbr_localization.errors import KbrError
+from kbr_localization.progress import printable
 import typer
 
 BAD_INPUT = 2
@@ -34,6 +35,8 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     Anything else that is raised is a defect of this package and leaves with its traceback.
     """
     logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_make_printable)
     try:
         code = command(arguments, prog_name='kbr', standalone_mode=False)
         sys.stdout.flush()
@@ -46,6 +49,11 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     except (Exception, KeyboardInterrupt) as error:
         return _explain(error)
     return _explain(KeyboardInterrupt()) if code == INTERRUPTED else int(code or 0)
+
+
+def _make_printable(record: logging.LogRecord) -> bool:
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
 
 
 def _explain(error: BaseException) -> int:
@@ -63,7 +71,7 @@ def _explain(error: BaseException) -> int:
 
 
 def _say(message: str, code: int) -> int:
-    print(f'kbr: {" ".join(message.split())}', file=sys.stderr)
+    print(f'kbr: {printable(" ".join(message.split()))}', file=sys.stderr)
     return code
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import cv2
 from kbr_localization.datasets import Frame
+from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.multi_camera import one_picture
+from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -56,6 +57,7 @@ def thumbnail(kernel_map: KernelMap, index: int) -> NDArray[np.uint8] | None:
     """Small picture of a map image, where the map keeps them."""
     if not kernel_map.thumbnails:
         return None
-    encoded = np.frombuffer(kernel_map.thumbnails[index], dtype=np.uint8)
-    decoded = cv2.imdecode(encoded, cv2.IMREAD_UNCHANGED)
-    return None if decoded is None else decoded.astype(np.uint8)
+    try:
+        return decode_image(kernel_map.thumbnails[index], f'{index} of the map')
+    except DatasetError:
+        return None

@@ -35,9 +35,18 @@ def write_report(path: str | Path, record: RunRecord) -> None:
     page = template.read_text(encoding='utf-8')
     if page.count(PLACE) != 1:
         raise EvaluationError(f'{TEMPLATE} is damaged: install the package again')
-    data = json.dumps(report_data(record), allow_nan=False, separators=(',', ':'))
-    # no text of a run may end the script element that the data stands in
-    write_text(path, page.replace(PLACE, data.replace('</', '<\\/')))
+    write_text(path, page.replace(PLACE, script_json(report_data(record))))
+
+
+def script_json(values: Any) -> str:
+    """
+    JSON of values that may stand in a script element.
+
+    No text of a run may end it, nor begin what HTML hides: `<!--<script>` would take the rest of
+    the page along.
+    """
+    data = json.dumps(values, allow_nan=False, separators=(',', ':'))
+    return data.replace('</', '<\\/').replace('<!', '\\u003c!')
 
 
 def report_data(record: RunRecord) -> dict[str, Any]:

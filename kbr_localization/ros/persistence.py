@@ -10,11 +10,13 @@ from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
-from kbr_localization.files import write_text
+from kbr_localization.files import read_file, write_text
+from kbr_localization.localization.map.checks import FARTHEST
 from kbr_localization.ros.odometry_buffer import begins_anew, MAX_SPEED
 import numpy as np
 
 FORMAT = 1
+LARGEST_FILE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -95,20 +97,22 @@ def load_pose(path: Path) -> SavedPose | None:
     Raises RosError when the file is damaged or of another format.
     """
     try:
-        values = json.loads(path.read_text(encoding='utf-8'))
+        values = json.loads(read_file(path, LARGEST_FILE).decode())
         saved = SavedPose(
-            stamp_ns=int(values['stamp_ns']),
-            pose=_array(values['pose'], (3,)),
-            covariance=_array(values['covariance'], (3, 3)),
-            odometry=_array(values['odometry'], (3,)),
-            map_id=str(values['map_id']),
-            map_name=str(values.get('map_name', '')),
+            stamp_ns=_stamp(values['stamp_ns']),
+            pose=_pose(values['pose']),
+            covariance=_covariance(values['covariance']),
+            odometry=_pose(values['odometry']),
+            map_id=_text(values['map_id']),
+            map_name=_text(values.get('map_name', '')),
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    # a number may be too large for any type, and lists may be nested deeper than Python goes
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+        detail = ' '.join(str(error).split())[:200]
         raise RosError(
-            f'cannot use the saved pose in {path} ({error}): delete the file'
+            f'cannot use the saved pose in {path} ({detail}): delete the file'
         ) from error
     if values.get('format') != FORMAT:
         raise RosError(
@@ -118,8 +122,34 @@ def load_pose(path: Path) -> SavedPose | None:
     return saved
 
 
-def _array(values: object, shape: tuple[int, ...]) -> se2.FloatArray:
+def _stamp(value: object) -> int:
+    stamp_ns = int(value)  # type: ignore[call-overload]
+    if not 0 <= stamp_ns < 2**63:
+        raise ValueError(f'expected a stamp in nanoseconds, got {stamp_ns}')
+    return int(stamp_ns)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f'expected a text, got {value}')
+    return value
+
+
+def _pose(values: object) -> se2.FloatArray:
+    return _array(values, (3,), FARTHEST)
+
+
+def _covariance(values: object) -> se2.FloatArray:
+    covariance = _array(values, (3, 3), FARTHEST**2)
+    scale = float(np.abs(covariance).max())
+    symmetric = np.allclose(covariance, covariance.T, atol=1e-6 * scale)
+    if not symmetric or np.linalg.eigvalsh(covariance)[0] < -1e-6 * scale:
+        raise ValueError(f'expected a covariance, got {covariance.tolist()}')
+    return covariance
+
+
+def _array(values: object, shape: tuple[int, ...], most: float) -> se2.FloatArray:
     array = np.asarray(values, dtype=np.float64)
-    if array.shape != shape or not np.all(np.isfinite(array)):
-        raise ValueError(f'expected {shape} finite numbers, got {values}')
+    if array.shape != shape or not np.all(np.abs(array) <= most):
+        raise ValueError(f'expected {shape} numbers of up to {most:.0e}, got {values}')
     return array

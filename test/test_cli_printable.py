@@ -1,0 +1,41 @@
+"""Names from strangers on a terminal: shown as they are, without doing anything."""
+
+from dataclasses import replace
+import json
+
+from command import invoke
+from kbr_localization.cli import console
+from kbr_localization.progress import printable
+from map_helpers import tiny_map
+import pytest
+
+NASTY = '[red]run[/] [/nothing] \x1b[2J\x07\r\u202etxt\x9b31m'
+SHOWN = '[red]run[/] [/nothing] \\x1b[2J\\x07\\r\\u202etxt\\x9b31m'
+
+
+def test_what_moves_the_cursor_is_spelled_out():
+    assert printable(NASTY) == SHOWN
+    assert printable('Straße 1 · ü') == 'Straße 1 · ü'
+
+
+def test_the_name_of_a_run_in_a_map_is_no_markup(tmp_path):
+    replace(tiny_map(), run_names=(NASTY,)).save(tmp_path / 'map.h5')
+    result = invoke('map', 'info', tmp_path / 'map.h5')
+    assert result.returncode == 0, result.stderr
+    assert f'runs.{SHOWN}.images' in result.stdout and '\x1b' not in result.stdout
+    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
+    assert list(facts['runs']) == [NASTY]
+
+
+def test_notes_and_errors_are_one_plain_line(tmp_path, capsys):
+    console.note(NASTY)
+    assert capsys.readouterr().err == f'kbr: {SHOWN}\n'
+    result = invoke('map', 'info', tmp_path / '\x1b[31m.h5')
+    assert '\x1b' not in result.stderr and '\\x1b[31m.h5' in result.stderr
+
+
+@pytest.mark.parametrize('value', ['[/]', '[bold', 1.5, None])
+def test_any_value_may_stand_in_a_table(value, capsys):
+    console.print_rows('[/a]', ['[/b]'], [{'[/a]': value, '[/b]': value}])
+    console.print_table('[/title]', {'[/a]': value})
+    assert '[/a]' in capsys.readouterr().out
