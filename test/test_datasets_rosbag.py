@@ -1,3 +1,4 @@
+import os
 import pickle
 import shutil
 import struct
@@ -567,3 +568,13 @@ def test_roll_and_pitch_are_dropped():
 def test_the_start_of_a_tiny_run_is_kept(cold, tmp_path):
     write_bag(cold, tmp_path / 'bag')
     assert BagRun(tmp_path / 'bag')[0].stamp_ns == START_NS
+
+
+@pytest.mark.parametrize('name', ['bag.mcap', 'bag.db3', 'bag/metadata.yaml', 'bag/a.mcap'])
+def test_a_pipe_or_a_device_in_the_place_of_a_bag_is_refused(tmp_path, name):
+    (tmp_path / 'bag').mkdir()
+    for make in (os.mkfifo, lambda path: path.symlink_to('/dev/zero')):
+        make(tmp_path / name)
+        with pytest.raises(DatasetError, match='is a device or a pipe: expected a file'):
+            open_dataset((tmp_path / name).parent if '/' in name else tmp_path / name)
+        (tmp_path / name).unlink()

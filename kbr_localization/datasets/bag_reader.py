@@ -122,6 +122,10 @@ def _storage_of(path: Path) -> Path:
     """Return the path itself, or the only storage file of a folder that has lost its metadata."""
     if not path.exists():
         raise DatasetError(f'no such bag: {path}: expected a rosbag2 folder or file')
+    # a storage would wait for somebody who writes into the pipe
+    for file in path.iterdir() if path.is_dir() else [path]:
+        if not (file.is_file() or file.is_dir()):
+            raise DatasetError(f'bag {file} is a device or a pipe: expected a file')
     if not path.is_dir() or (path / METADATA).is_file():
         return path
     files = [file for file in sorted(path.iterdir()) if file.suffix in STORAGE_SUFFIXES]

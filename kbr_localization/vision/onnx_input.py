@@ -37,10 +37,9 @@ def input_shape(network: bytes) -> tuple[int, ...]:
             one for one in inputs if bytes(next(_inside(one, _INPUT_NAME))) not in weights
         )
         shape = next(_inside(image, _TYPE, _TENSOR, _SHAPE))
+        return tuple(_size(dimension) for dimension in _inside(shape, _DIMENSION))
     except (StopIteration, IndexError, ValueError) as error:
         raise VisionError('not an ONNX network, or one without an input') from error
-    sizes = (dimension for dimension in _inside(shape, _DIMENSION))
-    return tuple(_size(dimension) for dimension in sizes)
 
 
 def _size(dimension: bytes | memoryview) -> int:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
+MOST_PATCHES = 1_000_000
+"""Of an image; their descriptors take half a gigabyte."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,19 @@ class PatchGrid:
     wraps: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an image smaller than a patch."""
+        """Refuse an image smaller than a patch, and more patches than memory is for."""
         if min(self.shape) < self.patch_size:
             raise VisionError(
                 f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling): expected at '
                 f'least the patch size {self.patch_size} each way; use larger images or a '
                 'smaller patch_size'
+            )
+        rows, columns = self.counts
+        if rows * columns > MOST_PATCHES:
+            raise VisionError(
+                f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling) with {rows} x '
+                f'{columns} patches: expected at most {MOST_PATCHES}; use a larger spacing or a '
+                'smaller working_width'
             )
 
     @property

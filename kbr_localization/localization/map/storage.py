@@ -67,9 +67,13 @@ def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
 
 def _read_all(dataset: h5py.Dataset) -> np.ndarray:
     try:
-        return np.asarray(dataset[...])
+        array = np.asarray(dataset[...])
     except OSError as error:
         raise MapError(f'{dataset.name[1:]} is not what was written: {error}') from error
+    sums = _read_checksums(dataset)
+    if sums is not None and not np.array_equal(sums, checksums_of(array)):
+        raise MapError(f'{dataset.name[1:]} is not what was written')
+    return array
 
 
 def is_mapped(dataset: h5py.Dataset) -> bool:

@@ -1,0 +1,91 @@
+"""Damaged large maps, networks and image headers: refused in one line, or they work."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from fuzzing import budget, damaged, EXAMPLES
+from helpers import textured_image
+from hypothesis import given
+from hypothesis import strategies as st
+from kbr_localization.datasets.image_file import decode_image, encode_jpeg
+from kbr_localization.datasets.image_size import encoded_size
+from kbr_localization.errors import KbrError, MapError
+from kbr_localization.localization.map import storage
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.verify import check_map
+from kbr_localization.vision.onnx_checks import check_tensors
+from kbr_localization.vision.onnx_input import input_shape
+from map_helpers import tiny_map
+import numpy as np
+from onnx_file import convolution_network
+import pytest
+
+NETWORK = convolution_network(np.ones((2, 3, 5, 5), np.float32), 16)
+JPEG = encode_jpeg(textured_image(0), 'test')
+
+
+@pytest.fixture(scope='module')
+def large_map(tmp_path_factory):
+    """Bytes of a map whose arrays lie in one piece, and the map."""
+    path = tmp_path_factory.mktemp('large') / 'map.h5'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage, 'MAPPED_BYTES', 1 << 12)
+        tiny = tiny_map()
+        replace(tiny.subset(np.arange(2100) % len(tiny))).save(path)
+        yield path.read_bytes(), KernelMap.load(path)
+
+
+def test_damaged_large_maps_give_nothing_wrong(large_map, tmp_path):
+    """What a map answers is what was written, or that it is damaged."""
+    content, whole = large_map
+    rng = np.random.default_rng(EXAMPLES)
+    for number in range(EXAMPLES or 40):
+        path = Path(tmp_path / f'{number}.h5')
+        path.write_bytes(damage(content, rng))
+        compare(path, whole)
+        path.unlink()
+
+
+def damage(content, rng):
+    """Cut, insert, overwrite or flip a piece."""
+    at, piece = int(rng.integers(len(content))), rng.bytes(int(rng.integers(1, 65)))
+    flipped = bytes([content[at] ^ (1 << int(rng.integers(8)))])
+    forms = [b'', piece + content[at:], piece + content[at + len(piece) :]]
+    return content[:at] + [*forms, flipped + content[at + 1 :]][int(rng.integers(4))]
+
+
+def compare(path, whole):
+    try:
+        check_map(path)
+        loaded = KernelMap.load(path)
+    except MapError as error:
+        assert path.name in str(error) and '\n' not in str(error)
+        return
+    for name in ('poses', 'descriptors', 'stamps_ns', 'run_index'):
+        np.testing.assert_array_equal(np.asarray(getattr(loaded, name)), getattr(whole, name))
+    assert tuple(loaded.thumbnails) == tuple(whole.thumbnails)
+
+
+@budget(300)
+@given(content=st.binary(max_size=200) | st.data())
+def test_damaged_networks(content):
+    """Nothing but an error in words comes out of the walk through a file."""
+    network = content if isinstance(content, bytes) else damaged(NETWORK, content.draw)
+    for look in (check_tensors, input_shape):
+        try:
+            look(network)
+        except KbrError as error:
+            assert '\n' not in str(error)
+
+
+@budget(300)
+@given(data=st.data())
+def test_the_size_in_a_damaged_header_is_what_is_decoded(data):
+    content = damaged(JPEG, data.draw)
+    size = encoded_size(content)
+    try:
+        image = decode_image(content, 'test')
+    except KbrError as error:
+        assert '\n' not in str(error)
+        return
+    assert size == image.shape[1::-1]
