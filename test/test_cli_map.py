@@ -225,3 +225,10 @@ def test_a_bag_that_exists_is_not_overwritten(tiny, tmp_path):
 def test_a_building_that_exists_is_not_overwritten(tmp_path):
     (tmp_path / 'precious').touch()
     assert_one_line(invoke('synth', tmp_path), str(tmp_path), 'exists')
+
+
+@pytest.mark.parametrize('command', ['localize', 'report'])
+def test_the_null_device_is_refused_before_the_work(tiny, command):
+    result = invoke(command, tiny / 'map.h5', tiny / 'test', '--out', '/dev/null')
+    assert_one_line(result, '/dev/null: is the null device')
+    assert 'localizing' not in result.stderr

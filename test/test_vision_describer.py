@@ -247,3 +247,14 @@ def test_words_are_found_in_the_principal_components_as_in_all_numbers(images):
     assert describer.vocabulary.words.shape[1] == CONFIG.patch_components < patches.shape[1]
     expected = nearest_words(patches, describer.vocabulary.words @ describer.basis.T)
     assert np.mean(describer.words(patches) == expected) > 0.99
+
+
+def test_more_patches_than_memory_is_for_are_refused(images):
+    with pytest.raises(ConfigurationError, match='vocabulary_samples'):
+        VisionConfig(vocabulary_samples=10_000_000)
+    describer = fit_describer(replace(CONFIG, words=20), images, np.random.default_rng(0))
+    state = {**describer.state(), 'vocabulary_samples': 10_000_000}
+    assert describer_from_state(state).config.vocabulary_samples == 1_000_000
+    config = replace(CONFIG, spacing=2, working_width=8192)
+    with pytest.raises(VisionError, match='patches: expected at most 1000000'):
+        fit_describer(config, [scene(0, (2048, 4096))], np.random.default_rng(0))

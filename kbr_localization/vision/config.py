@@ -10,6 +10,8 @@ from kbr_localization.errors import ConfigurationError
 
 PYRAMIDS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy')
 WHOLE_IMAGE = ('hog', 'onnx')
+MOST_SAMPLES = 1_000_000
+"""Patches that a vocabulary is learnt from; half a gigabyte of them."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class VisionConfig:
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
     )
     vocabulary_samples: int = parameter(
-        60_000, 'patches that the vocabulary is learnt from', low=100, high=1_000_000
+        60_000, 'patches that the vocabulary is learnt from', low=100, high=MOST_SAMPLES
     )
     projection: str = parameter(
         'perspective',

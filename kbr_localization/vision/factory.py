@@ -10,7 +10,7 @@ from typing import Any
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress, silent
-from kbr_localization.vision.config import BEFORE, PYRAMIDS, VisionConfig
+from kbr_localization.vision.config import BEFORE, MOST_SAMPLES, PYRAMIDS, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.hog_describer import HogDescriber
 from kbr_localization.vision.loading import load, LoadableImage, OneOfSeveral
@@ -90,6 +90,8 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
             else BEFORE[field.name]
             for field in dataclasses.fields(VisionConfig)
         }
+        # a map may be of a time when there was no limit; nothing is learnt any more
+        values['vocabulary_samples'] = min(values['vocabulary_samples'], MOST_SAMPLES)
         config = from_mapping(VisionConfig, values)
         return _kind(config).from_state(config, Preparation.from_state(config, state), state)
     except KeyError as error:
