@@ -70,7 +70,7 @@ def make_filter(x: Any, y: Any, on_rotations: bool, beta: float, epsilon: float)
     if not on_rotations:
         kernel_x = GaussianKernel((beta * median_distance(x)) ** 2, normalised=False)
     kernel_y = GaussianKernel((beta * median_distance(y)) ** 2, normalised=False)
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon)
+    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'thresholded')
     return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)
 
 

@@ -102,7 +102,7 @@ def make_filter(
     """
     kernel_x = GaussianKernel(bandwidth**2)
     kernel_y = GaussianKernel((2.0 * bandwidth) ** 2, normalised=False)
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, delta)
+    rule = KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, delta, 'thresholded')
     if method == 'hybrid':
         return KernelBayesFilter(ModelTransition(system.model, kernel_x), rule)
     return KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], epsilon), rule)

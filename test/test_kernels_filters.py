@@ -51,7 +51,7 @@ def linear_run(size, seed):
 def hybrid(x, y, model=LINEAR, bandwidths=(0.3, 0.3), **settings):
     kernel_x, kernel_y = (GaussianKernel(value) for value in bandwidths)
     n = len(x)
-    settings = {'epsilon': 0.01 / n, 'delta': 0.1 / n, **settings}
+    settings = {'epsilon': 0.01 / n, 'delta': 0.1 / n, 'method': 'thresholded', **settings}
     rule = KernelBayesRule(kernel_x, kernel_y, x, y, **settings)
     return KernelBayesFilter(ModelTransition(model, kernel_x), rule)
 
@@ -128,7 +128,7 @@ def test_filters_beat_the_raw_observation_on_the_oscillating_rotation():
     states, observed = rotation_run(60, 2)
     kernel_x = GaussianKernel(0.1, normalised=False)
     kernel_y = GaussianKernel(0.3, normalised=False)
-    rule = KernelBayesRule(kernel_x, kernel_y, x[:-1], y[:-1], epsilon=1e-3, delta=1e-2)
+    rule = KernelBayesRule(kernel_x, kernel_y, x[:-1], y[:-1], 1e-3, 1e-2, 'thresholded')
     raw = np.mean((observed - states) ** 2)
     learnt = KernelBayesFilter(LearntTransition(kernel_x, x[:-1], x[1:], 1e-3), rule)
     model = AdditiveNoiseModel(rotate, GaussianNoise(0.04))
@@ -186,7 +186,7 @@ def test_supervised_filter_follows_the_supervision():
     x, y = rotation_run(201, 1)
     states, observed = rotation_run(40, 2)
     kernel = GaussianKernel(0.1)
-    rule = KernelBayesRule(kernel, kernel, x, y, 1e-4, 3e-3)
+    rule = KernelBayesRule(kernel, kernel, x, y, 1e-4, 3e-3, 'thresholded')
     wrong = AdditiveNoiseModel(lambda z: rotate(z, ETA + 0.5), GaussianNoise(0.04))
 
     def supervise(step, belief, observation):

@@ -7,7 +7,7 @@ from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.noise import GaussianNoise
-from kbr_localization.kernels.rules import BAYES_RULES, regularise
+from kbr_localization.kernels.rules import BAYES_RULES, PAPER_NAMES, regularise
 import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
@@ -100,6 +100,35 @@ def test_posterior_with_a_given_prior_uses_its_values_at_the_sample(method):
     assert several.shape == (60, 2)
     same = rule.posterior(prior(rule.x), [0.9])
     np.testing.assert_array_equal(same.weights, posterior.weights)
+
+
+@pytest.mark.parametrize(('name', 'method'), PAPER_NAMES.items())
+def test_rules_go_by_the_names_of_the_papers(name, method):
+    named = KernelBayesRule(KX, KY, *pairs(30), 1e-3, 1e-4, name)
+    plain = KernelBayesRule(KX, KY, *pairs(30), 1e-3, 1e-4, method)
+    assert named.method == method
+    expected = plain.posterior(prior_mean(20), [0.4]).weights
+    np.testing.assert_array_equal(named.posterior(prior_mean(20), [0.4]).weights, expected)
+
+
+def test_the_default_is_the_rule_of_kbr_figure_1():
+    x, y = pairs(30)
+    epsilon, delta = 1e-3, 1e-4
+    mu = 30 * np.linalg.solve(KX.gram(x) + 30 * epsilon * np.eye(30), prior_mean(20)(x))
+    a = np.diag(mu) @ KY.gram(y)
+    k = KY.cross_gram(y, [[0.4]])[:, 0]
+    printed = a @ np.linalg.solve(a @ a + delta * np.eye(30), mu * k)
+    rule = KernelBayesRule(KX, KY, x, y, epsilon, delta / 30**2)
+    found = rule.posterior(prior_mean(20), [0.4]).weights
+    np.testing.assert_allclose(found, printed, rtol=1e-6, atol=1e-9)
+
+
+def test_supervision_of_the_squared_rule_takes_the_root_of_its_delta():
+    supervision = Supervision(np.array([[0.4]]), np.array([[1.5]]), 0.1)
+    settings = {'squared': 1e-6, 'thresholded': 1e-3}
+    rules = [KernelBayesRule(KX, KY, *pairs(30), 1e-3, d, m) for m, d in settings.items()]
+    weights = [rule.posterior(prior_mean(20), [0.4], supervision).weights for rule in rules]
+    np.testing.assert_allclose(weights[0], weights[1], rtol=1e-10)
 
 
 def test_a_kernel_of_another_dimension_names_the_observations():

@@ -26,18 +26,45 @@ def test_cholesky_solves_and_leaves_its_argument_alone(order):
 
 
 def test_a_ridge_is_raised_by_tens_until_the_factorisation_succeeds(caplog):
-    gram = np.diag([1.0, 1.0, -1e-6])
+    gram = np.diag([1.0, 1.0, -1e-8])
     with caplog.at_level(logging.WARNING):
-        factor = RegularisedCholesky(gram, 1e-8, name='delta')
-    assert factor.ridge == pytest.approx(1e-5)
-    assert 'delta raised from 1e-08 to 1e-05' in caplog.text
-    residual = (gram + 1e-5 * np.eye(3)) @ factor.solve(np.ones(3))
+        factor = RegularisedCholesky(gram, 1e-10, name='delta')
+    assert factor.ridge == pytest.approx(1e-7)
+    assert 'delta raised from 1e-10 to 1e-07' in caplog.text
+    residual = (gram + 1e-7 * np.eye(3)) @ factor.solve(np.ones(3))
     np.testing.assert_allclose(residual, 1.0, rtol=1e-10)
 
 
-def test_a_matrix_that_is_indefinite_is_refused_in_the_end():
-    with pytest.raises(KernelError, match=r'delta: matrix of shape \(2, 2\) is not positive'):
-        RegularisedCholesky(np.diag([1.0, -1e30]), 1e-3, name='delta')
+@pytest.mark.parametrize('smallest', [-1e-3, -1.0, -1e30])
+def test_a_matrix_that_is_indefinite_is_refused(smallest, caplog):
+    told = rf'gram: expected a positive semi-definite .* eigenvalues from {smallest:.3g} to 1 for'
+    with pytest.raises(KernelError, match=told.replace('+', r'\+')):
+        RegularisedCholesky(np.diag([1.0, smallest]), 1e-6, name='delta')
+    assert not caplog.records
+
+
+def test_a_ridge_above_the_negative_eigenvalues_is_used_as_it_is():
+    factor = RegularisedCholesky(np.diag([1.0, -0.5]), 0.75)
+    np.testing.assert_allclose(factor.solve(np.ones(2)), [1.0 / 1.75, 4.0])
+    assert factor.ridge == 0.75
+
+
+def test_an_asymmetric_matrix_is_refused():
+    gram = positive_definite()
+    gram[2, 7] += 0.1
+    for solve in (
+        lambda: RegularisedCholesky(gram, 1.0),
+        lambda: solve_root_form(gram, 1.0, 0.1, np.ones(30)),
+    ):
+        with pytest.raises(KernelError, match=r'gram: expected a symmetric matrix.* up to 0\.1:'):
+            solve()
+
+
+def test_single_precision_is_symmetric_and_definite_enough():
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    a = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(axis=2))
+    gram = a + 1e-7 * np.random.default_rng(1).normal(size=a.shape)
+    assert np.all(np.isfinite(RegularisedCholesky(gram, 1e-3).solve(np.ones(200))))
 
 
 @pytest.mark.parametrize('signs', [1.0, np.sign(np.arange(30) - 10.5)])

@@ -25,7 +25,7 @@ from scipy.spatial.distance import pdist
 
 def make_rule(x, y, width=0.3, epsilon=1e-3, delta=1e-3):
     kernel = GaussianKernel(width, normalised=False)
-    return KernelBayesRule(kernel, kernel, x, y, epsilon, delta)
+    return KernelBayesRule(kernel, kernel, x, y, epsilon, delta, 'thresholded')
 
 
 def make_filter(x, y, width, delta):

@@ -38,6 +38,7 @@ from kbr_localization.kernels.rules import (
     model_based_sum_rule,
     nonparametric_sum_rule,
     normalise,
+    PAPER_NAMES,
     regularise,
     regularised_bayes_rule,
     squared_bayes_rule,
@@ -47,6 +48,7 @@ from kbr_localization.kernels.selection import grid_search, k_fold, median_dista
 
 __all__ = [
     'BAYES_RULES',
+    'PAPER_NAMES',
     'AdditiveNoiseModel',
     'CauchyNoise',
     'GaussianKernel',

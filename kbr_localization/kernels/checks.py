@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+import math
 from typing import Any
 
 from kbr_localization.errors import KernelError
@@ -16,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
+
+# the rules multiply kernel values with each other: their squares must be floats as well
+_LARGEST_LOG_PEAK = 350.0
 
 
 class NoMassError(KernelError):
@@ -63,6 +67,20 @@ def as_square(name: str, value: ArrayLike) -> FloatArray:
     return matrix
 
 
+def as_gram(name: str, value: ArrayLike) -> FloatArray:
+    """Return a square matrix (n, n) whose diagonal k(x_i, x_i) is that of a kernel."""
+    matrix = as_square(name, value)
+    diagonal = matrix.diagonal()
+    if not diagonal.any() or diagonal.min() < 0.0:
+        raise KernelError(
+            f'{name}: expected a diagonal k(x_i, x_i) >= 0 that is not all zero, got '
+            f'{diagonal.min():.3g} to {diagonal.max():.3g} in shape {matrix.shape}: the kernel is '
+            'not positive definite, or its values are too small for floating point; use '
+            'normalised=False'
+        )
+    return matrix
+
+
 def as_weights(name: str, value: ArrayLike, size: int) -> FloatArray:
     """Return one finite number per point of a sample, shape (size,)."""
     weights = as_floats(name, value)
@@ -92,6 +110,11 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
 
 
 def _as_numbers(name: str, value: ArrayLike) -> FloatArray:
+    if np.iscomplexobj(value):
+        raise KernelError(
+            f'{name}: expected real numbers, got complex ones of shape {np.shape(value)}. Complex '
+            'data not supported: give real and imaginary parts as separate coordinates'
+        )
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -137,6 +160,17 @@ def as_positive(name: str, value: float, *, allow_zero: bool = False) -> float:
         wanted = 'a finite number >= 0' if allow_zero else 'a finite number > 0'
         raise KernelError(f'{name}: expected {wanted}, got {number:g}: choose a larger value')
     return number
+
+
+def exp_peak(log_peak: float, dimension: int, kernel: Any) -> float:
+    """Return exp(log_peak), the k(x, x) of a density; KernelError where floats cannot hold it."""
+    if abs(log_peak) > _LARGEST_LOG_PEAK:
+        raise KernelError(
+            f'normalised: expected a density that floating point can represent in dimension '
+            f'{dimension}, got one of logarithm {log_peak:.4g} at zero: use normalised=False in '
+            f'{_shown(kernel)}'
+        )
+    return math.exp(log_peak)
 
 
 def as_count(name: str, value: Any, least: int = 1) -> int:

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+import math
 from typing import Any, Protocol
 
 from kbr_localization.errors import KernelError
@@ -20,6 +21,19 @@ class ConditionalKernelMean(Protocol):
     def cross_gram(self, z: ArrayLike, f_x: ArrayLike, /) -> FloatArray:
         """Matrix of m(z_i | x_j). Shapes: z (m, d), f(x) (n, d) -> (m, n)."""
         ...
+
+
+def relative_cross_gram(
+    mean: ConditionalKernelMean, z: ArrayLike, f_x: ArrayLike, log_unit: float
+) -> FloatArray:
+    """
+    Matrix of m(z_i | x_j) / exp(log_unit), in logarithms where the mean knows its own.
+
+    In high dimension both are beyond floating point while their quotient is not.
+    """
+    if hasattr(mean, 'relative_cross_gram'):
+        return np.asarray(mean.relative_cross_gram(z, f_x, log_unit), dtype=np.float64)
+    return np.asarray(mean.cross_gram(z, f_x) / math.exp(log_unit), dtype=np.float64)
 
 
 Smoothing = Callable[[Any], ConditionalKernelMean]
@@ -47,10 +61,14 @@ class WeightedMeans(Smoothable):
 
     def cross_gram(self, z: ArrayLike, f_x: ArrayLike, /) -> FloatArray:
         """Matrix of m(z_i | x_j). Shapes: z (m, d), f(x) (n, d) -> (m, n)."""
+        return self.relative_cross_gram(z, f_x, 0.0)
+
+    def relative_cross_gram(self, z: ArrayLike, f_x: ArrayLike, log_unit: float) -> FloatArray:
+        """Matrix of m(z_i | x_j) / exp(log_unit)."""
         images = np.asarray(f_x, dtype=np.float64)
         offsets = [0.0] * len(self.means) if self.locations is None else list(self.locations)
         terms = (
-            weight * mean.cross_gram(z, images + offset)
+            weight * relative_cross_gram(mean, z, images + offset, log_unit)
             for weight, mean, offset in zip(self.weights, self.means, offsets, strict=True)
         )
         return reduce(np.add, terms)
@@ -70,12 +88,11 @@ class PlainMean(Smoothable):
     """Conditional kernel mean of a plain kernel: that of its density divided by the peak."""
 
     mean: ConditionalKernelMean
-    peak: Callable[[int], float]
+    log_peak: Callable[[int], float]
 
     def cross_gram(self, z: ArrayLike, f_x: ArrayLike, /) -> FloatArray:
         """Matrix of m(z_i | x_j). Shapes: z (m, d), f(x) (n, d) -> (m, n)."""
-        values = self.mean.cross_gram(z, f_x)
-        return np.asarray(values / self.peak(np.shape(f_x)[1]), dtype=np.float64)
+        return relative_cross_gram(self.mean, z, f_x, self.log_peak(np.shape(f_x)[1]))
 
     def smoothed(self, smooth: Smoothing) -> PlainMean:
         """Smooth the density."""

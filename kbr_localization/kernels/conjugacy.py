@@ -39,7 +39,7 @@ class Noise(ABC):
             return WeightedMeans(means, [1.0] * len(means))
         if isinstance(kernel, RadialKernel) and not kernel.normalised:
             density = kernel.with_normalised(True)
-            return PlainMean(self._conjugate(density), density.peak)
+            return PlainMean(self._conjugate(density), density.log_density_peak)
         if isinstance(kernel, WrappedNormalKernel) and not kernel.normalised:
             density_mean = self._conjugate(WrappedNormalKernel(kernel.variance))
             return WeightedMeans([density_mean], [1.0 / kernel.density_peak()])

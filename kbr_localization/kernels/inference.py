@@ -31,6 +31,7 @@ from kbr_localization.kernels.rules import (
     conditional_mean,
     GramMatrix,
     nonparametric_sum_rule,
+    PAPER_NAMES,
     regularise,
     regularised_bayes_rule,
     RegularisedGram,
@@ -120,9 +121,13 @@ class KernelBayesRule:
     """
     Bayes' rule learnt from pairs (X_i, Y_i): from a prior kernel mean to the posterior given y.
 
-    `x`: (n, ...) states, `y`: (n, ...) observations; `epsilon`, `delta`: see `rules`; `method`:
-    'thresholded' or 'squared'; `tolerance`: when given, both Gram matrices are replaced by their
-    incomplete Cholesky forms and a posterior costs O(n r^2).
+    `x`: (n, ...) states, `y`: (n, ...) observations. `method`: 'squared' or 'KBR', the rule of
+    [KBR] and the default; 'thresholded', 'pKBR' or 'IW-KBR', that of [kReg] and [IW-KBR], which is
+    faster. `epsilon` is the Tikhonov constant of C_XX + epsilon I, which is n epsilon on the Gram
+    matrix; `delta` that of C_WW^2 + delta I (squared) or C_WW + delta I (thresholded), without n:
+    a delta of the thresholded rule compares with the square root of the squared rule's, and
+    [KBR] Fig. 1 has n^2 times the latter. `tolerance`: when given, both Gram matrices are replaced
+    by their incomplete Cholesky forms and a posterior costs O(n r^2).
     """
 
     def __init__(
@@ -133,15 +138,14 @@ class KernelBayesRule:
         y: ArrayLike,
         epsilon: float,
         delta: float,
-        method: str = 'thresholded',
+        method: str = 'squared',
         tolerance: float | None = None,
     ) -> None:
-        if method not in BAYES_RULES:
-            raise KernelError(f'method: expected one of {", ".join(BAYES_RULES)}, got {method!r}')
+        self.method = _method(method)
         self.likelihood = NonparametricModel(kernel_x, kernel_y, x, y, epsilon, tolerance)
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
         self.x, self.y = self.likelihood.x, self.likelihood.y
-        self.epsilon, self.method = as_positive('epsilon', epsilon), method
+        self.epsilon = as_positive('epsilon', epsilon)
         self.delta = as_positive('delta', delta)
         with renamed(x='y', points='y'):
             self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
@@ -157,7 +161,7 @@ class KernelBayesRule:
 
         `prior`: a kernel mean, or its values at the training states X_i (n,), so that a
         model-based prior can be plugged in ([MbKSR] section 4.3). With `supervision` the update
-        is kRegBayes.
+        is kRegBayes, a thresholded rule; of the squared rule's delta it takes the square root.
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:
@@ -200,7 +204,8 @@ class KernelBayesRule:
         kept = np.concatenate([self.y[active], observations])
         k_y = kernel_vector(self.kernel_y, kept, observation)
         gram = self._extended_gram(active, observations)
-        weights = regularised_bayes_rule(gram, mu[active], k_y, self.delta, supervision.weight)
+        delta = self.delta**0.5 if self.method == 'squared' else self.delta
+        weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
         points = np.concatenate([self.x[active], states])
         return KernelMean(self.kernel_x, points, weights)
 
@@ -210,6 +215,14 @@ class KernelBayesRule:
         cross = self.kernel_y.cross_gram(self.y[active], observations)
         own = self.kernel_y.gram(observations)
         return np.block([[self.gram_y[np.ix_(active, active)], cross], [cross.T, own]])
+
+
+def _method(name: str) -> str:
+    method = PAPER_NAMES.get(name, name) if isinstance(name, str) else name
+    if method not in BAYES_RULES:
+        known = ', '.join((*BAYES_RULES, *PAPER_NAMES))
+        raise KernelError(f'method: expected one of {known}, got {name!r}')
+    return method
 
 
 def gram_matrix(

@@ -162,13 +162,14 @@ class KernelMean(Embedding):
         """
         Point x whose k(., x) is nearest to m in the RKHS: the pseudo-MAP estimate.
 
-        Fixed-point iteration from several starts; shapes: -> (d,). Source: [MbKSR] eq. 33.
+        Fixed-point iteration from several starts; shapes: -> (d,). Raises NoMassError when m is
+        positive nowhere, as with negative weights only. Source: [MbKSR] eq. 33.
         """
         modes, _ = self.modes(starts)
         return np.asarray(modes[0], dtype=np.float64)
 
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
-        """Return distinct local maxima (q, d) and their heights m(x) (q,), highest first."""
+        """Return distinct local maxima (q, d) with their heights m(x) > 0 (q,), highest first."""
         points, weights, _ = self.terms()[0]
         return find_modes(self.kernel, points, weights, as_count('starts', starts))
 

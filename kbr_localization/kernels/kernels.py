@@ -12,7 +12,13 @@ import math
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_floats, as_points, as_positive, FloatArray
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_points,
+    as_positive,
+    exp_peak,
+    FloatArray,
+)
 from kbr_localization.kernels.covariance import as_covariance, Covariance
 from kbr_localization.kernels.distances import bessel_profile, squared_distances
 import numpy as np
@@ -59,8 +65,10 @@ class RadialKernel(Kernel):
         """Return the same kernel, normalised as a density or plain."""
 
     def peak(self, dimension: int) -> float:
-        """Value k(x, x) in R^dimension."""
-        return math.exp(self.log_density_peak(dimension)) if self.normalised else 1.0
+        """Value k(x, x) in R^dimension; KernelError when floating point cannot hold it."""
+        if not self.normalised:
+            return 1.0
+        return exp_peak(self.log_density_peak(dimension), dimension, self)
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
@@ -70,6 +78,13 @@ class RadialKernel(Kernel):
         if self.normalised:
             values *= self.peak(dimension)
         return values
+
+    def relative_cross_gram(self, x: ArrayLike, z: ArrayLike, log_unit: float) -> FloatArray:
+        """Matrix of k(x_i, z_j) / exp(log_unit), also where k itself is no float. -> (n, m)."""
+        dimension = np.shape(x)[1]
+        log_peak = self.log_density_peak(dimension) if self.normalised else 0.0
+        values = self.profile(squared_distances(x, z, self.scale), dimension)
+        return np.asarray(exp_peak(log_peak - log_unit, dimension, self) * values)
 
     def gram(self, x: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
@@ -244,10 +259,11 @@ class LaplaceKernel(Kernel):
             )
 
     def peak(self, dimension: int) -> float:
-        """Value k(x, x) in R^dimension."""
+        """Value k(x, x) in R^dimension; KernelError when floating point cannot hold it."""
         if not self.normalised:
             return 1.0
-        return float(np.prod(0.5 / np.broadcast_to(self.scale, dimension)))
+        log_peak = -float(np.log(2.0 * np.broadcast_to(self.scale, dimension)).sum())
+        return exp_peak(log_peak, dimension, self)
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""

@@ -1,8 +1,9 @@
 """
 Regularised solves with Gram matrices.
 
-The only place where a factorisation may fail, and where the ridge is raised when it does, as
-[KBR] Fig. 1 advises; each increase is logged.
+The only place where a factorisation may fail. What rounding took from a positive semi-definite
+matrix is given back by a larger ridge, as [KBR] Fig. 1 advises, and logged; a matrix that is
+asymmetric or indefinite beyond rounding is no Gram matrix and refused.
 """
 
 from __future__ import annotations
@@ -24,6 +25,12 @@ import scipy.linalg
 _LOG = logging.getLogger(__name__)
 _GROWTH = 10.0
 _ATTEMPTS = 16
+# asymmetry and negative eigenvalues up to these shares of n max |G_ij| are rounding, also that of
+# a Gram matrix computed in single precision
+_ASYMMETRY = 1e-6
+_ROUNDING = 1e-6
+# eigenvalues of larger matrices take too long to be told in a message
+_TOLD_SIZE = 2000
 
 
 class RegularisedCholesky:
@@ -33,13 +40,15 @@ class RegularisedCholesky:
     `ridge` is the value that was used: when the factorisation fails it is multiplied by ten (from
     machine precision times the mean diagonal upwards) and the increase is logged as a warning.
     `name` says in messages which regulariser the ridge is.
-    Raises KernelError when G is not square or finite, or so indefinite that no ridge of its own
-    magnitude helps.
+    A ridge above the most negative eigenvalue makes any symmetric matrix positive definite and is
+    then used as it is. Raises KernelError when G is not square, finite or symmetric, or when only
+    a ridge beyond rounding would help: such a G is indefinite and comes from no kernel.
     """
 
     def __init__(self, gram: ArrayLike, ridge: float, name: str = 'ridge') -> None:
         matrix = as_square('gram', gram)
         require_finite('gram', matrix)
+        require_symmetric('gram', matrix)
         self.size = matrix.shape[0]
         self.requested_ridge = as_positive(name, ridge, allow_zero=True)
         self.factor, self.ridge = _factorise(matrix, self.requested_ridge, name)
@@ -51,6 +60,18 @@ class RegularisedCholesky:
         return np.asarray(solution, dtype=np.float64)
 
 
+def require_symmetric(name: str, matrix: FloatArray) -> None:
+    """Refuse an asymmetric matrix: G v and G^T v differ for a generic v. O(n^2), no copy."""
+    probe = np.cos(np.arange(1.0, matrix.shape[0] + 1.0))
+    gap = float(np.abs(matrix @ probe - probe @ matrix).max())
+    if gap > _ASYMMETRY * _largest_eigenvalue_bound(matrix):
+        worst = float(np.abs(matrix - matrix.T).max())
+        raise KernelError(
+            f'{name}: expected a symmetric matrix, got shape {matrix.shape} with |G - G^T| up to '
+            f'{worst:.3g}: give k(x_i, x_j) of one sample, or (G + G^T) / 2 if that is meant'
+        )
+
+
 def solve_root_form(
     matrix: FloatArray, signs: FloatArray | float, delta: float, right_side: FloatArray
 ) -> tuple[NDArray[np.complex128], float]:
@@ -58,10 +79,12 @@ def solve_root_form(
     Solve (B + i sqrt(delta) J) z = b, B real symmetric, J = diag(signs); return z and delta.
 
     Its real part is B (B^2 + delta I)^-1 b for J = I, without squaring the condition number of B.
-    A solve that is singular to working precision raises delta, and logs it. Shapes: (n, n), (n,)
-    or scalar, (n,) or (n, q) -> as b.
+    A solve that is singular to working precision raises delta, and logs it. B needs no sign: the
+    formula holds for every symmetric matrix, and that it is definite is not looked at. Raises
+    KernelError when B is asymmetric. Shapes: (n, n), (n,) or scalar, (n,) or (n, q) -> as b.
     """
     size = matrix.shape[0]
+    require_symmetric('gram', matrix)
     right = right_side.reshape(size, -1).astype(np.complex128)
     current = delta
     for _ in range(_ATTEMPTS):
@@ -100,20 +123,34 @@ def _smallest_ridge(matrix: FloatArray) -> float:
     return float(np.finfo(np.float64).eps) * float(matrix.shape[0]) * scale
 
 
+def _largest_eigenvalue_bound(matrix: FloatArray) -> float:
+    """Bound the largest eigenvalue by n max |G_ij|, without a temporary matrix."""
+    return float(matrix.shape[0] * max(matrix.max(), -matrix.min()))
+
+
 def _factorise(matrix: FloatArray, ridge: float, name: str) -> tuple[FloatArray, float]:
     smallest = _smallest_ridge(matrix)
+    largest = max(ridge, smallest, _ROUNDING * _largest_eigenvalue_bound(matrix))
     current = ridge
-    for _ in range(_ATTEMPTS):
+    while current <= largest:
         factor = _cholesky(matrix, current)
         if factor is not None:
             _warn_if_raised(name, ridge, current)
             return factor, current
         current = max(current * _GROWTH, smallest)
     raise KernelError(
-        f'{name}: matrix of shape {matrix.shape} is not positive definite even with '
-        f'{current:.3g} I added: check that the kernel is positive definite and the matrix '
-        'symmetric'
+        f'gram: expected a positive semi-definite matrix, got shape {matrix.shape}{_told(matrix)} '
+        f'for {name} = {ridge:.3g}: check that the kernel is positive definite; {name} above the '
+        'most negative eigenvalue makes the solve possible, setting negative eigenvalues to zero '
+        'makes it a Gram matrix'
     )
+
+
+def _told(matrix: FloatArray) -> str:
+    if matrix.shape[0] > _TOLD_SIZE:
+        return ' that is indefinite beyond rounding'
+    values = np.linalg.eigvalsh(matrix)
+    return f' with eigenvalues from {values[0]:.3g} to {values[-1]:.3g}'
 
 
 def _cholesky(matrix: FloatArray, ridge: float) -> FloatArray | None:

@@ -42,6 +42,7 @@ def squared_bayes_rule(
     """
     Posterior weights w = L Gamma (S^2 + delta I)^-1 Gamma^T L k with S = Gamma^T L Gamma.
 
+    `delta` is that of C_WW^2 + delta I, without n, see `rules`.
     Shapes: mu (n,), k (n,) or (n, q). Source: [KBR] eq. 13 and section 4.2.
     """
     weights, columns = _checked(gram_y, mu, k_y)
@@ -70,6 +71,7 @@ def thresholded_bayes_rule(
     """
     Posterior weights w = D (D Gamma Gamma^T D + delta I)^-1 D k, D = diag(sqrt(max(mu, 0))).
 
+    `delta` is that of C_WW + delta I, without n, see `rules`.
     Shapes: mu (n,), k (n,) or (n, q). Source: [kReg] eq. 8.
     """
     weights, columns = _checked(gram_y, mu, k_y)

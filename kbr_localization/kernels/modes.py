@@ -12,7 +12,7 @@ from functools import singledispatch
 from typing import Any
 
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel
-from kbr_localization.kernels.checks import FloatArray
+from kbr_localization.kernels.checks import FloatArray, NoMassError
 from kbr_localization.kernels.kernels import RadialKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 import numpy as np
@@ -29,8 +29,29 @@ _NEGLIGIBLE = 1e-100
 _POOL = 256
 
 
-@singledispatch
 def find_modes(
+    kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Local maxima (q, d) of a kernel mean where it is positive, and its heights (q,), highest first.
+
+    Where m is negative everywhere, every ascent leads away from all points, to no mode: raises
+    NoMassError when m is positive at none of the ends.
+    """
+    modes, heights = _find_modes(kernel, points, weights, starts)
+    positive = heights > 0.0
+    if not positive.any():
+        raise NoMassError(
+            f'weights: expected a kernel mean that is positive somewhere, got a largest value of '
+            f'{heights.max():.3g} and weights of sum {weights.sum():.3g} in shape '
+            f'{weights.shape}: it has no mode; check the sign of the weights, or start again from '
+            'the conditional mean'
+        )
+    return modes[positive], heights[positive]
+
+
+@singledispatch
+def _find_modes(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
     """
@@ -51,7 +72,7 @@ def find_modes(
     return ends, _heights(kernel, points, weights, ends)
 
 
-@find_modes.register
+@_find_modes.register
 def _(
     kernel: RadialKernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
@@ -64,15 +85,15 @@ def _(
     return kernel.scale.colour(ends), landscape.heights(ends)
 
 
-@find_modes.register
+@_find_modes.register
 def _(
     kernel: ScaledKernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
-    modes, heights = find_modes(kernel.kernel, points, weights, starts)
+    modes, heights = _find_modes(kernel.kernel, points, weights, starts)
     return modes, kernel.factor * heights
 
 
-@find_modes.register
+@_find_modes.register
 def _(
     kernel: TraceKernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:

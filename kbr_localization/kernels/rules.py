@@ -26,6 +26,7 @@ from kbr_localization.kernels import low_rank_rules
 from kbr_localization.kernels.checks import (
     as_columns,
     as_floats,
+    as_gram,
     as_points,
     as_positive,
     as_square,
@@ -57,7 +58,7 @@ def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
     if isinstance(gram, LowRankGram):
         ridge = gram.size * as_positive('epsilon', epsilon)
         return RegularisedLowRank(gram, ridge, name='n * epsilon')
-    matrix = as_square('gram', gram)
+    matrix = as_gram('gram', gram)
     ridge = matrix.shape[0] * as_positive('epsilon', epsilon)
     return RegularisedCholesky(matrix, ridge, name='n * epsilon')
 
@@ -117,8 +118,10 @@ def squared_bayes_rule(
     Posterior weights w = L G ((L G)^2 + delta I)^-1 L k, with L = diag(mu), of any sign.
 
     Solved in its root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, one
-    complex symmetric solve that does not square the condition number.
-    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13.
+    complex symmetric solve that does not square the condition number. `delta` is that of
+    C_WW^2 + delta I: it compares with the square of the thresholded rule's; [KBR] Fig. 1 has n^2
+    times this value, because its mu is n times ours.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13, "KBR".
     """
     if isinstance(gram_y, LowRankGram):
         return low_rank_rules.squared_bayes_rule(gram_y, mu, k_y, delta).values
@@ -137,8 +140,10 @@ def thresholded_bayes_rule(
     Posterior weights w_S = (G_SS + delta diag(1 / mu_S))^-1 k_S on S = {mu > 0}, 0 elsewhere.
 
     Solved as w = D (D G D + delta I)^-1 D k with D = diag(sqrt(max(mu, 0))): symmetric, and well
-    conditioned however small a weight is.
-    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8.
+    conditioned however small a weight is. `delta` is that of C_WW + delta I, without n: for
+    mu = 1/n it is the epsilon of the conditional mean, and it compares with the square root of
+    the squared rule's delta.
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".
     """
     if isinstance(gram_y, LowRankGram):
         return low_rank_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta).values
@@ -155,6 +160,13 @@ BAYES_RULES: dict[str, BayesRule] = {
 }
 """The rules that differ in nothing but the regularisation, by their names."""
 
+PAPER_NAMES = {'KBR': 'squared', 'pKBR': 'thresholded', 'IW-KBR': 'thresholded'}
+"""
+The same by the names of [KBR], [kReg] and [IW-KBR].
+
+IW-KBR with the KuLSIF density ratio is the thresholded rule, see `importance_weighted_bayes_rule`.
+"""
+
 
 def importance_weighted_bayes_rule(
     gram_y: GramMatrix, density_ratio: ArrayLike, k_y: ArrayLike, delta: float
@@ -163,7 +175,8 @@ def importance_weighted_bayes_rule(
     Posterior weights from density ratios r_i = dPi/dP_X(X_i), by any estimator of them.
 
     It is the thresholded rule with mu = max(r, 0) / n, in the symmetric form of [IW-KBR]; with
-    the KuLSIF estimate r = n (G_X + n epsilon I)^-1 m_Pi(X) the two are the same.
+    the KuLSIF estimate r = n (G_X + n epsilon I)^-1 m_Pi(X) the two are the same. `delta`: as in
+    the thresholded rule, without n.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
     """
     size = _size(gram_y)
@@ -183,7 +196,8 @@ def regularised_bayes_rule(
 
     `gram_y` and `k_y` are of the observations Y_1..Y_n followed by the s supervised ones;
     `supervision_weight` scalar or (s,) takes the place of mu_j there (delta' in [kReg] eq. 10: the
-    penalty on the distance of the posterior given y_j from the point t_j).
+    penalty on the distance of the posterior given y_j from the point t_j). `delta`: as in the
+    thresholded rule, without n.
     Shapes: (n + s, n + s), (n,), (n + s,) or (n + s, q) -> as `k_y`: weights on X_i, then on t_j.
     Source: [kReg] eq. 11.
     """
@@ -235,7 +249,7 @@ def _size(gram: GramMatrix) -> int:
 def _checked(
     gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    matrix = as_square('gram_y', gram_y)
+    matrix = as_gram('gram_y', gram_y)
     size = matrix.shape[0]
     return matrix, as_weights('mu', mu, size), as_columns('k_y', k_y, size)
 
