@@ -24,6 +24,7 @@ LEARNT = k.NonparametricModel(KERNEL, KERNEL, X, Y, 0.01)
 RULE = k.KernelBayesRule(KERNEL, KERNEL, X, Y, 0.01, 0.01)
 FILTER = k.KernelBayesFilter(k.ModelTransition(MODEL, KERNEL), RULE)
 ROTATIONS = nearest_rotation(RNG.normal(size=(4, 3, 3)))
+KALMAN = k.KernelKalmanFilter(KERNEL, KERNEL, X, Z, Y, 0.1, 0.1)
 ANGLES = np.linspace(0.0, 3.0, 5)[:, np.newaxis]
 STATE_SPACE = GaussianStateSpaceModel(
     np.eye(2), np.eye(2), np.eye(2), np.eye(2), np.zeros(2), np.eye(2)
@@ -267,6 +268,65 @@ CALLS = {
         controls=None,
         prior=MEAN,
     ),
+    'LinearKernel': call(k.LinearKernel, 'offset:negative', offset=0.0),
+    'PolynomialKernel': call(
+        k.PolynomialKernel, 'degree:count offset:negative', degree=2, offset=1.0
+    ),
+    'KernelMean *': call(lambda factor: MEAN * factor, 'factor:factor', factor=-2.0),
+    'KernelMean -': call(lambda other: MEAN - other, 'other:object', other=MEAN),
+    'LinearModel': call(
+        k.LinearModel,
+        'matrix:points noise:object offset:given',
+        matrix=np.eye(2),
+        noise=k.GaussianNoise(0.1),
+        offset=None,
+    ),
+    'LinearModel.push_exactly': call(
+        k.LinearModel(np.eye(2), k.GaussianNoise(0.1)).push_exactly, 'prior:object', prior=MEAN
+    ),
+    'MonteCarloModel': call(
+        k.MonteCarloModel, 'sampler:object draws:count', sampler=MODEL.sample, draws=3
+    ),
+    'MonteCarloModel.push': call(
+        k.MonteCarloModel(MODEL.sample, 3).push, 'prior:object', prior=MEAN
+    ),
+    'MonteCarloTransition': call(
+        k.MonteCarloTransition,
+        'sampler:object kernel:kernel draws:number',
+        sampler=MODEL.sample,
+        kernel=KERNEL,
+        draws=3,
+    ),
+    'KernelMonteCarloFilter': call(
+        k.KernelMonteCarloFilter,
+        'sampler:object bayes_rule:object',
+        sampler=MODEL.sample,
+        bayes_rule=RULE,
+    ),
+    'KernelBayesSmoother': call(
+        k.KernelBayesSmoother, 'forward:object backward:object', forward=FILTER, backward=RULE
+    ),
+    'KernelBayesSmoother.smooth': call(
+        k.KernelBayesSmoother(FILTER, RULE).smooth, 'beliefs:object', beliefs=[MEAN, MEAN]
+    ),
+    'KernelKalmanFilter': call(
+        k.KernelKalmanFilter,
+        'kernel_x:kernel kernel_y:kernel x:points x_next:points y_next:points epsilon:positive '
+        'kappa:positive',
+        kernel_x=KERNEL,
+        kernel_y=KERNEL,
+        x=X,
+        x_next=Z,
+        y_next=Y,
+        epsilon=0.1,
+        kappa=0.1,
+    ),
+    'KernelKalmanFilter.start': call(KALMAN.start, 'states:optional', states=X),
+    'KernelKalmanFilter.predict': call(KALMAN.predict, 'belief:object', belief=KALMAN.start()),
+    'KernelKalmanFilter.update': call(
+        KALMAN.update, 'belief:object observation:point', belief=KALMAN.start(), observation=Y[0]
+    ),
+    'KernelKalmanFilter.run': call(KALMAN.run, 'observations:points', observations=Y),
     'classical_filter': call(
         classical_filter,
         'method:object model:object observations:points particles:count',

@@ -9,8 +9,10 @@ choice of their parameters, `classical` the filters of the textbooks to compare 
 
 from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel
 from kbr_localization.kernels.checks import NoMassError
+from kbr_localization.kernels.dot_product import LinearKernel, PolynomialKernel
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, ModelTransition
 from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel, Supervision
+from kbr_localization.kernels.kernel_kalman import KernelGaussian, KernelKalmanFilter
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
@@ -20,7 +22,12 @@ from kbr_localization.kernels.kernels import (
 )
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
 from kbr_localization.kernels.manifold import TraceKernel, WrappedNormalKernel
-from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.models import AdditiveNoiseModel, LinearModel
+from kbr_localization.kernels.monte_carlo import (
+    KernelMonteCarloFilter,
+    MonteCarloModel,
+    MonteCarloTransition,
+)
 from kbr_localization.kernels.noise import (
     CauchyNoise,
     GaussianNoise,
@@ -45,6 +52,7 @@ from kbr_localization.kernels.rules import (
     thresholded_bayes_rule,
 )
 from kbr_localization.kernels.selection import grid_search, k_fold, median_distance
+from kbr_localization.kernels.smoother import KernelBayesSmoother
 
 __all__ = [
     'BAYES_RULES',
@@ -57,17 +65,26 @@ __all__ = [
     'Kernel',
     'KernelBayesFilter',
     'KernelBayesRule',
+    'KernelBayesSmoother',
+    'KernelGaussian',
+    'KernelKalmanFilter',
     'KernelMean',
+    'KernelMonteCarloFilter',
     'LaplaceKernel',
     'LearntTransition',
+    'LinearKernel',
+    'LinearModel',
     'LowRankGram',
     'MaternKernel',
     'MixtureNoise',
     'ModelKernelMean',
     'ModelTransition',
+    'MonteCarloModel',
+    'MonteCarloTransition',
     'NoMassError',
     'Noise',
     'NonparametricModel',
+    'PolynomialKernel',
     'ProductKernel',
     'RationalQuadraticKernel',
     'ScaledKernel',

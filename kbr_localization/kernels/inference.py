@@ -185,6 +185,18 @@ class KernelBayesRule:
         )
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
+    def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
+        """
+        Kernel mean of x when the observation is known only by a kernel mean of y.
+
+        The posterior is linear in k_Y(., y), so that int q(x | y) p(y) dy is that of
+        m_Y(Y_i) = (m_Y(Y_1), ..., m_Y(Y_n)). Not normalised.
+        """
+        require('evidence', evidence, Embedding, 'a kernel mean of y')
+        mu = self.likelihood.sum_rule_weights(prior)
+        weights = BAYES_RULES[self.method](self.gram_y, mu, evidence(self.y), self.delta)
+        return KernelMean(self.kernel_x, self.x, weights)
+
     def condition(self, observation: ArrayLike) -> KernelMean:
         """Kernel mean of x given one observation under the sample's own prior ("COND")."""
         k_y = kernel_vector(self.kernel_y, self.y, observation)

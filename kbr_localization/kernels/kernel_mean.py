@@ -7,7 +7,6 @@ form, and is what the model-based sum rule returns.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,50 +25,21 @@ from kbr_localization.kernels.checks import (
     require_callable,
 )
 from kbr_localization.kernels.conjugacy import require_noise
+from kbr_localization.kernels.embedding import (
+    as_factor,
+    Embedding,
+    EmbeddingSum,
+    require_same_kernel,
+    ScaledEmbedding,
+    Term,
+)
 from kbr_localization.kernels.modes import find_modes
 from kbr_localization.kernels.noise import MixtureNoise, Noise
 from kbr_localization.kernels.rules import normalise
 import numpy as np
 from numpy.typing import ArrayLike
 
-
-class Embedding(ABC):
-    """An element of the RKHS of `kernel` that can be evaluated and compared with others."""
-
-    kernel: Kernel
-
-    @abstractmethod
-    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
-        """Points (n, d), weights (n,) and the noise about the points, one triple per noise."""
-
-    def __call__(self, z: ArrayLike) -> FloatArray:
-        """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
-        terms = self.terms()
-        queries = as_points_like('z', z, terms[0][0])
-        values = (
-            _smoothed(self.kernel, noise).cross_gram(queries, points) @ weights
-            for points, weights, noise in terms
-        )
-        return np.asarray(sum(values), dtype=np.float64)
-
-    def __add__(self, other: Embedding) -> EmbeddingSum:
-        _require_same_kernel(self, other)
-        return EmbeddingSum(self.kernel, (self, other))
-
-    def inner(self, other: Embedding) -> float:
-        """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
-        _require_same_kernel(self, other)
-        return sum(_inner(self.kernel, a, b) for a in self.terms() for b in other.terms())
-
-    def norm(self) -> float:
-        """RKHS norm of m."""
-        return float(np.sqrt(max(self.inner(self), 0.0)))
-
-    def mmd(self, other: Embedding) -> float:
-        """Maximum mean discrepancy |m - m'| in the RKHS."""
-        cross = self.inner(other)
-        squared = self.inner(self) - 2.0 * cross + other.inner(other)
-        return float(np.sqrt(max(squared, 0.0)))
+__all__ = ['Embedding', 'EmbeddingSum', 'KernelMean', 'ModelKernelMean', 'ScaledEmbedding']
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,7 +80,26 @@ class KernelMean(Embedding):
         count = max(array.shape[0], 1) if array.ndim else 1
         return cls(kernel, array, np.full(count, 1.0 / count))
 
-    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+    @classmethod
+    def from_embedding(
+        cls, embedding: Embedding, draws: int = 100, rng: np.random.Generator | int = 0
+    ) -> KernelMean:
+        """Points with weights in place of any embedding; noises are drawn, `draws` per point."""
+        require('embedding', embedding, Embedding, 'a kernel mean')
+        return cls(embedding.kernel, *embedding.drawn(draws, rng))
+
+    def __add__(self, other: Embedding) -> Embedding:
+        require_same_kernel(self, other)
+        if not isinstance(other, KernelMean):
+            return super().__add__(other)
+        points = np.concatenate([self.points, other.points])
+        weights = np.concatenate([self.weights, other.weights])
+        return replace(self, points=points, weights=weights)
+
+    def __mul__(self, factor: float) -> KernelMean:
+        return replace(self, weights=as_factor(factor) * self.weights)
+
+    def terms(self) -> list[Term]:
         """Points with weight and their weights, without noise."""
         active = np.flatnonzero(self.weights)
         if active.size in (0, self.weights.size):
@@ -215,26 +204,15 @@ class ModelKernelMean(Embedding):
         object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(images)))
         self.noise.conditional_kernel_mean(self.kernel)  # refuses a pair that is not conjugate
 
-    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+    def __mul__(self, factor: float) -> ModelKernelMean:
+        return replace(self, weights=as_factor(factor) * self.weights)
+
+    def terms(self) -> list[Term]:
         """Points, weights and noise, one triple per component of a mixture."""
         return _split(self.images, self.weights, self.noise)
 
 
-@dataclass(frozen=True, eq=False)
-class EmbeddingSum(Embedding):
-    """Sum of embeddings, such as a mixture whose components have noises of their own."""
-
-    kernel: Kernel
-    parts: tuple[Embedding, ...]
-
-    def terms(self) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
-        """All terms of all parts."""
-        return [term for part in self.parts for term in part.terms()]
-
-
-def _split(
-    points: FloatArray, weights: FloatArray, noise: Noise
-) -> list[tuple[FloatArray, FloatArray, Noise | None]]:
+def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
     if not isinstance(noise, MixtureNoise):
         return [(points, weights, noise)]
     terms = []
@@ -242,26 +220,3 @@ def _split(
         offset = 0.0 if noise.locations is None else noise.locations[k]
         terms += _split(points + offset, weights * noise.weights[k], component)
     return terms
-
-
-def _smoothed(kernel: Any, noise: Noise | None) -> Any:
-    return kernel if noise is None else noise.conditional_kernel_mean(kernel)
-
-
-def _inner(
-    kernel: Kernel,
-    left: tuple[FloatArray, FloatArray, Noise | None],
-    right: tuple[FloatArray, FloatArray, Noise | None],
-) -> float:
-    # E k(f + e, f' + e') smooths the kernel once with each noise, all of which are symmetric
-    mean = _smoothed(_smoothed(kernel, left[2]), right[2])
-    return float(left[1] @ mean.cross_gram(left[0], right[0]) @ right[1])
-
-
-def _require_same_kernel(left: Embedding, right: Embedding) -> None:
-    require('other', right, Embedding, 'a kernel mean to compare with')
-    if left.kernel is not right.kernel and repr(left.kernel) != repr(right.kernel):
-        raise KernelError(
-            f'other: expected a kernel mean of {left.kernel!r}, got one of {right.kernel!r}: '
-            'embeddings are comparable in one RKHS only'
-        )

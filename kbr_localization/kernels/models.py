@@ -11,12 +11,14 @@ from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_floats,
     as_points,
+    as_weights,
     FloatArray,
     require,
     require_callable,
 )
+from kbr_localization.kernels.embedding import Embedding, EmbeddingSum, Term
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
-from kbr_localization.kernels.noise import Noise
+from kbr_localization.kernels.noise import GaussianNoise, Noise
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -67,20 +69,88 @@ class AdditiveNoiseModel:
         return mean.cross_gram(as_points('z', z, images.shape[1]), images)
 
     def push(
-        self, prior: KernelMean, *control: Any, kernel: Kernel | None = None
+        self,
+        prior: Embedding,
+        *control: Any,
+        kernel: Kernel | None = None,
+        draws: int = 100,
+        rng: np.random.Generator | int = 0,
     ) -> ModelKernelMean:
         """
         Model-based kernel sum rule: the kernel mean of x' when x has the kernel mean `prior`.
 
-        `kernel`: of the images' space, the prior's when None. Source: [MbKSR] eq. 21.
+        `kernel`: of the images' space, the prior's when None. Exact for a KernelMean; noises of
+        other priors, which f would distort, are drawn: `draws` points by `rng` for each of theirs,
+        see `Embedding.drawn`, and `LinearModel` for the f that has a closed form.
+        Source: [MbKSR] eq. 21.
         """
-        require('prior', prior, KernelMean, 'a KernelMean, points with weights')
-        images = self.images(prior.points, *control)
+        require('prior', prior, Embedding, 'a kernel mean of x')
+        points, weights = _points_of(prior, draws, rng)
+        images = self.images(points, *control)
         noise = self.noise_at(*control)
-        return ModelKernelMean(kernel or prior.kernel, images, prior.weights, noise)
+        return ModelKernelMean(kernel or prior.kernel, images, weights, noise)
 
     def sample(self, x: ArrayLike, rng: np.random.Generator, *control: Any) -> FloatArray:
         """Draw x' for every x. Shapes: (n, d) -> (n, d')."""
         images = self.images(x, *control)
         noise = self.noise_at(*control).sample(images.shape[0], images.shape[1], rng)
         return np.asarray(images + noise, dtype=np.float64)
+
+
+class LinearModel(AdditiveNoiseModel):
+    """
+    Model x' = A x + b + e with Gaussian noise e, which pushes Gaussian noise in closed form.
+
+    `matrix` A: (d', d); `noise`: a GaussianNoise; `offset` b: (d',), zero when None. A mixture of
+    Gaussians stays one: N(f, S) becomes N(A f + b, A S A^T + Sigma).
+    """
+
+    matrix: FloatArray
+    offset: FloatArray
+    gaussian: GaussianNoise
+
+    def __init__(
+        self, matrix: ArrayLike, noise: GaussianNoise, offset: ArrayLike | None = None
+    ) -> None:
+        a = as_points('matrix', matrix)
+        b = np.zeros(a.shape[0]) if offset is None else as_weights('offset', offset, a.shape[0])
+        require('noise', noise, GaussianNoise, 'a GaussianNoise')
+        object.__setattr__(self, 'matrix', a)
+        object.__setattr__(self, 'offset', b)
+        object.__setattr__(self, 'gaussian', noise)
+        super().__init__(self._image, noise)
+
+    def _image(self, x: FloatArray) -> FloatArray:
+        return np.asarray(x @ self.matrix.T + self.offset, dtype=np.float64)
+
+    def push_exactly(self, prior: Embedding, kernel: Kernel | None = None) -> Embedding:
+        """
+        Kernel mean of x' in closed form, for points without noise and with Gaussian noise.
+
+        `kernel`: as in `push`. Raises KernelError for another noise.
+        """
+        require('prior', prior, Embedding, 'a kernel mean of x')
+        target = kernel or prior.kernel
+        return EmbeddingSum(target, tuple(self._pushed(target, t) for t in prior.terms()))
+
+    def _pushed(self, kernel: Kernel, term: Term) -> ModelKernelMean:
+        points, weights, noise = term
+        covariance = self.gaussian.covariance.matrix(self.matrix.shape[0])
+        if noise is not None:
+            if not isinstance(noise, GaussianNoise):
+                raise KernelError(
+                    f'prior: expected Gaussian noise about its points, got '
+                    f'{type(noise).__name__}: use push(), which draws'
+                )
+            spread = noise.covariance.matrix(self.matrix.shape[1])
+            covariance = covariance + self.matrix @ spread @ self.matrix.T
+        symmetric = GaussianNoise(0.5 * (covariance + covariance.T))
+        return ModelKernelMean(kernel, self.images(points), weights, symmetric)
+
+
+def _points_of(
+    prior: Embedding, draws: int, rng: np.random.Generator | int
+) -> tuple[FloatArray, FloatArray]:
+    if isinstance(prior, KernelMean):
+        return prior.points, prior.weights
+    return prior.drawn(draws, rng)
