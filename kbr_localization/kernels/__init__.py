@@ -8,9 +8,17 @@ choice of their parameters, `classical` the filters of the textbooks to compare 
 """
 
 from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel
+from kbr_localization.kernels.bandwidths import BandwidthCriterion, TunedRule
 from kbr_localization.kernels.checks import NoMassError
 from kbr_localization.kernels.dot_product import LinearKernel, PolynomialKernel
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, ModelTransition
+from kbr_localization.kernels.hypothesis_tests import (
+    hsic,
+    independence_test,
+    PermutationTest,
+    squared_mmd,
+    two_sample_test,
+)
 from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel, Supervision
 from kbr_localization.kernels.kernel_kalman import KernelGaussian, KernelKalmanFilter
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
@@ -20,6 +28,7 @@ from kbr_localization.kernels.kernels import (
     MaternKernel,
     RationalQuadraticKernel,
 )
+from kbr_localization.kernels.likelihood_free import DensityPosterior, KernelABC
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
 from kbr_localization.kernels.manifold import TraceKernel, WrappedNormalKernel
 from kbr_localization.kernels.models import AdditiveNoiseModel, LinearModel
@@ -38,6 +47,7 @@ from kbr_localization.kernels.noise import (
     VonMisesNoise,
     WrappedNormalNoise,
 )
+from kbr_localization.kernels.objects import ObjectKernel, PrecomputedKernel, spectrum
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
@@ -58,11 +68,14 @@ __all__ = [
     'BAYES_RULES',
     'PAPER_NAMES',
     'AdditiveNoiseModel',
+    'BandwidthCriterion',
     'CauchyNoise',
+    'DensityPosterior',
     'GaussianKernel',
     'GaussianNoise',
     'IndependentNoise',
     'Kernel',
+    'KernelABC',
     'KernelBayesFilter',
     'KernelBayesRule',
     'KernelBayesSmoother',
@@ -84,21 +97,27 @@ __all__ = [
     'NoMassError',
     'Noise',
     'NonparametricModel',
+    'ObjectKernel',
+    'PermutationTest',
     'PolynomialKernel',
+    'PrecomputedKernel',
     'ProductKernel',
     'RationalQuadraticKernel',
     'ScaledKernel',
     'SumKernel',
     'Supervision',
     'TraceKernel',
+    'TunedRule',
     'VarianceGammaNoise',
     'VonMisesNoise',
     'WrappedNormalKernel',
     'WrappedNormalNoise',
     'conditional_mean',
     'grid_search',
+    'hsic',
     'importance_weighted_bayes_rule',
     'incomplete_cholesky',
+    'independence_test',
     'k_fold',
     'median_distance',
     'model_based_sum_rule',
@@ -106,6 +125,9 @@ __all__ = [
     'normalise',
     'regularise',
     'regularised_bayes_rule',
+    'spectrum',
     'squared_bayes_rule',
+    'squared_mmd',
     'thresholded_bayes_rule',
+    'two_sample_test',
 ]

@@ -8,7 +8,13 @@ from functools import reduce
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_points, as_positive, FloatArray, require
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_points,
+    as_positive,
+    FloatArray,
+    require,
+)
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -32,6 +38,14 @@ class Kernel(ABC):
         """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
         matrix = self.cross_gram(x, x)
         return np.asarray(0.5 * (matrix + matrix.T), dtype=np.float64)
+
+    def encode(self, name: str, value: Any) -> FloatArray:
+        """Return data as points: numbers as they are; kernels on other objects number them."""
+        return as_floats(name, value)
+
+    def encode_one(self, name: str, value: Any) -> FloatArray:
+        """Return one datum as a point (...)."""
+        return as_floats(name, value)
 
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel that sees only these coordinates of its points."""

@@ -60,7 +60,7 @@ class NonparametricModel:
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
         require_kernel('kernel_x', kernel_x)
         require_kernel('kernel_y', kernel_y)
-        self.x, self.y = as_pairs(x, y)
+        self.x, self.y = as_pairs(kernel_x.encode('x', x), kernel_y.encode('y', y))
         with renamed(x='y'):
             kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
@@ -180,9 +180,8 @@ class KernelBayesRule:
         Shapes: observations (q, ...) -> (n, q), one column per observation.
         """
         mu = self.likelihood.sum_rule_weights(prior)
-        k_y = self.kernel_y.cross_gram(
-            self.y, as_points_like('observations', observations, self.y)
-        )
+        queries = self.kernel_y.encode('observations', observations)
+        k_y = self.kernel_y.cross_gram(self.y, as_points_like('observations', queries, self.y))
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
     def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
@@ -250,7 +249,7 @@ def gram_matrix(
 
 def kernel_vector(kernel: Kernel, points: FloatArray, query: ArrayLike) -> FloatArray:
     """Values k(x_i, query) at every point, for one query (...). Shapes: (n, ...) -> (n,)."""
-    single = as_floats('observation', query)
+    single = kernel.encode_one('observation', query)
     if single.shape != points.shape[1:]:
         raise KernelError(
             f'observation: expected one point of shape {points.shape[1:]}, got {single.shape}: '

@@ -56,7 +56,7 @@ class KernelMean(Embedding):
 
     def __post_init__(self) -> None:
         require_kernel('kernel', self.kernel)
-        points = as_floats('points', self.points)
+        points = self.kernel.encode('points', self.points)
         if points.ndim < 2 or points.shape[0] == 0:
             raise KernelError(
                 f'points: expected shape (n, d) with n > 0, got {points.shape}: reshape scalars '
@@ -76,7 +76,8 @@ class KernelMean(Embedding):
     @classmethod
     def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
         """Empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
-        array = as_floats('points', points)
+        require_kernel('kernel', kernel)
+        array = kernel.encode('points', points)
         count = max(array.shape[0], 1) if array.ndim else 1
         return cls(kernel, array, np.full(count, 1.0 / count))
 

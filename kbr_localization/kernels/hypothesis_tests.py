@@ -1,0 +1,139 @@
+"""
+Permutation tests with kernel means: are two samples of one law, are two variables independent.
+
+Sources: Gretton, Borgwardt, Rasch, Schoelkopf, Smola, *A kernel two-sample test* (2012); Gretton,
+Fukumizu, Teo, Song, Schoelkopf, Smola, *A kernel statistical test of independence* (2007).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.checks import as_count, FloatArray, IndexArray
+from kbr_localization.kernels.inference import as_pairs
+import numpy as np
+from numpy.typing import ArrayLike
+
+Rng = np.random.Generator | int
+
+
+@dataclass(frozen=True, eq=False)
+class PermutationTest:
+    """
+    Outcome of a permutation test.
+
+    `statistic`: of the data; `null`: (permutations,) of the permuted data; `p_value`: share of
+    both that reaches the statistic, (1 + #{null >= statistic}) / (1 + permutations), which is
+    valid at every sample size.
+    """
+
+    statistic: float
+    null: FloatArray
+
+    @property
+    def p_value(self) -> float:
+        """Return the p-value."""
+        # permutations that change nothing differ from the statistic by rounding only
+        slack = 1e-12 * abs(self.statistic)
+        reached = int(np.count_nonzero(self.null >= self.statistic - slack))
+        return (1 + reached) / (1 + self.null.size)
+
+
+def squared_mmd(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> float:
+    """
+    Unbiased estimate of the squared maximum mean discrepancy of two laws; it may be negative.
+
+    Shapes: (m, ...), (n, ...), m, n > 1. Source: Gretton et al. (2012) Lemma 6.
+    """
+    gram, count = _pooled(kernel, x, y)
+    return _unbiased(gram, np.arange(len(gram), dtype=np.int64), count)
+
+
+def two_sample_test(
+    kernel: Kernel, x: ArrayLike, y: ArrayLike, permutations: int = 500, rng: Rng = 0
+) -> PermutationTest:
+    """
+    Test whether x and y are samples of one law, by the MMD.
+
+    The pooled points are dealt anew to both samples. `kernel` has to be characteristic to see
+    every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation.
+    """
+    gram, count = _pooled(kernel, x, y)
+    order = np.arange(len(gram), dtype=np.int64)
+    generator = np.random.default_rng(rng)
+    null = [
+        _unbiased(gram, generator.permutation(order), count)
+        for _ in range(as_count('permutations', permutations))
+    ]
+    return PermutationTest(_unbiased(gram, order, count), np.array(null))
+
+
+def hsic(kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike) -> float:
+    """
+    Biased estimate tr(G_X H G_Y H) / n^2 of the squared Hilbert-Schmidt norm of C_XY.
+
+    H = I - 1/n centres. Shapes: pairs (n, ...), (n, ...), n > 1. Source: Gretton et al. (2007).
+    """
+    left, right = _centred(kernel_x, kernel_y, x, y)
+    return float(np.sum(left * right)) / len(left) ** 2
+
+
+def independence_test(
+    kernel_x: Kernel,
+    kernel_y: Kernel,
+    x: ArrayLike,
+    y: ArrayLike,
+    permutations: int = 500,
+    rng: Rng = 0,
+) -> PermutationTest:
+    """
+    Test whether x and y of pairs (x_i, y_i) are independent, by HSIC.
+
+    The y are dealt anew to the x. Points of a time series are not exchangeable: thin them first.
+    Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
+    """
+    left, right = _centred(kernel_x, kernel_y, x, y)
+    generator = np.random.default_rng(rng)
+    scale = 1.0 / len(left) ** 2
+    null = np.empty(as_count('permutations', permutations))
+    for i in range(null.size):
+        order = generator.permutation(len(left))
+        null[i] = scale * np.sum(left * right[np.ix_(order, order)])
+    return PermutationTest(scale * float(np.sum(left * right)), null)
+
+
+def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, int]:
+    require_kernel('kernel', kernel)
+    left, right = kernel.encode('x', x), kernel.encode('y', y)
+    if left.shape[1:] != right.shape[1:] or min(len(left), len(right)) < 2:
+        raise KernelError(
+            f'x, y: expected two samples of at least two points of one shape, got {left.shape} '
+            f'and {right.shape}: give (m, d) and (n, d)'
+        )
+    return kernel.gram(np.concatenate([left, right])), len(left)
+
+
+def _unbiased(gram: FloatArray, order: IndexArray, count: int) -> float:
+    first, second = order[:count], order[count:]
+    within = (_mean_off_diagonal(gram[np.ix_(part, part)]) for part in (first, second))
+    return float(sum(within) - 2.0 * gram[np.ix_(first, second)].mean())
+
+
+def _mean_off_diagonal(gram: FloatArray) -> float:
+    count = len(gram)
+    return float(gram.sum() - np.trace(gram)) / (count * (count - 1))
+
+
+def _centred(
+    kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike
+) -> tuple[FloatArray, FloatArray]:
+    require_kernel('kernel_x', kernel_x)
+    require_kernel('kernel_y', kernel_y)
+    left, right = as_pairs(kernel_x.encode('x', x), kernel_y.encode('y', y))
+    if len(left) < 2:
+        raise KernelError(f'x, y: expected at least two pairs, got shape {left.shape}')
+    gram = kernel_x.gram(left)
+    mean = gram.mean(axis=0)
+    return gram - mean - mean[:, np.newaxis] + mean.mean(), kernel_y.gram(right)

@@ -1,0 +1,99 @@
+"""Gradients of the cross-validation criteria against differences, and what the search finds."""
+
+from functools import partial
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels import (
+    BandwidthCriterion,
+    GaussianKernel,
+    k_fold,
+    KernelBayesRule,
+    MaternKernel,
+    RationalQuadraticKernel,
+)
+from kbr_localization.kernels.selection import kernel_mean_score, point_score
+import numpy as np
+import pytest
+
+KX = GaussianKernel(1.0, normalised=False)
+KERNELS = {
+    'plain': GaussianKernel([1.5, 0.7, 2.0], normalised=False),
+    'density': GaussianKernel(1.2),
+    'matern': MaternKernel(1.5, 1.5, normalised=False),
+    'rough': MaternKernel(1.5, 0.5, normalised=False),
+    'cauchy': RationalQuadraticKernel(2.0),
+}
+
+
+def sample(size=40, seed=0):
+    """Pairs whose y has a coordinate that tells x, one that tells it less, and one of noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(size, 1))
+    noise = rng.normal(size=(size, 3)) * [0.2, 1.0, 3.0]
+    return x, x * [1.0, 1.0, 0.0] + noise
+
+
+def criterion(kernel, size=40, **options):
+    return BandwidthCriterion(KX, kernel, *sample(size), k_fold(size, 3), 1e-3, **options)
+
+
+@pytest.mark.parametrize('target', ['marginal', 'conditional'])
+@pytest.mark.parametrize('method', ['squared', 'thresholded', 'COND'])
+@pytest.mark.parametrize('kernel', KERNELS.values(), ids=KERNELS)
+@pytest.mark.parametrize('factors', [1.3, [0.8, 1.1, 1.7]], ids=['one', 'each'])
+def test_gradients_are_the_differences(kernel, method, target, factors):
+    loss = criterion(kernel, method=method, target=target)
+    logs = np.append(np.log(factors), np.log(3e-3))
+    step = 1e-5
+
+    def at(values):
+        chosen = values[0] if np.ndim(factors) == 0 else values[:-1]
+        return loss(np.exp(chosen), np.exp(values[-1]))
+
+    differences = [
+        (at(logs + step * e)[0] - at(logs - step * e)[0]) / (2 * step) for e in np.eye(logs.size)
+    ]
+    gradient = at(logs)[1]
+    np.testing.assert_allclose(gradient, differences, rtol=2e-5, atol=2e-6 * abs(gradient).max())
+
+
+@pytest.mark.parametrize('method', ['squared', 'thresholded'])
+def test_the_marginal_criterion_is_that_of_the_grid_search(method):
+    kernel = KERNELS['plain']
+
+    def make_rule(x, y):
+        return KernelBayesRule(KX, kernel, x, y, 1e-3, 2e-3, method)
+
+    score = partial(kernel_mean_score, *sample(), make_rule)
+    expected = np.mean([score(*fold) for fold in k_fold(40, 3)])
+    value, _ = criterion(kernel, method=method, target='marginal')(1.0, 2e-3)
+    assert value == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize('method', ['squared', 'thresholded'])
+def test_the_search_lowers_the_criterion_and_widens_the_coordinate_of_noise(method):
+    start = GaussianKernel(1.0, normalised=False)
+    loss = criterion(start, 120, method=method)
+    one, each = (loss.minimise(1e-2, per_coordinate) for per_coordinate in (False, True))
+    assert each.value < one.value < loss(1.0, 1e-2)[0]
+    widths = np.sqrt(each.kernel_y.scale.value)
+    assert widths[2] > 5 * widths[0]
+    x, y = sample(300, seed=5)
+    errors = []
+    for kernel, delta in ((start, 1e-2), (each.kernel_y, each.delta)):
+        make = partial(make_rule_with, kernel, delta, method)
+        errors.append(np.mean([point_score(x, y, make, *fold) for fold in k_fold(300, 3)]))
+    assert errors[1] < 0.5 * errors[0]
+
+
+def make_rule_with(kernel, delta, method, x, y):
+    return KernelBayesRule(KX, kernel, x, y, 1e-3, delta, method)
+
+
+def test_misuse_is_refused():
+    with pytest.raises(KernelError, match='kernel_y: expected a radial kernel'):
+        criterion(KX + KX)
+    with pytest.raises(KernelError, match='factors: expected a number for a kernel with a full'):
+        criterion(GaussianKernel(np.eye(3)))([1.0, 1.0, 1.0], 0.1)
+    with pytest.raises(KernelError, match='folds: expected at least one'):
+        BandwidthCriterion(KX, KX, *sample(), [], 1e-3)

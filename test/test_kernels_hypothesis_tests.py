@@ -1,0 +1,86 @@
+"""MMD and HSIC: their values by plain sums, their levels and their power."""
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels import (
+    GaussianKernel,
+    hsic,
+    independence_test,
+    KernelMean,
+    LinearKernel,
+    squared_mmd,
+    two_sample_test,
+)
+import numpy as np
+import pytest
+
+KERNEL = GaussianKernel(1.0, normalised=False)
+
+
+def normal(size, seed, shift=0.0, dimension=2):
+    return np.random.default_rng(seed).normal(shift, 1.0, size=(size, dimension))
+
+
+def test_mmd_is_the_sum_over_pairs():
+    x, y = normal(5, 0), normal(7, 1, 0.5)
+    within = [
+        np.mean([KERNEL.cross_gram(p[[i]], p[[j]])[0, 0]
+                 for i in range(len(p)) for j in range(len(p)) if i != j])
+        for p in (x, y)
+    ]  # fmt: skip
+    across = KERNEL.cross_gram(x, y).mean()
+    assert squared_mmd(KERNEL, x, y) == pytest.approx(sum(within) - 2 * across)
+
+
+def test_mmd_is_unbiased_where_the_distance_of_kernel_means_is_not():
+    pairs = [(normal(20, seed), normal(20, 1000 + seed)) for seed in range(300)]
+    estimates = np.array([squared_mmd(KERNEL, x, y) for x, y in pairs])
+    assert abs(estimates.mean()) < 3 * estimates.std() / np.sqrt(300)
+    biased = [
+        KernelMean.of_sample(KERNEL, x).mmd(KernelMean.of_sample(KERNEL, y)) ** 2 for x, y in pairs
+    ]
+    assert np.mean(biased) > 10 * abs(estimates.mean())
+
+
+def test_hsic_is_the_trace():
+    x, y = normal(9, 0), normal(9, 1, dimension=1)
+    h = np.eye(9) - 1 / 9
+    expected = np.trace(KERNEL.gram(x) @ h @ KERNEL.gram(y) @ h) / 81
+    assert hsic(KERNEL, KERNEL, x, y) == pytest.approx(expected)
+    linear = LinearKernel()
+    covariance = np.cov(x[:, 0], y[:, 0], bias=True)[0, 1]
+    assert hsic(linear, linear, x[:, :1], y) == pytest.approx(covariance**2)
+
+
+def rejections(test, trials=60):
+    return np.mean([test(seed).p_value <= 0.1 for seed in range(trials)])
+
+
+def test_the_levels_are_kept():
+    same = rejections(lambda s: two_sample_test(KERNEL, normal(25, s), normal(25, 900 + s), 99, s))
+    apart = rejections(
+        lambda s: independence_test(KERNEL, KERNEL, normal(25, s), normal(25, 900 + s), 99, s)
+    )
+    assert same <= 0.22  # three standard deviations of 60 trials above 0.1
+    assert apart <= 0.22
+
+
+def test_differences_of_variance_and_dependence_without_correlation_are_seen():
+    x = normal(150, 0, dimension=1)
+    assert two_sample_test(KERNEL, x, 2.0 * normal(150, 1, dimension=1), 199).p_value == 1 / 200
+    dependent = x**2 + 0.1 * normal(150, 2, dimension=1)
+    assert abs(np.corrcoef(x[:, 0], dependent[:, 0])[0, 1]) < 0.25
+    assert independence_test(KERNEL, KERNEL, x, dependent, 199).p_value == 1 / 200
+
+
+def test_a_constant_is_independent_of_everything():
+    outcome = independence_test(KERNEL, KERNEL, normal(12, 0), np.ones((12, 1)), 50)
+    assert outcome.p_value == 1.0
+
+
+def test_samples_of_different_shapes_are_refused():
+    with pytest.raises(KernelError, match=r'x, y: expected two samples .* \(5, 2\) and \(5, 3\)'):
+        two_sample_test(KERNEL, normal(5, 0), normal(5, 0, dimension=3))
+    with pytest.raises(KernelError, match='x, y: expected two samples'):
+        squared_mmd(KERNEL, normal(1, 0), normal(5, 0))
+    with pytest.raises(KernelError, match='x, y: expected at least two pairs'):
+        hsic(KERNEL, KERNEL, normal(1, 0), normal(1, 0))
