@@ -417,6 +417,14 @@ CALLS = {
         particles=3,
     ),
 }
+for _kind in (k.ConditionalMeanRegressor, k.KernelBayesRegressor, k.KernelFilterRegressor):
+    CALLS[f'{_kind.__name__}.fit'] = call(_kind().fit, 'X:points y:target', X=X, y=Y)
+    CALLS[f'{_kind.__name__}.predict'] = call(_kind().fit(X, Y).predict, 'X:points', X=Z)
+    CALLS[f'{_kind.__name__} epsilon'] = call(
+        lambda epsilon, kind=_kind: kind(epsilon=epsilon).fit(X, Y),
+        'epsilon:positive',
+        epsilon=0.1,
+    )
 for _name in ('squared_bayes_rule', 'thresholded_bayes_rule'):
     for _gram in (GRAM, LOW):
         CALLS[f'{_name} {type(_gram).__name__}'] = call(

@@ -58,6 +58,7 @@ BAD: dict[str, dict[str, Any]] = {
     },
     'negative': {'negative': -1.0, 'NaN': NAN, 'text': TEXT},
     'factor': {'NaN': NAN, 'text': TEXT, 'array': np.ones(2), 'None': None},
+    'target': {'NaN': np.full((6, 2), NAN), 'length': np.ones(5), 'text': TEXT, 'None': None},
     'tolerance': {'negative': -1.0, 'NaN': NAN, 'text': TEXT},
     'given': {'text': TEXT, 'number': 1.0},
     'scale': {

@@ -11,6 +11,11 @@ from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel
 from kbr_localization.kernels.bandwidths import BandwidthCriterion, TunedRule
 from kbr_localization.kernels.checks import NoMassError
 from kbr_localization.kernels.dot_product import LinearKernel, PolynomialKernel
+from kbr_localization.kernels.estimators import (
+    ConditionalMeanRegressor,
+    KernelBayesRegressor,
+    KernelFilterRegressor,
+)
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, ModelTransition
 from kbr_localization.kernels.hypothesis_tests import (
     hsic,
@@ -70,6 +75,7 @@ __all__ = [
     'AdditiveNoiseModel',
     'BandwidthCriterion',
     'CauchyNoise',
+    'ConditionalMeanRegressor',
     'DensityPosterior',
     'GaussianKernel',
     'GaussianNoise',
@@ -77,8 +83,10 @@ __all__ = [
     'Kernel',
     'KernelABC',
     'KernelBayesFilter',
+    'KernelBayesRegressor',
     'KernelBayesRule',
     'KernelBayesSmoother',
+    'KernelFilterRegressor',
     'KernelGaussian',
     'KernelKalmanFilter',
     'KernelMean',

@@ -22,6 +22,10 @@ IndexArray = NDArray[np.int64]
 _LARGEST_LOG_PEAK = 350.0
 
 
+class NoNumberError(KernelError, TypeError):
+    """An array of objects that are no numbers."""
+
+
 class NoMassError(KernelError):
     """The prior or the posterior has no mass where the training sample is."""
 
@@ -110,17 +114,19 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
 
 
 def _as_numbers(name: str, value: ArrayLike) -> FloatArray:
-    if np.iscomplexobj(value):
-        raise KernelError(
-            f'{name}: expected real numbers, got complex ones of shape {np.shape(value)}. Complex '
-            'data not supported: give real and imaginary parts as separate coordinates'
-        )
     try:
-        return np.asarray(value, dtype=np.float64)
+        array = np.asarray(value)
+        if array.dtype.kind != 'c':
+            return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise KernelError(
+        kind = NoNumberError if isinstance(error, TypeError) else KernelError
+        raise kind(
             f'{name}: expected an array of numbers, got {error}: give floats in one shape'
         ) from error
+    raise KernelError(
+        f'{name}: expected real numbers, got complex ones of shape {array.shape}. Complex data '
+        'not supported: give real and imaginary parts as separate coordinates'
+    )
 
 
 def as_points_like(name: str, value: ArrayLike, like: FloatArray) -> FloatArray:

@@ -168,7 +168,7 @@ class KernelBayesRule:
             require('supervision', supervision, Supervision, 'a Supervision or None')
             return self._supervised(mu, observation, supervision)
         k_y = kernel_vector(self.kernel_y, self.y, observation)
-        weights = BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
+        weights = self.from_vectors(mu, k_y)
         return KernelMean(self.kernel_x, self.x, weights)
 
     def posterior_weights(
@@ -179,9 +179,12 @@ class KernelBayesRule:
 
         Shapes: observations (q, ...) -> (n, q), one column per observation.
         """
-        mu = self.likelihood.sum_rule_weights(prior)
         queries = self.kernel_y.encode('observations', observations)
         k_y = self.kernel_y.cross_gram(self.y, as_points_like('observations', queries, self.y))
+        return self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
+
+    def from_vectors(self, mu: ArrayLike, k_y: ArrayLike) -> FloatArray:
+        """Posterior weights from prior weights mu (n,) and kernel vectors k_Y, (n,) or (n, q)."""
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
     def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
@@ -193,7 +196,7 @@ class KernelBayesRule:
         """
         require('evidence', evidence, Embedding, 'a kernel mean of y')
         mu = self.likelihood.sum_rule_weights(prior)
-        weights = BAYES_RULES[self.method](self.gram_y, mu, evidence(self.y), self.delta)
+        weights = self.from_vectors(mu, evidence(self.y))
         return KernelMean(self.kernel_x, self.x, weights)
 
     def condition(self, observation: ArrayLike) -> KernelMean:

@@ -20,9 +20,10 @@ The convention for the regularisation constants
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels import low_rank_rules
+from kbr_localization.kernels import array_rules, low_rank_rules
 from kbr_localization.kernels.checks import (
     as_columns,
     as_floats,
@@ -45,7 +46,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 GramMatrix = ArrayLike | LowRankGram
-RegularisedGram = RegularisedCholesky | RegularisedLowRank
+RegularisedGram = RegularisedCholesky | RegularisedLowRank | array_rules.ArrayRegularised
 BayesRule = Callable[[GramMatrix, ArrayLike, ArrayLike, float], FloatArray]
 
 
@@ -53,11 +54,16 @@ def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
     """
     Factor G + n epsilon I once, for any number of sum rules and conditional means.
 
-    Shapes: (n, n). A failed factorisation raises epsilon and logs it.
+    Shapes: (n, n). A factorisation that fails by rounding raises epsilon and logs it. Arrays of
+    other libraries stay on their device, see `array_rules`.
     """
     if isinstance(gram, LowRankGram):
         ridge = gram.size * as_positive('epsilon', epsilon)
         return RegularisedLowRank(gram, ridge, name='n * epsilon')
+    if array_rules.is_foreign(gram):
+        array_rules.require_square('gram', gram)
+        ridge = np.shape(gram)[0] * as_positive('epsilon', epsilon)
+        return array_rules.ArrayRegularised(gram, ridge, name='n * epsilon')
     matrix = as_gram('gram', gram)
     ridge = matrix.shape[0] * as_positive('epsilon', epsilon)
     return RegularisedCholesky(matrix, ridge, name='n * epsilon')
@@ -69,8 +75,7 @@ def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> Flo
 
     Shapes: `k_x` (n,) or one column per query (n, q) -> the same. Source: [MbKSR] eq. 7.
     """
-    _require_regularised(regularised_gram_x)
-    return regularised_gram_x.solve(as_columns('k_x', k_x, regularised_gram_x.size))
+    return _solve(regularised_gram_x, 'k_x', k_x)
 
 
 def nonparametric_sum_rule(
@@ -82,9 +87,7 @@ def nonparametric_sum_rule(
     The same weights on the pairs (X_i, Y_i) represent the joint law (the kernel chain rule).
     Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
     """
-    _require_regularised(regularised_gram_x)
-    prior = as_columns('prior_at_sample', prior_at_sample, regularised_gram_x.size)
-    return regularised_gram_x.solve(prior)
+    return _solve(regularised_gram_x, 'prior_at_sample', prior_at_sample)
 
 
 def model_based_sum_rule(
@@ -125,6 +128,8 @@ def squared_bayes_rule(
     """
     if isinstance(gram_y, LowRankGram):
         return low_rank_rules.squared_bayes_rule(gram_y, mu, k_y, delta).values
+    if array_rules.is_foreign(gram_y):
+        return _array(array_rules.squared_bayes_rule(gram_y, mu, k_y, delta))
     matrix, weights, columns = _checked(gram_y, mu, k_y)
     active, half, block = _active_block(matrix, weights, weights != 0)
     signs = np.sign(weights[active])
@@ -147,6 +152,8 @@ def thresholded_bayes_rule(
     """
     if isinstance(gram_y, LowRankGram):
         return low_rank_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta).values
+    if array_rules.is_foreign(gram_y):
+        return _array(array_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta))
     matrix, weights, columns = _checked(gram_y, mu, k_y)
     active, half, block = _active_block(matrix, weights, weights > 0)
     factor = RegularisedCholesky(block, as_positive('delta', delta), name='delta')
@@ -180,6 +187,8 @@ def importance_weighted_bayes_rule(
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
     """
     size = _size(gram_y)
+    if array_rules.is_foreign(density_ratio):
+        return thresholded_bayes_rule(gram_y, _array(density_ratio) / size, k_y, delta)
     mu = as_weights('density_ratio', density_ratio, size) / size
     return thresholded_bayes_rule(gram_y, mu, k_y, delta)
 
@@ -237,12 +246,24 @@ def normalise(weights: ArrayLike) -> FloatArray:
     return np.asarray(array / total, dtype=np.float64)
 
 
-def _require_regularised(gram: RegularisedGram) -> None:
-    kinds = (RegularisedCholesky, RegularisedLowRank)
+def _solve(gram: RegularisedGram, name: str, columns: ArrayLike) -> FloatArray:
+    kinds = (RegularisedCholesky, RegularisedLowRank, array_rules.ArrayRegularised)
     require('regularised_gram_x', gram, kinds, 'the result of regularise(gram, epsilon)')
+    if isinstance(gram, array_rules.ArrayRegularised):
+        solution: FloatArray = gram.solve(columns)
+        return solution
+    return gram.solve(as_columns(name, columns, gram.size))
+
+
+def _array(value: Any) -> FloatArray:
+    # an array of another library, which the types of NumPy cannot name
+    result: FloatArray = value
+    return result
 
 
 def _size(gram: GramMatrix) -> int:
+    if array_rules.is_foreign(gram):
+        return int(_array(gram).shape[0])
     return gram.size if isinstance(gram, LowRankGram) else as_square('gram_y', gram).shape[0]
 
 
