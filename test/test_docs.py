@@ -1,9 +1,10 @@
-"""The tutorial's program runs and is right; the reference has every public name."""
+"""Programs of the documentation run and print what it says; the reference has every name."""
 
 import contextlib
 import io
 from pathlib import Path
 import re
+import runpy
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 TUTORIAL = ROOT / 'docs' / 'tutorial.md'
+GALLERY = sorted((ROOT / 'docs' / 'gallery').glob('*.py'))
 
 if not TUTORIAL.is_file():
     pytest.skip('the folder docs/ is not installed', allow_module_level=True)
@@ -33,6 +35,29 @@ def test_tutorial_agrees_with_the_exact_posterior_and_with_what_it_says():
     assert mean == pytest.approx((16 + 13) / 3, abs=0.8)
     assert deviation == pytest.approx((16 + 13) ** 0.5 / 3, abs=0.5)
     assert f'`{output.getvalue().strip()}`' in TUTORIAL.read_text(encoding='utf-8')
+
+
+def numbers_and_words(text):
+    found = re.findall(r'-?\d+\.?\d*', text)
+    return [float(number) for number in found], re.sub(r'-?\d+\.?\d*', '#', text).split()
+
+
+@pytest.mark.parametrize('path', GALLERY, ids=lambda path: path.stem)
+def test_the_gallery_prints_what_it_says(path):
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        runpy.run_path(str(path), run_name='gallery')
+    page = (path.parent / 'index.md').read_text(encoding='utf-8')
+    shown = page.split(f'"docs/gallery/{path.name}"')[1].split('```text')[1].split('```')[0]
+    numbers, words = numbers_and_words(output.getvalue())
+    expected_numbers, expected_words = numbers_and_words(shown)
+    assert words == expected_words
+    # rounding differs between processors, and a flat optimum lets it grow
+    assert numbers == pytest.approx(expected_numbers, rel=0.3, abs=0.05)
+
+
+def test_the_gallery_has_five_programs():
+    assert len(GALLERY) >= 5
 
 
 def test_reference_has_every_public_name(tmp_path):
