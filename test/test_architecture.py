@@ -11,11 +11,13 @@ import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {
-    '', 'configuration', 'conversions', 'errors', 'files', 'progress', 'resources', 'se2',
+    '', 'configuration', 'conversions', 'errors', 'extras', 'files', 'progress', 'resources', 'se2',
     'threads', 'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
     'errors': set(),
+    'extras': set(),
+    'programs': {'extras'},
     'conversions': set(),
     'files': set(),
     'configuration': {'errors'},

@@ -1,9 +1,25 @@
 """The command `kbr`: arguments in, library calls, text or JSON out."""
 
+from collections.abc import Sequence
+import sys
+
+from kbr_localization.extras import describe_missing
 from kbr_localization.threads import prefer_one_thread
 
 prefer_one_thread()
 
-from kbr_localization.cli.entry import main  # noqa: E402, I100
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run `kbr` and leave the process with its exit code."""
+    try:
+        from kbr_localization.cli.entry import main as run  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        # nothing of the command line works without typer, not even its errors
+        if error.name != 'typer':
+            raise
+        print(f'kbr: {describe_missing(error.name)}', file=sys.stderr)
+        sys.exit(2)
+    run(arguments)
+
 
 __all__ = ['main']

@@ -9,21 +9,14 @@ import sys
 from typing import Any
 
 from kbr_localization.errors import KbrError
+from kbr_localization.extras import describe_missing, REMEDIES
 from kbr_localization.progress import printable
 import typer
 
 BAD_INPUT = 2
 INTERRUPTED = 130
 BROKEN_PIPE = 1
-OPTIONAL = {
-    'cv2': '`pip install opencv-python-headless`',
-    'distributed': '`pip install distributed`',
-    'joblib': '`pip install joblib`',
-    'matplotlib': '`pip install matplotlib`',
-    'rclpy': "source the setup file of ROS 2, or `pip install '.[ros]'` in the sources of kbr",
-    'rerun': '`pip install rerun-sdk`',
-    'rosbags': '`pip install rosbags`',
-}
+OPTIONAL = REMEDIES
 """Modules that only some commands need, and how to get them."""
 
 
@@ -63,7 +56,7 @@ def _explain(error: BaseException) -> int:
     if isinstance(error, (KbrError, OSError)):
         return _say(_describe(error), BAD_INPUT)
     if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL:
-        return _say(_describe_missing(error.name), BAD_INPUT)
+        return _say(describe_missing(error.name), BAD_INPUT)
     if not hasattr(error, 'format_message'):
         raise error
     # a group without a command has shown its help already
@@ -80,11 +73,6 @@ def _describe(error: Exception) -> str:
         where = f'{error.filename}: ' if error.filename else ''
         return f'{where}{error.strerror[0].lower()}{error.strerror[1:]}'
     return str(error)
-
-
-def _describe_missing(module: str) -> str:
-    missing = f'this command needs the Python module {module}, which is not installed'
-    return f'{missing}: {OPTIONAL[module]}'
 
 
 def _describe_usage(error: Any) -> str:

@@ -1,0 +1,31 @@
+"""
+Modules that only parts of the package need, and what installs them.
+
+`pip install kbr-localization` brings the toolbox `kernels` with NumPy and SciPy; maps, images and
+the command line are the extra `app`, ROS 2 nodes `ros`, bags, figures and parallel work `tools`.
+"""
+
+from __future__ import annotations
+
+APP = "`pip install 'kbr-localization[app]'`"
+
+REMEDIES = {
+    'cv2': APP,
+    'distributed': '`pip install distributed`',
+    'h5py': APP,
+    'joblib': '`pip install joblib`',
+    'matplotlib': '`pip install matplotlib`',
+    'rclpy': "source the setup file of ROS 2, or `pip install 'kbr-localization[app,ros]'`",
+    'rerun': '`pip install rerun-sdk`',
+    'rich': APP,
+    'rosbags': '`pip install rosbags`',
+    'skimage': APP,
+    'typer': APP,
+    'yaml': APP,
+}
+"""By the name of the module, what to do where it is missing."""
+
+
+def describe_missing(module: str, what: str = 'this command') -> str:
+    """Say in one line which module is missing and what installs it."""
+    return f'{what} needs the Python module {module}, which is not installed: {REMEDIES[module]}'

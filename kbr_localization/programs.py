@@ -1,0 +1,36 @@
+"""The installed programs: they start what they are named after, or say what is missing for it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from kbr_localization.extras import describe_missing, REMEDIES
+
+BAD_INPUT = 2
+
+
+def localization_node() -> int:
+    """Run the node that localizes and maps."""
+    return _start('localization_node', 'kbr_localization.ros.node')
+
+
+def player_node() -> int:
+    """Run the node that plays a run."""
+    return _start('player_node', 'kbr_localization.ros.player')
+
+
+def recorder_node() -> int:
+    """Run the node that records a run."""
+    return _start('recorder_node', 'kbr_localization.ros.recorder')
+
+
+def _start(program: str, module: str) -> int:
+    try:
+        main = importlib.import_module(module).main
+    except ModuleNotFoundError as error:
+        if error.name not in REMEDIES:
+            raise
+        print(f'{program}: {describe_missing(error.name, "this program")}', file=sys.stderr)
+        return BAD_INPUT
+    return int(main() or 0)
