@@ -8,14 +8,27 @@ the command line are the extra `app`, ROS 2 nodes `ros`, bags, figures and paral
 from __future__ import annotations
 
 APP = "`pip install 'kbr-localization[app]'`"
+ROS = "source the setup file of ROS 2, or `pip install 'kbr-localization[app,ros]'`"
+ROS_MODULES = (
+    'builtin_interfaces',
+    'diagnostic_msgs',
+    'geometry_msgs',
+    'lifecycle_msgs',
+    'nav_msgs',
+    'rcl_interfaces',
+    'rclpy',
+    'sensor_msgs',
+    'std_msgs',
+    'std_srvs',
+    'visualization_msgs',
+)
 
-REMEDIES = {
+REMEDIES = dict.fromkeys(ROS_MODULES, ROS) | {
     'cv2': APP,
     'distributed': '`pip install distributed`',
     'h5py': APP,
     'joblib': '`pip install joblib`',
     'matplotlib': '`pip install matplotlib`',
-    'rclpy': "source the setup file of ROS 2, or `pip install 'kbr-localization[app,ros]'`",
     'rerun': '`pip install rerun-sdk`',
     'rich': APP,
     'rosbags': '`pip install rosbags`',

@@ -1,12 +1,11 @@
 """The toolbox stands alone: NumPy and SciPy suffice, and what else is missing is named."""
 
-import os
 from pathlib import Path
 import runpy
 import subprocess
 import sys
 
-from kbr_localization.extras import REMEDIES
+from kbr_localization.extras import REMEDIES, ROS_MODULES
 import pytest
 import setuptools
 
@@ -101,11 +100,15 @@ def test_kbr_names_what_is_missing_and_what_installs_it(module, tmp_path):
     )
 
 
-def test_a_node_without_ros_says_where_ros_comes_from():
-    done = run(
-        'from kbr_localization.programs import localization_node\nsys.exit(localization_node())',
-        ['rclpy'],
-    )
+@pytest.mark.parametrize('missing', [ROS_MODULES, ('cv2',)], ids=['ros', 'cv2'])
+@pytest.mark.parametrize('program', ['localization_node', 'player_node', 'recorder_node'])
+def test_a_node_says_what_is_missing_and_where_it_comes_from(program, missing):
+    if missing != ROS_MODULES:
+        pytest.importorskip('rclpy')
+        if program != 'localization_node':
+            pytest.skip('this node needs no images to start')
+    code = f'from kbr_localization import programs\nsys.exit(programs.{program}())'
+    done = run(code, missing)
     assert done.returncode == 2
-    assert done.stderr.count(os.linesep) == 1
-    assert REMEDIES['rclpy'] in done.stderr
+    assert done.stderr.count('\n') == 1
+    assert REMEDIES[missing[0]] in done.stderr
