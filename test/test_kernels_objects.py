@@ -6,13 +6,16 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     GaussianKernel,
     hsic,
+    KernelBayesFilter,
     KernelBayesRule,
     KernelMean,
+    LearntTransition,
     NonparametricModel,
     ObjectKernel,
     PrecomputedKernel,
     spectrum,
 )
+from kbr_localization.kernels.filters import means
 import numpy as np
 import pytest
 
@@ -63,6 +66,23 @@ def test_strings_are_states_and_observations():
     inverse = KernelBayesRule(strings, PLAIN, WORDS, number, 1e-3, 1e-4)
     word = inverse.posterior(KernelMean.of_sample(strings, WORDS), [5.05]).heaviest()
     assert strings.objects([word])[0] in ('cherry', 'cherries', 'sherry')
+
+
+def test_filters_take_strings():
+    rng = np.random.default_rng(0)
+    season = np.array([np.cos(0.5 * np.arange(120)), np.sin(0.5 * np.arange(120))]).T
+    words = ['spring', 'summer', 'autumn', 'winter']
+    quarter = ((0.5 * np.arange(120) / (np.pi / 2)) % 4).astype(int)
+    seen = [words[q if rng.uniform() < 0.8 else rng.integers(4)] for q in quarter]
+    kernel = GaussianKernel(0.1, normalised=False)
+    strings = ObjectKernel(lambda a, b: spectrum(a, b, 2))
+    rule = KernelBayesRule(kernel, strings, season[:80], seen[:80], 1e-4, 1e-2, 'pKBR')
+    transition = LearntTransition(kernel, season[:79], season[1:80], 1e-4)
+    found = means(KernelBayesFilter(transition, rule).run(seen[80:]))
+    assert np.mean((found[5:] - season[85:]) ** 2) < 0.1
+    low = NonparametricModel(strings, kernel, seen, season, 1e-2, tolerance=1e-9)
+    dense = NonparametricModel(strings, kernel, seen, season, 1e-2)
+    np.testing.assert_allclose(low.at('summer').mean(), dense.at('summer').mean(), atol=1e-6)
 
 
 def test_means_of_objects_add_and_compare():

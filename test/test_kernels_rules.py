@@ -203,6 +203,30 @@ def test_importance_weighted_rule_is_the_thresholded_rule_of_the_density_ratio()
     np.testing.assert_allclose(weights, expected, **TIGHT)
 
 
+def test_importance_weighted_rule_is_the_weighted_ridge_regression_in_its_primal_form():
+    # argmin_f sum_i r_i / n (h(X_i) - f(Y_i))^2 + delta |f|^2, f linear in features of y
+    rng = np.random.default_rng(0)
+    features, query = rng.normal(size=(40, 3)), rng.normal(size=3)
+    ratio, h = np.maximum(rng.normal(1.0, 1.0, size=40), 0.0), rng.normal(size=40)
+    scatter = (features.T * ratio) @ features / 40 + DELTA * np.eye(3)
+    expected = query @ np.linalg.solve(scatter, features.T @ (ratio * h) / 40)
+    gram, k_y = features @ features.T, features @ query
+    weights = importance_weighted_bayes_rule(gram, ratio, k_y, DELTA)
+    assert weights @ h == pytest.approx(expected, rel=1e-6)
+
+
+def test_importance_weighted_rule_with_the_exact_ratio_finds_the_exact_posterior():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-4.0, 4.0, size=(600, 1))
+    y = x + 0.5 * rng.normal(size=x.shape)
+    ratio = 8.0 * np.exp(-0.5 * (x[:, 0] - 1.0) ** 2) / np.sqrt(2 * np.pi)
+    kernel = GaussianKernel(0.2, normalised=False)
+    k_y = kernel.cross_gram(y, [[0.0], [2.0]])
+    weights = importance_weighted_bayes_rule(kernel.gram(y), ratio, k_y, 1e-3)
+    means = (weights.T @ x)[:, 0] / weights.sum(axis=0)
+    np.testing.assert_allclose(means, [(1.0 + 4 * 0.0) / 5, (1.0 + 4 * 2.0) / 5], atol=0.12)
+
+
 @pytest.mark.parametrize('seed', range(3))
 def test_regularised_rule_is_the_textbook_formula_with_supervision_appended(seed):
     p = Problem(seed)

@@ -3,8 +3,10 @@ Kernel Bayesian inference with NumPy and SciPy only; it knows nothing of robots 
 
 Three layers, each usable alone: rules on Gram matrices and weights (`rules`, `low_rank_rules`),
 kernel means and models that push and condition them (`kernel_mean`, `models`, `inference`), and
-filters (`filters`). `kernels`, `manifold` and `noise` hold the closed forms, `selection` the
-choice of their parameters, `classical` the filters of the textbooks to compare with.
+filters (`filters`, `monte_carlo`, `kernel_kalman`, `smoother`). `kernels`, `manifold` and `noise`
+hold the closed forms, `objects` kernels on what is no vector, `selection` and `bandwidths` the
+choice of parameters, `hypothesis_tests` HSIC and MMD, `likelihood_free` simulators,
+`estimators` fit and predict, `classical` the filters of the textbooks to compare with.
 """
 
 from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel

@@ -119,11 +119,12 @@ class LearntTransition(Transition):
             )
         require_kernel('kernel', kernel)
         self.kernel, self.kernel_u = kernel, kernel_u
-        self.x, self.x_next = as_pairs(x, x_next, ('x', 'x_next'))
+        pairs = kernel.encode('x', x), kernel.encode('x_next', x_next)
+        self.x, self.x_next = as_pairs(*pairs, ('x', 'x_next'))
         self.controls = None
         if controls is not None:
-            self.controls = as_pairs(controls, x, ('controls', 'x'))[0]
             require_kernel('kernel_u', kernel_u)
+            self.controls = as_pairs(controls, self.x, ('controls', 'x'))[0]
         on_states = gram_matrix(kernel, self.x, tolerance)
         self._products = CrossGramProducts(kernel, self.x, on_states)
         self._regularised_gram = regularise(self._with_controls(on_states), epsilon)
@@ -207,7 +208,8 @@ class KernelBayesFilter:
 
         Returns the posterior kernel mean of every step.
         """
-        sequence = as_points_like('observations', observations, self.bayes_rule.y)
+        points = self.bayes_rule.kernel_y.encode('observations', observations)
+        sequence = as_points_like('observations', points, self.bayes_rule.y)
         count = -1 if controls is None else len(controls) if hasattr(controls, '__len__') else 0
         if 0 <= count < len(sequence) - 1:
             raise KernelError(

@@ -77,8 +77,10 @@ class KernelKalmanFilter:
         require_kernel('kernel_x', kernel_x)
         require_kernel('kernel_y', kernel_y)
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
-        before, self.x = as_pairs(x, x_next, ('x', 'x_next'))
-        self.y = as_pairs(y_next, x_next, ('y_next', 'x_next'))[0]
+        pairs = kernel_x.encode('x', x), kernel_x.encode('x_next', x_next)
+        before, self.x = as_pairs(*pairs, ('x', 'x_next'))
+        observed = kernel_y.encode('y_next', y_next)
+        self.y = as_pairs(observed, self.x, ('y_next', 'x_next'))[0]
         self.kappa = as_positive('kappa', kappa)
         gram = kernel_x.gram(before)
         transition = regularise(gram, epsilon)
@@ -133,7 +135,8 @@ class KernelKalmanFilter:
         self, observations: ArrayLike, states: ArrayLike | None = None
     ) -> list[KernelGaussian]:
         """Filter a sequence (T, ...); `states` as in `start`. Returns every posterior belief."""
-        sequence = as_points_like('observations', observations, self.y)
+        points = self.kernel_y.encode('observations', observations)
+        sequence = as_points_like('observations', points, self.y)
         beliefs = [self.update(self.start(states), sequence[0])]
         for observation in sequence[1:]:
             beliefs.append(self.update(self.predict(beliefs[-1]), observation))

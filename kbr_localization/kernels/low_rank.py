@@ -102,7 +102,7 @@ def incomplete_cholesky(
     `max_rank`. Shapes: (n, d). Source: [KBR] section 5.2, where the tolerance is 0.001.
     """
     require_kernel('kernel', kernel)
-    array = as_floats('points', points)
+    array = kernel.encode('points', points)
     if array.ndim < 2 or array.shape[0] == 0:
         raise KernelError(
             f'points: expected shape (n, d) with n > 0, got {array.shape}: give the sample whose '

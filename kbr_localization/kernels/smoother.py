@@ -10,17 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import NoMassError, require
 from kbr_localization.kernels.embedding import Embedding
 from kbr_localization.kernels.filters import KernelBayesFilter
 from kbr_localization.kernels.inference import KernelBayesRule
+from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.monte_carlo import MonteCarloModel
 import numpy as np
 from numpy.typing import ArrayLike
+
+E = TypeVar('E', bound=Embedding)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ class KernelBayesSmoother:
         backward = KernelBayesRule(kernel, kernel, rule.x, x_next, epsilon, delta, method)
         return cls(forward, backward)
 
-    def smooth(self, beliefs: Sequence[Embedding]) -> list[Embedding]:
+    def smooth(self, beliefs: Sequence[E]) -> list[E | KernelMean]:
         """
         Kernel means of x_t given y_1..T, from those given y_1..t that the filter returned.
 
@@ -80,7 +83,7 @@ class KernelBayesSmoother:
                 f'beliefs: expected the list that KernelBayesFilter.run returns, got '
                 f'{type(beliefs).__name__}: filter the run first'
             )
-        smoothed: list[Embedding] = [beliefs[-1]]
+        smoothed: list[E | KernelMean] = [beliefs[-1]]
         for belief in beliefs[-2::-1]:
             smoothed.append(self._step(belief, smoothed[-1]))
         return smoothed[::-1]
@@ -90,11 +93,11 @@ class KernelBayesSmoother:
         observations: ArrayLike,
         controls: Sequence[Any] | None = None,
         prior: Embedding | None = None,
-    ) -> list[Embedding]:
+    ) -> list[KernelMean]:
         """Filter and smooth a sequence; arguments as in `KernelBayesFilter.run`."""
         return self.smooth(self.forward.run(observations, controls, prior))
 
-    def _step(self, belief: Embedding, following: Embedding) -> Embedding:
+    def _step(self, belief: E, following: Embedding) -> E | KernelMean:
         try:
             return self.backward.posterior_given(belief, following).normalised()
         except NoMassError:
