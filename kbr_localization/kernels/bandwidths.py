@@ -35,7 +35,11 @@ Fold = tuple[IndexArray, IndexArray]
 
 @dataclass(frozen=True, eq=False)
 class TunedRule:
-    """Outcome of `BandwidthCriterion.minimise`: the kernel on y, delta and the criterion there."""
+    """
+    Outcome of `BandwidthCriterion.minimise`: the kernel on y, delta and the criterion there.
+
+    `delta`: as KernelBayesRule takes it, without n; for COND the epsilon of the conditional mean.
+    """
 
     kernel_y: RadialKernel
     delta: float
