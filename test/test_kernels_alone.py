@@ -60,6 +60,22 @@ def test_importing_the_toolbox_takes_less_than_400_ms():
     assert min(times) < 0.4, times
 
 
+@pytest.mark.parametrize(
+    ('call', 'package'),
+    [
+        ('with selection.progress_bar(): pass', 'rich'),
+        ('selection.grid_search(len, {"a": [1]}, selection.k_fold(4, 2), n_jobs=2)', 'joblib'),
+    ],
+)
+def test_what_the_toolbox_itself_lacks_is_named(call, package):
+    program = (
+        'from kbr_localization.errors import KernelError\n'
+        'from kbr_localization.kernels import selection\n'
+        f'try:\n    {call}\nexcept KernelError as error:\n    print(error)\n'
+    )
+    assert f'pip install {package}' in run(program, HEAVY).stdout
+
+
 def options_of_setup(monkeypatch):
     if not (ROOT / 'setup.py').is_file():
         pytest.skip('setup.py is not installed')

@@ -222,7 +222,12 @@ def kernel_mean_score(
 @contextmanager
 def progress_bar() -> Iterator[Progress]:
     """Show a progress bar in the terminal; yields what `grid_search` takes as `progress`."""
-    rich = importlib.import_module('rich.progress')
+    try:
+        rich = importlib.import_module('rich.progress')
+    except ImportError as error:
+        raise KernelError(
+            f'progress_bar: expected the package rich, got none ({error}): pip install rich'
+        ) from error
     with rich.Progress() as bar:
         tasks: dict[str, Any] = {}
 
