@@ -14,6 +14,7 @@ from typing import Any
 from experiments import common
 from experiments.gaussian_pairs import GaussianPairs
 from kbr_localization.kernels import (
+    DensityPosterior,
     GaussianKernel,
     grid_search,
     k_fold,
@@ -26,7 +27,7 @@ from kbr_localization.kernels.distances import squared_distances
 from kbr_localization.kernels.selection import kernel_mean_score
 from matplotlib import pyplot
 import numpy as np
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 
 BANDWIDTHS = 2.0 * np.arange(1, 11)
 EPSILON_N = 0.01
@@ -63,13 +64,8 @@ def kernel_estimates(
 
 def density_estimates(x: Any, y: Any, prior: Any, observations: Any, bandwidth: float) -> Any:
     """Posterior means (q, d) by a conditional density estimate and importance weights."""
-    near_x = -0.5 * _squared(prior, x) / bandwidth**2
-    near_y = -0.5 * _squared(observations, y) / bandwidth**2
-    conditional = near_x - logsumexp(near_x, axis=1, keepdims=True)
-    # p(y | u) up to a constant, for every observation and every point u of the prior
-    peak = near_y.max(axis=1, keepdims=True)
-    weights = np.log(np.exp(near_y - peak) @ np.exp(conditional).T + 1e-300)
-    return softmax(weights, axis=1) @ prior
+    weights = DensityPosterior(x, y, bandwidth, bandwidth).weights(prior, observations)
+    return weights @ prior
 
 
 def least_squares_bandwidth(x: Any, y: Any) -> float:
