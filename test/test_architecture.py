@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {
-    '', 'configuration', 'conversions', 'errors', 'extras', 'files', 'progress', 'resources', 'se2',
-    'threads', 'trajectory', 'workers',
+    '', 'configuration', 'conversions', 'errors', 'extras', 'files', 'progress', 'resources',
+    'se2', 'threads', 'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
     'errors': set(),
