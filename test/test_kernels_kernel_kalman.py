@@ -25,7 +25,7 @@ def learnt(model, size, seed=0, kernels=None, epsilon=1e-6, kappa=None):
 
 
 def ridge_model(model, size, seed=0, epsilon=1e-6):
-    """The linear model that ridge regression finds in the same run."""
+    """Return the linear model that ridge regression finds in the same run."""
     x, y = model.simulate(size + 1, np.random.default_rng(seed))
     before, after, y = x[:-1], x[1:], y[1:]
     ridge = size * epsilon * np.eye(x.shape[1])

@@ -42,7 +42,7 @@ class PrecomputedKernel(Kernel):
         require_symmetric('gram', self.matrix)
 
     def points(self) -> FloatArray:
-        """Row numbers 0..N-1 as points (N, 1)."""
+        """Return the row numbers 0..N-1, shape (N, 1)."""
         return np.arange(float(len(self.matrix)))[:, np.newaxis]
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
@@ -147,7 +147,7 @@ def spectrum(first: str, second: str, length: int = 3) -> float:
 
 
 def _substrings(text: str, length: int) -> Counter[str]:
-    return Counter(text[i : i + length] for i in range(len(text) - length + 1))
+    return Counter(text[i:][:length] for i in range(len(text) - length + 1))
 
 
 def _squares(counts: Counter[str]) -> float:
