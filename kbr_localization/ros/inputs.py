@@ -108,12 +108,10 @@ class Inputs:
     def _subscribe(
         self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
     ) -> Any:
+        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
+        options = QoSOverridingOptions.with_default_policies() if overridable else None
         return self._node.create_subscription(
-            message_type,
-            topic,
-            callback,
-            qos,
-            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            message_type, topic, callback, qos, qos_overriding_options=options
         )
 
     @property
@@ -144,7 +142,7 @@ class Inputs:
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         self.odometry.saw(stamp_ns, time.monotonic())
-        self._check_frame(message.header.frame_id)
+        self._check_frames(message.header.frame_id, message.child_frame_id)
         try:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
@@ -156,11 +154,19 @@ class Inputs:
         if outcome.leads and self.active:
             self._on_odometry(stamp_ns, outcome)
 
-    def _check_frame(self, frame_id: str) -> None:
+    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
         expected = self._config.odom_frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
             self._tell.once(
                 'warning',
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
+            )
+        # the recorder has none
+        base = getattr(self._config, 'base_frame_id', '')
+        if base and child_frame_id and child_frame_id.lstrip('/') != base:
+            self._tell.once(
+                'info',
+                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
+                'taken to be at the same place in the plane',
             )
