@@ -4,7 +4,6 @@ from pathlib import Path
 
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.node import LocalizationNode
-from kbr_localization.ros.parameter_files import shared_names
 import pytest
 
 pytestmark = pytest.mark.ros
@@ -51,19 +50,3 @@ def test_a_node_that_starts_from_such_a_file_names_what_it_ignores_once(ros, tin
     assert node.stop() == 0
     assert node.output.count('laser_model_type') == 1
     assert node.output.count("'robot_radius'") == 1 and '[ERROR]' not in node.output
-
-
-@pytest.mark.parametrize('section', ['/**', '/robot/*', 'robot: {/**'])
-def test_only_sections_for_all_nodes_are_shared(tmp_path, section):
-    path = tmp_path / 'params.yaml'
-    nested = section.endswith('{/**')
-    text = f'{section}: {{ros__parameters: {{a: 1, b: {{c: 2}}, mine: 3}}}}' + '}' * nested
-    path.write_text(f'{text}\nlocalization: {{ros__parameters: {{mine: 4}}}}\n')
-    arguments = ['node', '--ros-args', '--params-file', str(path), '-p', 'x:=1']
-    assert shared_names(arguments) == {'a', 'b.c'}
-
-
-def test_a_file_that_cannot_be_read_shares_nothing(tmp_path):
-    (tmp_path / 'bad.yaml').write_text('{')
-    assert shared_names(['--params-file', str(tmp_path / 'bad.yaml')]) == set()
-    assert shared_names(['--params-file', '/no/such/file', '--params-file']) == set()

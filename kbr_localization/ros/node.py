@@ -43,8 +43,8 @@ class LocalizationNode(SettableNode, LifecycleNode):
         )
         self.tell = Teller(self.get_logger())
         self.localization: Localization | None = None
-        arguments = [*sys.argv, *(options.get('cli_args') or ())]
-        self.settings = Settings(self, self._follow_parameters, shared_names(arguments))
+        shared = shared_names(options.get('cli_args') or ())
+        self.settings = Settings(self, self._follow_parameters, shared)
         self.active = False
         self.starting = False
         self.failure: KbrError | None = None

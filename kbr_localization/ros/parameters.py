@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kbr_localization import configuration
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.ros.parameter_files import shared_names
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -144,12 +145,13 @@ def refuse_unknown(node: Node, known: Iterable[str], passed: Iterable[str] = ())
     """
     Raise ConfigurationError for given parameters that the node does not have.
 
-    Returns the given names that are not the node's, but in `passed`: parameters of other nodes
-    which may stay in a file that is used for both.
+    Returns the given names that are not the node's, but in `passed`, or given to all nodes by a
+    file: parameters of other nodes which may stay in a file that is used for both.
     """
     others = sorted(given_names(node) - set(known))
+    allowed = {*passed, *shared_names(sys.argv)}
     for name in others:
-        if name not in set(passed):
+        if name not in allowed:
             value = node.get_parameter(name).value
             remedy = hint(name, known)
             raise ConfigurationError(f'unknown parameter {name!r} = {value!r}: {remedy}')

@@ -51,7 +51,7 @@ class Settings:
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
     the map. `on_change`: called after every change, with the filter's parameters before it: rclpy
     calls what was registered last first, so others would still see the old values. `shared`:
-    parameters that were given to all nodes, not to this one alone; `ignored`, `foreign`: those
+    more parameters that may be of other nodes; `ignored`, `foreign`: those
     given that are nav2_amcl's or of other nodes. Raises ConfigurationError for unknown names and
     values out of range.
     """
