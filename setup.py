@@ -112,9 +112,9 @@ setup(
     entry_points={
         'console_scripts': [
             'kbr = kbr_localization.cli:main',
-            'localization_node = kbr_localization.ros.node:main',
-            'player_node = kbr_localization.ros.player:main',
-            'recorder_node = kbr_localization.ros.recorder:main',
+            'localization_node = kbr_localization.ros.entry_points:localization_node',
+            'player_node = kbr_localization.ros.entry_points:player_node',
+            'recorder_node = kbr_localization.ros.entry_points:recorder_node',
         ],
     },
 )

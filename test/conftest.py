@@ -36,9 +36,20 @@ def tiny_world(tmp_path_factory):
 @pytest.fixture(scope='session')
 def tf2(pytestconfig):
     """Make tf2_msgs importable; the environment of processes that shall import it too."""
-    from ros_tf2 import tf2_environment
+    from ros_interfaces import interface_environment
 
-    return tf2_environment(pytestconfig.cache.mkdir('tf2_msgs'))
+    cache = pytestconfig.cache.mkdir('tf2_msgs')
+    return interface_environment(cache, 'tf2_msgs', 'tf2_interface')
+
+
+@pytest.fixture(scope='session')
+def nav2(pytestconfig):
+    """Make Nav2's messages and those of bonds importable, likewise."""
+    from ros_interfaces import interface_environment
+
+    cache = pytestconfig.cache.mkdir('nav2_msgs')
+    bond = interface_environment(cache, 'bond', 'bond_interface')
+    return interface_environment(cache, 'nav2_msgs', 'nav2_interface', bond)
 
 
 @pytest.fixture

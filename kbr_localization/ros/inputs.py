@@ -26,6 +26,11 @@ from rclpy.qos import (
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
+
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
@@ -80,6 +85,7 @@ class Inputs:
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._tell, self._on_odometry = tell, on_odometry
+        self._lost: dict[str, list[int]] = {}
         self.cameras = Cameras(
             config.image_topics,
             config.image_transport,
@@ -110,9 +116,27 @@ class Inputs:
     ) -> Any:
         overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
         options = QoSOverridingOptions.with_default_policies() if overridable else None
-        return self._node.create_subscription(
-            message_type, topic, callback, qos, qos_overriding_options=options
+        create = partial(
+            self._node.create_subscription,
+            message_type,
+            topic,
+            callback,
+            qos,
+            qos_overriding_options=options,
         )
+        lost = [0]
+
+        def take_lost(event: Any) -> None:
+            lost[0] = event.total_count
+
+        try:
+            subscription = create(
+                event_callbacks=SubscriptionEventCallbacks(message_lost=take_lost)
+            )
+        except UnsupportedEventTypeError:
+            subscription = create()  # a DDS that does not count them
+        self._lost[subscription.topic_name] = lost
+        return subscription
 
     @property
     def watches(self) -> list[InputWatch]:
@@ -130,6 +154,7 @@ class Inputs:
             found = self._node.get_publishers_info_by_topic(watch.topic)
             same = [info for info in found if info.topic_type == watch.type_name]
             watch.publishers = len(same)
+            watch.lost = self._lost[watch.topic][0]
             watch.incompatible = sum(
                 qos_check_compatible(info.qos_profile, subscription.qos_profile)[0]
                 == QoSCompatibility.ERROR

@@ -156,7 +156,7 @@ class RecorderNode(Node):
         self._reports.publish(message)
 
     def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
-        name = self.get_name()
+        name = diagnostics.node_label(self)
         recorded = {'images': self.session.recorded, 'folder': self.config.out}
         trouble = self.session.trouble
         text = trouble or f'{self.session.recorded} images recorded'
