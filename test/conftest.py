@@ -19,9 +19,10 @@ def pytest_report_header(config):
 
 @pytest.fixture
 def ros(tmp_path):
+    from kbr_localization.resources import profile_variable
     from ros_helpers import FASTDDS_PROFILE, ros_world
 
-    os.environ['FASTDDS_DEFAULT_PROFILES_FILE'] = str(FASTDDS_PROFILE)
+    os.environ[profile_variable()] = str(FASTDDS_PROFILE)
     with ros_world(tmp_path) as world:
         yield world
 

@@ -115,3 +115,15 @@ def test_the_distributions_for_pypi_are_accepted(tmp_path):
     made = [str(path) for path in tmp_path.iterdir()]
     assert len(made) == 2
     subprocess.run([*module, 'twine', 'check', '--strict', *made], check=True)
+
+
+@pytest.mark.parametrize(
+    'distribution, starts', [('humble', 'FASTRTPS'), ('jazzy', 'FASTRTPS'), ('kilted', 'FASTDDS')]
+)
+def test_a_profile_is_named_as_the_fast_dds_of_the_distribution_reads_it(
+    monkeypatch, distribution, starts
+):
+    from kbr_localization.resources import profile_variable
+
+    monkeypatch.setenv('ROS_DISTRO', distribution)
+    assert profile_variable() == f'{starts}_DEFAULT_PROFILES_FILE'

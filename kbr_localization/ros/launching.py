@@ -11,7 +11,7 @@ import tempfile
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError, RosError
-from kbr_localization.resources import PACKAGE, shared_file
+from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
 from kbr_localization.ros import parameters
 from kbr_localization.ros.bond import have_bonds
 from kbr_localization.ros.parameter_files import launch_file_parameters
@@ -31,9 +31,6 @@ from launch_ros.actions import Node
 from launch_ros.parameter_descriptions import ParameterFile
 import yaml
 
-PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
-# from Jazzy on the second name only earns a warning
-OLD_NAME_DISTRIBUTIONS = ('foxy', 'galactic', 'humble', 'iron')
 # a namespaced robot keeps its transforms to itself, as in nav2_bringup
 TF_REMAPPINGS = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 # a file name that looks like a number stays a name
@@ -118,8 +115,7 @@ def dds_arguments() -> list[Any]:
         profile = LaunchConfiguration('dds_profile').perform(context)
         if not profile or any(name in os.environ for name in PROFILE_VARIABLES):
             return []
-        old = os.environ.get('ROS_DISTRO') in OLD_NAME_DISTRIBUTIONS
-        return [SetEnvironmentVariable(PROFILE_VARIABLES[1 if old else 0], profile)]
+        return [SetEnvironmentVariable(profile_variable(), profile)]
 
     default = shared('config/fastdds.xml')
     return [argument('dds_profile', default), OpaqueFunction(function=set_profile)]
