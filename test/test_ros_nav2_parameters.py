@@ -28,7 +28,8 @@ def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
     try:
         assert node.trigger_configure().name == 'SUCCESS', node.failure
         assert {'laser_model_type', 'z_hit', 'scan_topic'} <= set(node.settings.ignored)
-        assert node.settings.filter.update_min_d == 0.25
+        assert node.get_parameter('save_pose_rate').value == 0.5
+        assert 'update_min_d' not in node.settings.foreign
         assert node.settings.foreign == (
             ['costmap.resolution', 'robot_radius'] if path.stem == 'rolling' else []
         )

@@ -15,6 +15,7 @@ import pytest
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.qos import ReliabilityPolicy
 from ros_helpers import BEST_EFFORT, call
 from ros_node_helpers import (
     by_stamp,
@@ -236,3 +237,23 @@ def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, val
     assert says in node.output and 'Traceback' not in node.output
     ours = [line for line in node.output.splitlines() if '[rcl]' not in line and 'tf2' not in line]
     assert len(ours) == 1
+
+
+def test_an_initial_pose_off_the_map_is_not_used_and_said_to_be(ros, tiny_world):
+    values = {'set_initial_pose': True, 'initial_pose.x': 1e4, 'initialize_globally': False}
+    node = start_node(ros, tiny_world, **values)
+    ros.spin_until(lambda: 'no initial pose' in node.output or 'nothing on' in node.output)
+    assert 'parameter initial_pose not used: x 10000.00 m' in node.output
+    assert 'm from the nearest image of the map' in node.output
+
+
+def test_the_quality_of_service_stays_as_it_is_when_nothing_may_override_it(ros, tiny_world):
+    start_node(
+        ros,
+        tiny_world,
+        allow_parameter_qos_overrides=False,
+        **{'qos_overrides./image.subscription.reliability': 'reliable'},
+    )
+    ros.spin_until(lambda: ros.node.get_subscriptions_info_by_topic('/image'))
+    (info,) = ros.node.get_subscriptions_info_by_topic('/image')
+    assert info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT

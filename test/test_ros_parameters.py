@@ -152,10 +152,10 @@ def test_what_rclpy_of_humble_has_not_is_not_needed(make_node, monkeypatch):
     ):
         monkeypatch.delattr(Node, name)
     seen = []
-    settings = with_settings(node, lambda before: seen.append(before.update_min_d))
+    settings = with_settings(node, seen.append)
     assert settings.ignored == ['z_hit']
-    assert node.set_parameters([Parameter('update_min_d', value=2)])[0].successful
-    assert settings.filter.update_min_d == 2.0 and seen
+    assert node.set_parameters([Parameter('transform_tolerance', value=2)])[0].successful
+    assert settings.config.transform_tolerance == 2.0 and len(seen) == 1
 
 
 def test_names_for_all_nodes_may_be_those_of_others(make_node):
