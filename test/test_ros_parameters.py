@@ -97,7 +97,7 @@ def test_a_word_that_yaml_reads_as_a_truth_value_is_taken_as_written(make_node, 
 
 def test_such_a_word_can_be_set_while_the_node_runs(make_node):
     node = make_node()
-    settings = Settings(node)
+    settings = with_settings(node)
     assert node.set_parameters([Parameter('odometry_drift', value=False)])[0].successful
     assert settings.filter.odometry_drift == 'off'
     refused = node.set_parameters([Parameter('odometry_drift', value=True)])[0]
