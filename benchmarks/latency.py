@@ -31,7 +31,7 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.synthetic import RunConfig, write_building
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.resources import shared_file
+from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros import conversions
 from kbr_localization.ros.running import ros_context
 import numpy as np
@@ -225,9 +225,7 @@ def main() -> None:
         prepare(folder, options.sizes)
         os.environ['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
         os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
-        os.environ.setdefault(
-            'FASTDDS_DEFAULT_PROFILES_FILE', str(shared_file('config/fastdds.xml'))
-        )
+        os.environ.setdefault(profile_variable(), str(shared_file('config/fastdds.xml')))
         for name, size, watching, loading in scenarios(options.sizes):
             if options.only not in name:
                 continue

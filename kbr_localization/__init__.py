@@ -1,3 +1,10 @@
 """Camera localization by kernel Bayesian inference."""
 
-__version__ = '0.1.0'
+import importlib
+
+
+def __getattr__(name: str) -> str:
+    # the manifest is read by whoever asks, not with every import
+    if name == '__version__':
+        return str(importlib.import_module('kbr_localization.resources').package_version())
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')

@@ -6,7 +6,6 @@ import sys
 from kbr_localization.datasets.synthetic import DEMO_RUNS
 from kbr_localization.errors import RosError
 from kbr_localization.ros import launching
-from launch import LaunchDescription
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,
@@ -18,14 +17,15 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 
 def generate_launch_description():
     """Describe the steps; what a folder has already is not made again."""
-    return LaunchDescription(
+    return launching.description(
+        __file__,
         [
             launching.argument('folder', str(Path.home() / '.ros' / 'kbr_localization' / 'demo')),
             launching.argument('rate', '1.0'),
             launching.argument('rviz', 'false'),
             *launching.dds_arguments(),
             launching.configured(steps),
-        ]
+        ],
     )
 
 

@@ -2,12 +2,13 @@
 
 from kbr_localization.ros import launching
 from kbr_localization.ros.robots import robots
-from launch import LaunchDescription
+from launch.actions import LogInfo
 
 
 def generate_launch_description():
-    """Describe the localization node and, if asked for, RViz."""
-    return LaunchDescription(
+    """Describe the localization node and, if asked for, Nav2's map server and RViz."""
+    return launching.description(
+        __file__,
         [
             launching.argument('map_file', ''),
             launching.argument('map_files', ''),
@@ -15,19 +16,24 @@ def generate_launch_description():
             launching.argument('grow_into', ''),
             launching.argument('params_file', launching.shared('config/localization.yaml')),
             launching.argument('namespace', '', 'namespaces'),
-            launching.argument('use_sim_time', 'false'),
-            launching.argument('autostart', 'true'),
+            launching.argument('use_sim_time', ''),
+            launching.argument('autostart', ''),
             launching.argument('method', ''),
             launching.argument('image_topic', 'image'),
             launching.argument('image_topics', ''),
             launching.argument('odom_topic', 'odom'),
             launching.argument('image_transport', ''),
+            launching.argument('map', ''),
+            launching.argument('use_respawn', ''),
             launching.argument('respawn', 'false'),
+            launching.argument('use_composition', 'false'),
+            launching.argument('container_name', ''),
+            launching.argument('use_intra_process_comms', ''),
             launching.argument('log_level', 'info'),
             launching.argument('rviz', 'false'),
             *launching.dds_arguments(),
             launching.configured(nodes),
-        ]
+        ],
     )
 
 
@@ -46,19 +52,27 @@ OVERRIDES = (
 
 def nodes(value):
     """Make the nodes of each robot from the arguments' values."""
-    return [node for robot in robots(value) for node in robot_nodes(robot)]
+    made = [node for robot in robots(value) for node in robot_nodes(robot)]
+    if launching.is_true(value('use_composition')):
+        made.append(LogInfo(msg='use_composition: a Python node stays a process of its own'))
+    return made
 
 
 def robot_nodes(value):
     """Make the nodes of one robot."""
+    managed = {'autostart': False} if value('map') else {}
+    parameters = launching.parameter_file('localization', value, OVERRIDES, **managed)
+    respawn = launching.is_true(value('use_respawn') or value('respawn'))
     node = launching.package_node(
         'localization_node',
         'localization',
         value,
-        overrides=OVERRIDES,
+        parameters,
         remappings={'image': 'image_topic', 'odom': 'odom_topic'},
-        files=[value('params_file')],
-        respawn=value('respawn').lower() == 'true',
+        respawn=respawn,
         respawn_delay=1.0,
     )
-    return [node, launching.rviz_node(value)]
+    others = launching.map_server_nodes(value, parameters) if value('map') else []
+    if not respawn:
+        others.append(launching.ends_with_failure(node))
+    return [*others, node, launching.rviz_node(value)]

@@ -2,7 +2,6 @@
 
 from kbr_localization.ros import launching
 from kbr_localization.ros.robots import one_robot
-from launch import LaunchDescription
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
@@ -24,14 +23,15 @@ def generate_launch_description():
     """Describe the player and the localization that listens to it."""
     source = PythonLaunchDescriptionSource(launching.shared('launch/localization.launch.py'))
     arguments = {name: LaunchConfiguration(name) for name in PASSED_ON}
-    return LaunchDescription(
+    return launching.description(
+        __file__,
         [
             launching.argument('run'),
             launching.argument('map_file'),
             launching.argument('rate', '1.0'),
             launching.argument('loop', 'false'),
             launching.argument('exit_at_end', 'true'),
-            launching.argument('image_transport', 'raw'),
+            launching.argument('image_transport', ''),
             launching.argument('cameras', ''),
             launching.argument('image_topics', ''),
             launching.argument('params_file', launching.shared('config/localization.yaml')),
@@ -41,16 +41,17 @@ def generate_launch_description():
             launching.argument('rviz', 'false'),
             launching.argument('log_level', 'info'),
             *launching.dds_arguments(),
-            launching.ends_with_failure(),
             launching.configured(nodes),
             IncludeLaunchDescription(source, launch_arguments=arguments.items()),
-        ]
+        ],
     )
 
 
 def nodes(value):
     """Make the player from the arguments' values."""
-    at_end = Shutdown() if value('exit_at_end').lower() == 'true' else None
-    overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
     robot = one_robot(value)
-    return [launching.package_node('player_node', 'player', robot, overrides, {}, on_exit=at_end)]
+    at_end = Shutdown() if launching.is_true(value('exit_at_end')) else None
+    overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
+    file = launching.parameter_file('player', robot, overrides)
+    node = launching.package_node('player_node', 'player', robot, file, {}, on_exit=at_end)
+    return [launching.ends_with_failure(node), node]

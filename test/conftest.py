@@ -19,9 +19,10 @@ def pytest_report_header(config):
 
 @pytest.fixture
 def ros(tmp_path):
+    from kbr_localization.resources import profile_variable
     from ros_helpers import FASTDDS_PROFILE, ros_world
 
-    os.environ['FASTDDS_DEFAULT_PROFILES_FILE'] = str(FASTDDS_PROFILE)
+    os.environ[profile_variable()] = str(FASTDDS_PROFILE)
     with ros_world(tmp_path) as world:
         yield world
 
@@ -36,9 +37,20 @@ def tiny_world(tmp_path_factory):
 @pytest.fixture(scope='session')
 def tf2(pytestconfig):
     """Make tf2_msgs importable; the environment of processes that shall import it too."""
-    from ros_tf2 import tf2_environment
+    from ros_interfaces import interface_environment
 
-    return tf2_environment(pytestconfig.cache.mkdir('tf2_msgs'))
+    cache = pytestconfig.cache.mkdir('tf2_msgs')
+    return interface_environment(cache, 'tf2_msgs', 'tf2_interface')
+
+
+@pytest.fixture(scope='session')
+def nav2(pytestconfig):
+    """Make Nav2's messages and those of bonds importable, likewise."""
+    from ros_interfaces import interface_environment
+
+    cache = pytestconfig.cache.mkdir('nav2_msgs')
+    bond = interface_environment(cache, 'bond', 'bond_interface')
+    return interface_environment(cache, 'nav2_msgs', 'nav2_interface', bond)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A private piece of ROS for every test: own domain, own processes, all ended afterwards."""
 
 from contextlib import contextmanager, suppress
+import gc
 import os
 from pathlib import Path
 import signal
@@ -132,6 +133,9 @@ class RosWorld:
         self.executor.shutdown()
         self.node.destroy_node()
         rclpy.try_shutdown(context=self.context)
+        # a lifecycle node of the test keeps its services until it is collected, and who gets the
+        # domain next would call those of the dead
+        gc.collect()
 
 
 @contextmanager

@@ -16,21 +16,42 @@ pytestmark = [
         reason='launch is not on PyPI; needs a ROS installation',
     ),
 ]
-REPLAY = Path(__file__).parents[1] / 'launch' / 'replay.launch.py'
+LAUNCH = Path(__file__).parents[1] / 'launch'
 
 
 @pytest.fixture
-def replay(tiny_world, tmp_path):
+def ros2_launch(tmp_path):
+    """Run a launch file with arguments, and return its exit code and what it says."""
+
+    def run(name, seconds, **arguments):
+        texts = [f'{key}:={value}' for key, value in arguments.items() if value != '']
+        with own_domain() as domain:
+            env = {**os.environ, 'ROS_DOMAIN_ID': str(domain), 'ROS_HOME': str(tmp_path)}
+            program = ['ros2', 'launch', LAUNCH / f'{name}.launch.py', *texts]
+            command = ['timeout', '-s', 'INT', str(seconds), *program]
+            result = subprocess.run(command, check=False, env=env, capture_output=True, text=True)
+        return result.returncode, result.stdout + result.stderr
+
+    return run
+
+
+@pytest.fixture
+def replay(tiny_world, ros2_launch):
     """Run the replay with arguments, and return its exit code and what it says."""
 
     def run(seconds=60.0, **arguments):
         given = {'run': tiny_world.run, 'map_file': tiny_world.map_file, 'rate': 8, **arguments}
-        texts = [f'{name}:={value}' for name, value in given.items()]
-        with own_domain() as domain:
-            env = {**os.environ, 'ROS_DOMAIN_ID': str(domain), 'ROS_HOME': str(tmp_path)}
-            command = ['timeout', '-s', 'INT', str(seconds), 'ros2', 'launch', REPLAY, *texts]
-            result = subprocess.run(command, check=False, env=env, capture_output=True, text=True)
-        return result.returncode, result.stdout + result.stderr
+        return ros2_launch('replay', seconds, **given)
+
+    return run
+
+
+@pytest.fixture
+def localize(tiny_world, ros2_launch):
+    """Run the localization for some seconds, and return its exit code and what it says."""
+
+    def run(**arguments):
+        return ros2_launch('localization', 8.0, **{'map_file': tiny_world.map_file, **arguments})
 
     return run
 
@@ -57,3 +78,46 @@ def test_a_replay_that_cannot_be_ends_with_an_exit_code(replay, arguments, says)
 def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
     code, output = replay(seconds=12.0, exit_at_end='false')
     assert code == 124 and 'user interrupted' in output and 'Caught exception' not in output
+
+
+@pytest.mark.parametrize('name', ['localization', 'mapping'])
+def test_a_node_that_dies_at_the_start_ends_the_launch_with_1(ros2_launch, name):
+    code, output = ros2_launch(name, 30.0, **{'map_file': '/no.h5'} if name[0] == 'l' else {})
+    assert (
+        code == 1 and f'{"localization" if name[0] == "l" else "recorder"}_node-1 ended' in output
+    )
+
+
+def test_what_a_file_says_stands_against_defaults_and_not_against_arguments(localize, tmp_path):
+    file = tmp_path / 'nav2.yaml'
+    file.write_text('localization: {ros__parameters: {autostart: false, max_beams: 60}}')
+    for namespace, name in (('', 'localization'), ('fleet/one', 'fleet.one.localization')):
+        arguments = {'params_file': file, 'namespace': namespace}
+        _, waits = localize(**arguments)
+        assert f'[{name}]: parameters of nav2_amcl' in waits and 'nothing on' not in waits
+        _, starts = localize(**arguments, autostart='true')
+        assert 'nothing on' in starts
+
+
+def test_a_file_that_is_missing_is_an_error(localize):
+    code, output = localize(params_file='/no/such.yaml')
+    assert code == 1 and "params_file: expected a YAML file of ROS parameters, got '/no/" in output
+
+
+def test_arguments_of_nav2_bringup_are_taken_and_others_named(localize):
+    arguments = {'use_composition': 'True', 'container_name': 'nav2_container'}
+    _, output = localize(use_respawn='False', slam='False', map_flie='x', **arguments)
+    assert "'map_flie' is not known and has no effect: did you mean 'map_file'" in output
+    assert "'slam' is not known" in output and 'container_name' not in output
+    assert 'stays a process of its own' in output
+
+
+def test_map_is_the_grid_of_the_map_server(localize):
+    code, output = localize(map='office.h5')
+    assert code == 1 and 'give the map of images as map_file' in output
+
+
+def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):
+    arguments = {'out': tmp_path / 'run', 'label': 7, 'max_position_sd': 1, 'jpeg_quality': 50}
+    code, output = ros2_launch('mapping', 8.0, **arguments)
+    assert code == 124 and 'recording into' in output and 'not known' not in output

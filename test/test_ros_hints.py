@@ -62,3 +62,28 @@ def test_images_and_odometry_of_two_clocks_are_told():
     assert mixed_clocks(image, odometry) == ''
     odometry.saw(7 * SECOND, 0.0)
     assert 'different clocks' in mixed_clocks(image, odometry)
+
+
+@pytest.mark.parametrize(
+    'arrived, lost, says',
+    [(31, 66, '31 of 97 messages arrive'), (0, 97, '0 of 97'), (97, 4, ''), (300, 20, '')],
+)
+def test_a_stream_that_is_half_lost_is_told_with_the_remedy(arrived, lost, says):
+    image = watch(publishers=1)
+    image.lost = lost
+    for index in range(arrived):
+        image.saw(NOW + index * SECOND // 30, now=1.0)
+    hint = image.hint(now=1.5, timeout=5.0, clock_ns=NOW)
+    assert says in hint and ('config/fastdds.xml' in hint) == bool(says)
+
+
+def test_a_loss_is_forgotten_when_it_is_over():
+    image = watch(publishers=1)
+    image.lost = 50
+    for second in range(20):
+        image.saw(NOW, now=float(second))
+        image.stamp_ns = NOW + second * SECOND
+        image.frozen = 0
+        image.measure(float(second))
+        hint = image.hint(float(second), 5.0, NOW + second * SECOND)
+        assert ('messages arrive' in hint) == (second < 10), second

@@ -1,6 +1,8 @@
 """The node's life: transitions, parameters, signals, bad input, several robots, hints."""
 
+import gc
 import signal
+import weakref
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -13,6 +15,7 @@ import pytest
 from rcl_interfaces.msg import ParameterType
 from rcl_interfaces.srv import DescribeParameters
 from rclpy.lifecycle import TransitionCallbackReturn
+from rclpy.qos import ReliabilityPolicy
 from ros_helpers import BEST_EFFORT, call
 from ros_node_helpers import (
     by_stamp,
@@ -104,6 +107,23 @@ def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(r
         assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
 
 
+def test_a_cleanup_lets_the_map_go(ros, tiny_world):
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(3):
+                kept = weakref.ref(node.configured().keeper.in_use.kernel_map)
+                assert kept() is not None
+                assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
+                assert node.trigger_cleanup() == TransitionCallbackReturn.SUCCESS
+                assert kept() is None
+                assert node.trigger_configure() == TransitionCallbackReturn.SUCCESS
+                assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+        finally:
+            gc.enable()
+
+
 def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     reports = ros.collect(DiagnosticArray, '/diagnostics')
@@ -116,7 +136,8 @@ def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_wo
     assert not refused.successful and 'update_min_d' in refused.reason
     assert '0.0' in refused.reason and '-1.0' in refused.reason
     assert not set_parameter(ros, 'global_frame_id', string_value='world').successful
-    assert not set_parameter(ros, 'no_such_parameter', double_value=1.0).successful
+    misspelt = set_parameter(ros, 'update_min_dd', double_value=1.0)
+    assert not misspelt.successful and "did you mean 'update_min_d'?" in misspelt.reason
     assert set_parameter(ros, 'update_min_d', integer_value=1).successful
     request = DescribeParameters.Request(names=['update_min_d'])
     described = call(ros, DescribeParameters, '/localization/describe_parameters', request)
@@ -162,6 +183,7 @@ def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world)
         start_node(ros, tiny_world, pose_file=pose_file, remappings=remappings)
         poses = ros.collect(PoseWithCovarianceStamped, f'{namespace}/amcl_pose')
         robots.append((Robot(ros, namespace, x=2.0 * index), poses))
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
     for robot, _ in robots:
         robot.wait_for_listeners()
     for tick in range(81):
@@ -171,6 +193,10 @@ def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world)
         ros.spin_until(lambda r=robot, p=poses: r.stamp_ns(4.0) in by_stamp(p))
         got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.0)].pose)
         assert off_by(got, robot.pose(4.0)) < 0.3
+    ros.spin_until(lambda: len({report.status[0].name for report in reports}) == 2)
+    told = {(s.hardware_id, s.name) for report in reports for s in report.status}
+    assert {hardware for hardware, _ in told} == {'one/localization', 'two/localization'}
+    assert ('two/localization', 'two/localization: input') in told
 
 
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
@@ -211,3 +237,23 @@ def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, val
     assert says in node.output and 'Traceback' not in node.output
     ours = [line for line in node.output.splitlines() if '[rcl]' not in line and 'tf2' not in line]
     assert len(ours) == 1
+
+
+def test_an_initial_pose_off_the_map_is_not_used_and_said_to_be(ros, tiny_world):
+    values = {'set_initial_pose': True, 'initial_pose.x': 1e4, 'initialize_globally': False}
+    node = start_node(ros, tiny_world, **values)
+    ros.spin_until(lambda: 'no initial pose' in node.output or 'nothing on' in node.output)
+    assert 'parameter initial_pose not used: x 10000.00 m' in node.output
+    assert 'm from the nearest image of the map' in node.output
+
+
+def test_the_quality_of_service_stays_as_it_is_when_nothing_may_override_it(ros, tiny_world):
+    start_node(
+        ros,
+        tiny_world,
+        allow_parameter_qos_overrides=False,
+        **{'qos_overrides./image.subscription.reliability': 'reliable'},
+    )
+    ros.spin_until(lambda: ros.node.get_subscriptions_info_by_topic('/image'))
+    (info,) = ros.node.get_subscriptions_info_by_topic('/image')
+    assert info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT

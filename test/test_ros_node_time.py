@@ -1,6 +1,8 @@
 """Time: late and early messages, jumps, clocks, initial poses with old stamps."""
 
 from itertools import pairwise
+import os
+import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 from ros_node_helpers import by_stamp, diagnostics, start_node, start_player, wait_for_answer
 from ros_robot import Robot
+from rosgraph_msgs.msg import Clock
 
 pytestmark = pytest.mark.ros
 
@@ -130,3 +133,68 @@ def test_images_without_odometry_are_explained(ros, robot, poses):
         robot.send_image(tick * 0.05)
         ros.spin(0.03)
     assert 'nothing on /odom' in ros.processes[0].output and not poses
+
+
+class Simulation:
+    """A clock that somebody publishes while a robot drives by it."""
+
+    def __init__(self, ros):
+        self.ros = ros
+        self.publisher = ros.node.create_publisher(Clock, '/clock', 10)
+        self.robot = Robot(ros, start_ns=10_000_000_000)
+
+    def drive(self, start, end):
+        for tick in range(round(start * 20), round(end * 20) + 1):
+            now = conversions.ns_to_stamp(self.robot.stamp_ns(tick / 20))
+            self.publisher.publish(Clock(clock=now))
+            self.robot.drive(tick / 20, tick / 20)
+
+    def end(self):
+        for publisher in (self.publisher, self.robot.images, self.robot.odometry):
+            self.ros.node.destroy_publisher(publisher)
+
+
+def test_a_pose_of_an_earlier_simulation_is_not_taken_for_a_fresh_one(ros, tiny_world, poses):
+    def starts(simulation):
+        node = start_node(ros, tiny_world, use_sim_time=True, initialize_globally=False)
+        simulation.robot.wait_for_listeners()
+        return node
+
+    first = Simulation(ros)
+    node = starts(first)
+    first.robot.send_initial_pose(None, first.robot.pose(0.0))
+    ros.spin_until(lambda: 'initial pose x' in node.output)
+    first.drive(0.0, 3.0)
+    wait_for_answer(ros, poses, first.robot.stamp_ns(2.8))
+    assert node.stop() == 0
+    node = starts(first)
+    first.drive(3.05, 4.0)
+    ros.spin_until(lambda: 'going on from the saved pose' in node.output)
+    assert node.stop() == 0
+    first.end()
+    second = Simulation(ros)
+    node = starts(second)
+    second.drive(4.05, 5.0)
+    ros.spin_until(lambda: 'saved pose not used: it is of another run' in node.output)
+    assert 'going on from' not in node.output
+
+
+def test_a_pose_whose_file_is_old_is_not_used_whatever_its_stamp_says(ros, tiny_world, poses):
+    file, robot = ros.folder / 'pose.json', Robot(ros)
+    start_node(ros, tiny_world)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 4.0)
+    wait_for_answer(ros, poses, robot.stamp_ns(4.0))
+    assert ros.processes[0].stop() == 0
+    os.utime(file, (file.stat().st_atime, time.time() - 3600.0))
+    kept = file.read_bytes(), file.stat()
+    for anyway in (False, True):
+        file.write_bytes(kept[0])
+        os.utime(file, (kept[1].st_atime, kept[1].st_mtime))
+        node = start_node(ros, tiny_world, initialize_at_saved_pose=anyway)
+        robot.wait_for_listeners()
+        poses.clear()
+        robot.drive(4.05, 5.25)
+        ros.spin_until(lambda: poses)
+        assert ('going on from the saved pose' in node.output) == anyway
+        assert node.stop() == 0

@@ -6,6 +6,8 @@ from pathlib import Path
 import re
 
 from diagnostic_msgs.msg import DiagnosticArray
+from kbr_localization.ros import parameters
+from kbr_localization.ros.recorder import RecorderConfig
 import pytest
 from rclpy.qos import (
     DurabilityPolicy,
@@ -75,7 +77,7 @@ def test_links_between_pages_lead_somewhere():
 
 
 def test_launch_arguments_of_the_page_exist():
-    declared = set()
+    declared = set(parameters.fields(RecorderConfig))
     for path in (ROOT / 'launch').glob('*.launch.py'):
         declared |= set(re.findall(r"argument\('(\w+)'", path.read_text()))
     commands = re.findall(r'ros2 launch kbr_localization (?:.*\\\n)*.*', ROBOT)

@@ -7,8 +7,8 @@ from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import parameters
-from kbr_localization.ros.node_config import AMCL_ONLY, InitialPose, NodeConfig
-from kbr_localization.ros.settings import names, Settings
+from kbr_localization.ros.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.settings import SettableNode, Settings
 import pytest
 import rclpy
 from rclpy.context import Context
@@ -27,7 +27,7 @@ def make_node():
     def make(**values):
         given = [Parameter(name.replace('__', '.'), value=value) for name, value in values.items()]
         nodes.append(
-            Node(
+            SettableNode(
                 'node',
                 context=context,
                 parameter_overrides=given,
@@ -41,6 +41,11 @@ def make_node():
         node.destroy_node()
     rclpy.try_shutdown(context=context)
     domain.close()
+
+
+def with_settings(node, *arguments):
+    node.settings = Settings(node, *arguments)
+    return node.settings
 
 
 def test_a_slash_before_a_frame_is_taken_away(make_node):
@@ -76,7 +81,7 @@ def test_ranges_and_choices_are_shown(make_node):
 
 def test_an_integer_is_taken_where_a_float_is_meant(make_node):
     node = make_node(update_min_d=1, initial_pose__x=3)
-    settings = Settings(node)
+    settings = with_settings(node)
     assert (settings.filter.update_min_d, settings.initial_pose.x) == (1.0, 3.0)
     assert isinstance(node.get_parameter('update_min_d').value, float)
     assert node.set_parameters([Parameter('update_min_d', value=2)])[0].successful
@@ -92,7 +97,7 @@ def test_a_word_that_yaml_reads_as_a_truth_value_is_taken_as_written(make_node, 
 
 def test_such_a_word_can_be_set_while_the_node_runs(make_node):
     node = make_node()
-    settings = Settings(node)
+    settings = with_settings(node)
     assert node.set_parameters([Parameter('odometry_drift', value=False)])[0].successful
     assert settings.filter.odometry_drift == 'off'
     refused = node.set_parameters([Parameter('odometry_drift', value=True)])[0]
@@ -125,7 +130,38 @@ def test_parameters_of_amcl_are_left_alone(make_node):
         'laser_model_type',
         'z_hit',
     ]
-    assert not set(AMCL_ONLY) & set(names())
+
+
+def test_a_misspelt_parameter_is_refused_at_run_time_with_what_may_be_meant(make_node):
+    node = make_node()
+    with_settings(node)
+    for refused in (
+        node.set_parameters([Parameter('tf_brodcast', value=False)])[0],
+        node.set_parameters_atomically([Parameter('tf_brodcast', value=False)]),
+    ):
+        assert not refused.successful
+        assert refused.reason == "unknown parameter 'tf_brodcast': did you mean 'tf_broadcast'?"
+
+
+def test_what_rclpy_of_humble_has_not_is_not_needed(make_node, monkeypatch):
+    node = make_node(z_hit=0.5)
+    for name in (
+        'list_parameters',
+        'add_pre_set_parameters_callback',
+        'add_post_set_parameters_callback',
+    ):
+        monkeypatch.delattr(Node, name)
+    seen = []
+    settings = with_settings(node, seen.append)
+    assert settings.ignored == ['z_hit']
+    assert node.set_parameters([Parameter('transform_tolerance', value=2)])[0].successful
+    assert settings.config.transform_tolerance == 2.0 and len(seen) == 1
+
+
+def test_names_for_all_nodes_may_be_those_of_others(make_node):
+    node = make_node(robot_radius=0.2, z_hit=0.5)
+    settings = Settings(node, shared={'robot_radius'})
+    assert (settings.foreign, settings.ignored) == (['robot_radius'], ['z_hit'])
 
 
 @pytest.mark.parametrize(
@@ -140,7 +176,7 @@ def test_parameters_of_amcl_are_left_alone(make_node):
 )
 def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, says):
     node = make_node()
-    settings = Settings(node)
+    settings = with_settings(node)
     before = (settings.config, settings.filter, node.get_parameter(name).value)
     result = node.set_parameters([Parameter(name, value=value)])[0]
     assert not result.successful and says in result.reason.lower()
@@ -149,7 +185,7 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, say
 
 def test_filter_parameters_follow_the_map_unless_given(make_node):
     node = make_node(delta=7.0)
-    settings = Settings(node)
+    settings = with_settings(node)
     settings.follow_map(FilterConfig(delta=3.0, points=77))
     assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
     assert node.get_parameter('points').value == 77
@@ -164,7 +200,7 @@ def test_who_follows_a_change_sees_the_new_values_at_once(make_node):
     def follow(before):
         seen.append((before.points, settings.filter.points, settings.config.tf_broadcast))
 
-    settings = Settings(node, follow)
+    settings = with_settings(node, follow)
     node.set_parameters([Parameter('points', value=77)])
     node.set_parameters([Parameter('tf_broadcast', value=False)])
     assert seen == [(1000, 77, True), (77, 77, False)]

@@ -17,7 +17,7 @@ from kbr_localization.cli.options import (
 from kbr_localization.cli.reading import Reading
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
-from kbr_localization.resources import shared_file
+from kbr_localization.resources import profile_variable, shared_file
 import typer
 
 RobotSeed = Annotated[
@@ -152,7 +152,7 @@ def use_roomy_transport() -> None:
     """Let Fast DDS use the shipped profile, without which raw images are lost."""
     profile = shared_file('config/fastdds.xml')
     if profile is not None:
-        os.environ.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
+        os.environ.setdefault(profile_variable(), str(profile))
 
 
 COMMANDS = (synth, convert, play)

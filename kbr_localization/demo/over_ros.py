@@ -21,7 +21,7 @@ from typing import Any
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import RosError
 from kbr_localization.progress import Progress
-from kbr_localization.resources import shared_file
+from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
@@ -150,7 +150,7 @@ def _environment(stack: ExitStack) -> dict[str, str]:
         env['ROS_DOMAIN_ID'] = str(stack.enter_context(own_domain()))
     profile = shared_file('config/fastdds.xml')
     if profile is not None:
-        env.setdefault('FASTDDS_DEFAULT_PROFILES_FILE', str(profile))
+        env.setdefault(profile_variable(), str(profile))
     return env | {'PYTHONUNBUFFERED': '1'}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbr_localization import se2
@@ -48,10 +49,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a belief may come from when there is none, tried in this order."""
+    """
+    Where a belief may come from when there is none, tried in this order.
+
+    `saved` is used when it is of the clock that `clock` names now and not older than
+    `saved_max_age`; `saved_anyway`: also if it is.
+    """
 
     given: GivenPose | None = None
     saved: SavedPose | None = None
     saved_max_age: float = 60.0
     max_speed: float = MAX_SPEED
     globally: bool = True
+    saved_anyway: bool = False
+    clock: Callable[[], str] = str

@@ -8,6 +8,7 @@ import dataclasses
 from kbr_localization import se2
 from kbr_localization.ros.answer import Beginning, GivenPose
 from kbr_localization.ros.odometry_buffer import Coverage, OdometryBuffer
+from kbr_localization.ros.persistence import SavedPose
 
 
 class Beginnings:
@@ -48,13 +49,23 @@ class Beginnings:
         beginning = self.beginning
         if beginning.given is not None or beginning.saved is None:
             return beginning.given
-        pose = beginning.saved.resumed(
-            stamp_ns, odometry, beginning.saved_max_age, beginning.max_speed
-        )
-        if pose is None:
+        pose = self._resumed(beginning.saved, stamp_ns, odometry)
+        if pose is None and not beginning.saved_anyway:
             return None
+        pose = beginning.saved.pose if pose is None else pose
         self._tell('info', f'going on from the saved pose, now {_words(pose)}')
         return GivenPose(pose, beginning.saved.covariance)
+
+    def _resumed(
+        self, saved: SavedPose, stamp_ns: int, odometry: se2.FloatArray
+    ) -> se2.FloatArray | None:
+        """Give the saved pose (3,) carried to a stamp; None when it is old or of another clock."""
+        beginning = self.beginning
+        if saved.clock != beginning.clock():
+            if not beginning.saved_anyway:
+                self._tell('info', 'saved pose not used: it is of another run of the clock')
+            return None
+        return saved.resumed(stamp_ns, odometry, beginning.saved_max_age, beginning.max_speed)
 
     def _carried(
         self, given: GivenPose, odometry: se2.FloatArray, buffer: OdometryBuffer

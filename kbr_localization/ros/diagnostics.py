@@ -10,6 +10,7 @@ from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.ros.hints import InputWatch
 import numpy as np
+from rclpy.node import Node
 
 LEVELS = {
     'localized': DiagnosticStatus.OK,
@@ -35,6 +36,11 @@ class Latencies:
         values = 1e3 * np.array(self._values)
         median, high = np.percentile(values, [50, 95])
         return {'p50': float(median), 'p95': float(high), 'max': float(values.max())}
+
+
+def node_label(node: Node) -> str:
+    """Name of a node with its namespace, which tells robots apart."""
+    return node.get_fully_qualified_name().lstrip('/')
 
 
 def localization_status(
@@ -77,6 +83,7 @@ def input_status(
     for watch in watches:
         values[f'{watch.topic} [Hz]'] = watch.rate
         values[f'{watch.topic} messages'] = watch.count
+        values[f'{watch.topic} lost'] = watch.lost
         values[f'{watch.topic} publishers'] = watch.publishers
     values |= {f'images dropped: {reason}': count for reason, count in dropped.items()}
     values |= {f'odometry: {reason}': count for reason, count in odometry.items()}
@@ -110,12 +117,16 @@ def map_status(name: str, facts: Mapping[str, Any], failure: str) -> DiagnosticS
 
 
 def status(name: str, level: bytes, message: str, values: Mapping[str, Any]) -> DiagnosticStatus:
-    """Make a diagnostic status; numbers are written with six digits."""
+    """
+    Make a diagnostic status; numbers are written with six digits.
+
+    `name`: that of the node as `node_label` gives it, a colon, and the part of the node.
+    """
     return DiagnosticStatus(
         level=level,
         name=name,
         message=message,
-        hardware_id='kbr_localization',
+        hardware_id=name.partition(':')[0],
         values=[KeyValue(key=str(key), value=_text(value)) for key, value in values.items()],
     )
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
+LOSS_SECONDS = 10
+LOST_SHARE, LOST_AT_LEAST = 0.1, 5
+"""Share and number of messages lost within the last seconds from which that is told."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 
@@ -14,7 +18,8 @@ class InputWatch:
     What is known of one input topic; times are monotonic seconds.
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
-    fit, and types other than the expected one, as last seen in the graph.
+    fit, and types other than the expected one, as last seen in the graph. `lost`: messages that
+    were sent but did not arrive, as far as DDS knows.
     """
 
     topic: str
@@ -30,6 +35,10 @@ class InputWatch:
     _rate_count: int = 0
     _rate_since: float = 0.0
     rate: float = 0.0
+    lost: int = 0
+    _recent: deque[tuple[int, int]] = field(
+        default_factory=lambda: deque([(0, 0)], maxlen=LOSS_SECONDS + 1)
+    )
 
     def saw(self, stamp_ns: int, now: float) -> None:
         """Count a message."""
@@ -39,7 +48,8 @@ class InputWatch:
         self.stamp_ns = stamp_ns
 
     def measure(self, now: float) -> None:
-        """Compute `rate`, messages per second since the last call."""
+        """Compute `rate`, messages per second since the last call; once a second."""
+        self._recent.append((self.count, self.lost))
         if now > self._rate_since:
             self.rate = (self.count - self._rate_count) / (now - self._rate_since)
         self._rate_count, self._rate_since = self.count, now
@@ -50,6 +60,8 @@ class InputWatch:
 
     def hint(self, now: float, timeout: float, clock_ns: int) -> str:
         """One line on what is wrong with the topic, or nothing."""
+        if self._loss:
+            return self._loss
         if self.silence(now) >= timeout:
             return f'no data for {self.silence(now):.0f} s on {self.topic}: {self._silent_why()}'
         if self.frozen >= 5:
@@ -57,6 +69,18 @@ class InputWatch:
         if self.stamp_ns == 0:
             return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
         return self._clock_hint(clock_ns)
+
+    @property
+    def _loss(self) -> str:
+        count_then, lost_then = self._recent[0]
+        arrived, lost = self.count - count_then, self.lost - lost_then
+        if lost < LOST_AT_LEAST or lost < LOST_SHARE * (arrived + lost):
+            return ''
+        return (
+            f'{self.topic}: {arrived} of {arrived + lost} messages arrive, the others are lost on '
+            'the way: set the Fast DDS profile (config/fastdds.xml) for the sender too, or send '
+            'compressed images'
+        )
 
     def _silent_why(self) -> str:
         if self.other_types:

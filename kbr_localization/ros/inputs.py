@@ -26,6 +26,11 @@ from rclpy.qos import (
 )
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
+
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
@@ -80,6 +85,7 @@ class Inputs:
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._tell, self._on_odometry = tell, on_odometry
+        self._lost: dict[str, list[int]] = {}
         self.cameras = Cameras(
             config.image_topics,
             config.image_transport,
@@ -108,13 +114,29 @@ class Inputs:
     def _subscribe(
         self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
     ) -> Any:
-        return self._node.create_subscription(
+        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
+        options = QoSOverridingOptions.with_default_policies() if overridable else None
+        create = partial(
+            self._node.create_subscription,
             message_type,
             topic,
             callback,
             qos,
-            qos_overriding_options=QoSOverridingOptions.with_default_policies(),
+            qos_overriding_options=options,
         )
+        lost = [0]
+
+        def take_lost(event: Any) -> None:
+            lost[0] = event.total_count
+
+        try:
+            subscription = create(
+                event_callbacks=SubscriptionEventCallbacks(message_lost=take_lost)
+            )
+        except UnsupportedEventTypeError:
+            subscription = create()  # a DDS that does not count them
+        self._lost[subscription.topic_name] = lost
+        return subscription
 
     @property
     def watches(self) -> list[InputWatch]:
@@ -132,6 +154,7 @@ class Inputs:
             found = self._node.get_publishers_info_by_topic(watch.topic)
             same = [info for info in found if info.topic_type == watch.type_name]
             watch.publishers = len(same)
+            watch.lost = self._lost[watch.topic][0]
             watch.incompatible = sum(
                 qos_check_compatible(info.qos_profile, subscription.qos_profile)[0]
                 == QoSCompatibility.ERROR
@@ -144,7 +167,7 @@ class Inputs:
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         self.odometry.saw(stamp_ns, time.monotonic())
-        self._check_frame(message.header.frame_id)
+        self._check_frames(message.header.frame_id, message.child_frame_id)
         try:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
@@ -156,11 +179,19 @@ class Inputs:
         if outcome.leads and self.active:
             self._on_odometry(stamp_ns, outcome)
 
-    def _check_frame(self, frame_id: str) -> None:
+    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
         expected = self._config.odom_frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
             self._tell.once(
                 'warning',
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
+            )
+        # the recorder has none
+        base = getattr(self._config, 'base_frame_id', '')
+        if base and child_frame_id and child_frame_id.lstrip('/') != base:
+            self._tell.once(
+                'info',
+                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
+                'taken to be at the same place in the plane',
             )

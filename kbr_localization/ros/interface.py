@@ -49,11 +49,14 @@ LOCALIZATION_TOPICS = f"""\
 {INPUT_TOPICS}\
 | `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
 | `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |
-| `particle_cloud` | geometry_msgs/PoseArray | samples of the belief |
+| `particle_cloud` | nav2_msgs/ParticleCloud | samples of the belief; without nav2_msgs a \
+geometry_msgs/PoseArray |
 | `~/map_poses` | visualization_msgs/MarkerArray | the map, coloured by the belief |
 | `~/best_match` | sensor_msgs/CompressedImage | image beside its match, when subscribed |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | status, reasons and counts, at 1 Hz |
 | `/tf` | tf2_msgs/TFMessage | map to odom, where tf2_msgs is installed |
+| `bond` | bond/Status | heartbeats for a lifecycle manager, where bond is installed |
+| `set_initial_pose` | nav2_msgs/SetInitialPose | service: as `initialpose`, with nav2_msgs |
 | `reinitialize_global_localization` | std_srvs/Empty | service: forget the pose |
 | `request_nomotion_update` | std_srvs/Empty | service: use the next image in any case |
 | `~/load_map` | std_srvs/Trigger | service: load the map that `map_file` names |

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+import difflib
 import os
+from pathlib import Path
+import sys
+import tempfile
 from typing import Any
 
-from kbr_localization.errors import RosError
-from kbr_localization.resources import PACKAGE, shared_file
-from launch import LaunchContext
+from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
+from kbr_localization.ros import parameters
+from kbr_localization.ros.bond import have_bonds
+from kbr_localization.ros.parameter_files import launch_file_parameters
+from launch import LaunchContext, LaunchDescription
 from launch.actions import (
     DeclareLaunchArgument,
     OpaqueFunction,
@@ -18,13 +25,12 @@ from launch.actions import (
 from launch.conditions import IfCondition
 from launch.event_handlers import OnProcessExit
 from launch.events.process import ProcessExited
+import launch.logging
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
+from launch_ros.parameter_descriptions import ParameterFile
 import yaml
 
-PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
-# from Jazzy on the second name only earns a warning
-OLD_NAME_DISTRIBUTIONS = ('foxy', 'galactic', 'humble', 'iron')
 # a namespaced robot keeps its transforms to itself, as in nav2_bringup
 TF_REMAPPINGS = [('/tf', 'tf'), ('/tf_static', 'tf_static')]
 # a file name that looks like a number stays a name
@@ -36,6 +42,9 @@ TEXT_PARAMETERS = (
     'method',
     'image_transport',
     'pose_type',
+    'label',
+    'global_frame_id',
+    'odom_frame_id',
 )
 # lists are written with commas
 LIST_PARAMETERS = ('map_files', 'image_topics', 'cameras')
@@ -49,11 +58,25 @@ TEXTS = {
         'robots each has its own folder in it, by default in ~/.ros/kbr_localization/grown'
     ),
     'run': 'COLD run folder or rosbag2 to play',
-    'params_file': 'parameters of the node; arguments given here override them',
+    'params_file': (
+        'parameters of the node, as of a Nav2 file; arguments that are given here override them; '
+        'a section without a namespace is meant for the one given here'
+    ),
     'namespace': 'namespace of the robot',
     'namespaces': 'namespace of the robot; with commas, of several robots on the same maps',
-    'use_sim_time': 'take the time from /clock',
-    'autostart': 'configure and activate the node at once; false for a lifecycle manager',
+    'use_sim_time': 'take the time from /clock; empty: as the parameters say',
+    'autostart': (
+        'configure and activate the node at once; false for a lifecycle manager; empty: as the '
+        'parameters say'
+    ),
+    'map': (
+        'occupancy grid (YAML) for the costmap: also start nav2_map_server and '
+        'lifecycle_manager_localization, which then leads both nodes'
+    ),
+    'use_composition': 'known from nav2_bringup: a Python node stays a process of its own',
+    'container_name': 'known from nav2_bringup, without a meaning here',
+    'use_intra_process_comms': 'known from nav2_bringup, without a meaning here',
+    'use_respawn': 'start the node again when it dies',
     'method': 'localization method, see `kbr methods`; empty: as the parameters say',
     'image_topic': 'topic of the camera; compressed images come on <topic>/compressed',
     'image_topics': 'topics of several cameras: front/image,rear/image; empty: image_topic alone',
@@ -61,17 +84,13 @@ TEXTS = {
     'odom_topic': 'topic of the odometry',
     'image_transport': 'raw or compressed; empty: as the parameters say',
     'log_level': 'debug, info, warn or error',
-    'respawn': 'start the node again when it dies',
+    'respawn': 'older name of use_respawn',
     'rviz': 'also open RViz with the package view',
     'dds_profile': 'Fast DDS profile for raw images; empty: leave DDS as it is',
     'rate': 'speed relative to the recording',
     'loop': 'start over at the end',
     'exit_at_end': 'end everything when the run is over',
-    'out': 'run folder to write; an existing run is continued',
     'pose_topic': 'topic of the pose in the map, from AMCL, SLAM or motion capture',
-    'pose_type': 'pose_with_covariance, pose or odometry',
-    'spacing_distance': 'metres of way after which an image is recorded',
-    'spacing_angle': 'radians of turning after which an image is recorded',
     'folder': 'where the building, its runs and the map are kept',
 }
 
@@ -96,8 +115,7 @@ def dds_arguments() -> list[Any]:
         profile = LaunchConfiguration('dds_profile').perform(context)
         if not profile or any(name in os.environ for name in PROFILE_VARIABLES):
             return []
-        old = os.environ.get('ROS_DISTRO') in OLD_NAME_DISTRIBUTIONS
-        return [SetEnvironmentVariable(PROFILE_VARIABLES[1 if old else 0], profile)]
+        return [SetEnvironmentVariable(profile_variable(), profile)]
 
     default = shared('config/fastdds.xml')
     return [argument('dds_profile', default), OpaqueFunction(function=set_profile)]
@@ -112,30 +130,76 @@ def configured(build: Callable[[Callable[[str], str]], Sequence[Any]]) -> Opaque
     return OpaqueFunction(function=function)
 
 
+def description(path: str, entities: Sequence[Any]) -> LaunchDescription:
+    """Describe the launch file of a path; given arguments that it does not know are named."""
+
+    def check(context: LaunchContext) -> None:
+        known = [e.name for e in entities if isinstance(e, DeclareLaunchArgument)]
+        for name in unknown_arguments(path, known, sys.argv):
+            close = difflib.get_close_matches(name, known, n=1)
+            remedy = f'did you mean {close[0]!r}?' if close else 'see --show-args'
+            launch.logging.get_logger('launch.user').warning(
+                f'launch argument {name!r} is not known and has no effect: {remedy}'
+            )
+
+    return LaunchDescription([*entities, OpaqueFunction(function=check)])
+
+
+def unknown_arguments(path: str, known: Sequence[str], command: Sequence[str]) -> list[str]:
+    """Names given to the launch file of a path on the command line, but not known to it."""
+    if Path(path).name not in [Path(part).name for part in command]:
+        return []  # included by another one, whose arguments they are
+    given = [part.partition(':=')[0] for part in command if ':=' in part]
+    return [name for name in given if name not in known]
+
+
+def parameter_arguments(config_class: Any) -> list[DeclareLaunchArgument]:
+    """Declare an argument for each parameter of a configuration; empty leaves it as it is."""
+    return [
+        DeclareLaunchArgument(
+            name,
+            default_value='',
+            description=f'{field.metadata["description"]} (parameter, default {field.default})',
+        )
+        for name, field in parameters.fields(config_class).items()
+    ]
+
+
+def parameter_file(
+    name: str, value: Callable[[str], str], overrides: Sequence[str], **fixed: Any
+) -> ParameterFile:
+    """
+    Write the parameters of a node: those of `params_file` and the arguments that are not empty.
+
+    `overrides`: arguments that become parameters of the same name; `fixed`: values that nothing
+    overrides. Raises ConfigurationError when the file is missing or none of parameters.
+    """
+    given = {key: _typed(key, value(key)) for key in overrides if value(key)} | fixed
+    text = launch_file_parameters(value('params_file'), value('namespace'), name, given)
+    folder = launch.logging.launch_config.log_dir
+    with tempfile.NamedTemporaryFile(
+        'w', dir=folder, prefix=f'{name}_', suffix='.yaml', delete=False
+    ) as file:
+        file.write(text)
+    return ParameterFile(file.name, allow_substs=True)
+
+
 def package_node(
     executable: str,
     name: str,
     value: Callable[[str], str],
-    overrides: Sequence[str],
+    parameter_file: ParameterFile,
     remappings: Mapping[str, str],
-    files: Sequence[str] = (),
     **options: Any,
 ) -> Node:
-    """
-    Node of this package.
-
-    `overrides`: arguments that become parameters of the same name where they are not empty.
-    `remappings`: topics of the node to the arguments that name others.
-    """
-    given = {key: value(key) for key in overrides if value(key)}
-    typed = {key: _typed(key, text) for key, text in given.items()}
+    """Node of this package; `remappings`: its topics to the arguments that name others."""
     renamed = [(topic, value(name)) for topic, name in remappings.items()]
     return Node(
         package=PACKAGE,
         executable=executable,
         name=name,
         namespace=value('namespace'),
-        parameters=[*files, typed],
+        parameters=[parameter_file],
         remappings=[*TF_REMAPPINGS, *renamed, *_compressed(renamed)],
         arguments=['--ros-args', '--log-level', value('log_level')],
         output='screen',
@@ -143,15 +207,53 @@ def package_node(
     )
 
 
-def ends_with_failure() -> RegisterEventHandler:
-    """End everything, and `ros2 launch` with exit code 1, when a process fails by itself."""
+def ends_with_failure(node: Node) -> RegisterEventHandler:
+    """End everything, and `ros2 launch` with exit code 1, when a node fails by itself."""
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
-        respawn = context.launch_configurations.get('respawn', 'false').lower() == 'true'
-        if event.returncode != 0 and not context.is_shutdown and not respawn:
+        if event.returncode != 0 and not context.is_shutdown:
             raise RosError(f'{event.process_name} ended with exit code {event.returncode}')
 
-    return RegisterEventHandler(OnProcessExit(on_exit=on_exit))
+    return RegisterEventHandler(OnProcessExit(target_action=node, on_exit=on_exit))
+
+
+def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile) -> list[Node]:
+    """
+    Make nav2_map_server and the lifecycle manager that leads it and the localization.
+
+    Raises ConfigurationError when `map` is not the file of an occupancy grid.
+    """
+    grid = Path(value('map')).expanduser()
+    if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
+        raise ConfigurationError(
+            f'map: expected the YAML file of an occupancy grid, got {value("map")!r}: give the '
+            'map of images as map_file'
+        )
+    timed: dict[str, Any] = {'use_sim_time': is_true(value('use_sim_time'))}
+    managed: dict[str, Any] = {'autostart': value('autostart').lower() != 'false'}
+    managed |= {} if have_bonds() else {'bond_timeout': 0.0}
+    common: dict[str, Any] = {'namespace': value('namespace'), 'output': 'screen'}
+    server = Node(
+        package='nav2_map_server',
+        executable='map_server',
+        name='map_server',
+        parameters=[parameter_file, {'yaml_filename': str(grid)}, timed],
+        remappings=TF_REMAPPINGS,
+        **common,
+    )
+    manager = Node(
+        package='nav2_lifecycle_manager',
+        executable='lifecycle_manager',
+        name='lifecycle_manager_localization',
+        parameters=[timed, managed, {'node_names': ['map_server', 'localization']}],
+        **common,
+    )
+    return [server, manager]
+
+
+def is_true(text: str) -> bool:
+    """Whether the value of an argument says so."""
+    return text.lower() in ('true', '1', 'yes', 'on')
 
 
 def rviz_node(value: Callable[[str], str]) -> Node:
@@ -160,7 +262,7 @@ def rviz_node(value: Callable[[str], str]) -> Node:
         package='rviz2',
         executable='rviz2',
         arguments=['-d', shared('config/kbr_localization.rviz')],
-        parameters=[{'use_sim_time': value('use_sim_time').lower() == 'true'}],
+        parameters=[{'use_sim_time': is_true(value('use_sim_time'))}],
         remappings=TF_REMAPPINGS,
         namespace=value('namespace'),
         condition=IfCondition(value('rviz')),

@@ -5,23 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
-from pathlib import Path
-import time
+from functools import partial
+import secrets
 import traceback
 
-from kbr_localization.errors import KbrError, MapError, RosError
+from kbr_localization import se2
+from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros import persistence
-from kbr_localization.ros.answer import Answer, Beginning, GivenPose
+from kbr_localization.ros import persistence, starting_points
+from kbr_localization.ros.answer import Answer
+from kbr_localization.ros.clock_source import clock_source
 from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import ImageQueue
 from kbr_localization.ros.inputs import Inputs
 from kbr_localization.ros.map_keeper import MapKeeper
 from kbr_localization.ros.maps import MapInUse, MapShelf
-from kbr_localization.ros.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.node_config import NodeConfig
 from kbr_localization.ros.odometry_buffer import OdometryBuffer
+from kbr_localization.ros.optional import interface
 from kbr_localization.ros.outputs import Outputs
 from kbr_localization.ros.pose_keeper import PoseKeeper
 from kbr_localization.ros.reporter import Reporter
@@ -29,7 +32,6 @@ from kbr_localization.ros.session import Session
 from kbr_localization.ros.settings import Settings
 from kbr_localization.ros.telling import listed, Teller
 from kbr_localization.ros.worker import Worker
-import numpy as np
 from rclpy.node import Node
 
 SECOND = 1_000_000_000
@@ -45,20 +47,30 @@ class Localization:
     def __init__(self, node: Node, settings: Settings, tell: Teller) -> None:
         self._node, self._settings, self._tell = node, settings, tell
         config = settings.config
-        self.pose_file = _pose_file(config, node)
+        self.pose_file = starting_points.pose_file(config, node)
         self._shelf = MapShelf(config.map_files, config.grow_into, tell, config.image_topics)
-        saved = self._saved_pose()
+        saved = starting_points.saved_pose(self.pose_file, config, tell)
         in_use = self._shelf.read(self._first_map(saved))
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
-        self._poses = PoseKeeper(self.pose_file, lambda: settings.config, self._background, tell)
+        self._clock = partial(clock_source, node)
+        self._poses = PoseKeeper(
+            self.pose_file, lambda: settings.config, self._background, tell, self._clock
+        )
         self._feed = _feed(config)
+        beginning = starting_points.beginning(settings, saved, in_use, self._clock, tell)
         self.session = Session(
-            self._make_tracker, self._beginning(saved), tell, self._forget_outputs, self._feed
+            self._make_tracker, beginning, tell, self._forget_outputs, self._feed
         )
         self.outputs = Outputs(node, config, in_use.kernel_map)
+        if interface('nav2_msgs.msg', 'ParticleCloud') is None:
+            tell.once(
+                'info',
+                'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
+                'there is no service set_initial_pose',
+            )
         self.inputs = Inputs(node, config, self.session, tell, self.outputs.follow_odometry)
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
@@ -68,6 +80,10 @@ class Localization:
     def at_work(self) -> bool:
         """Whether the worker runs."""
         return self._worker is not None
+
+    def check_is_near(self, pose: se2.FloatArray) -> None:
+        """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
+        starting_points.check_is_near(self.keeper.in_use, pose, self._tell)
 
     def in_background(self, action: Callable[[], None]) -> None:
         """Have the thread for slow things do something."""
@@ -198,40 +214,17 @@ class Localization:
     def _tracker_on(self, kernel_map: KernelMap, filter_config: FilterConfig) -> Tracker:
         config = self._settings.config
         configured = dataclasses.replace(kernel_map, filter_config=filter_config)
-        localizer = make_localizer(config.method, configured, config.random_seed)
+        seed = config.random_seed if config.random_seed >= 0 else secrets.randbits(32)
+        localizer = make_localizer(config.method, configured, seed)
         return Tracker(configured, localizer)
-
-    def _saved_pose(self) -> persistence.SavedPose | None:
-        try:
-            return persistence.load_pose(self.pose_file)
-        except RosError as error:
-            self._tell('warning', str(error))
-            return None
 
     def _first_map(self, saved: persistence.SavedPose | None) -> str:
         """Return the map that a robot was on a moment ago, or the one of the parameters."""
-        config = self._settings.config
-        if saved is None or saved.map_name not in self._shelf.paths:
-            return config.map_file
-        # stamps may be of another clock, the file's age is not
-        age = time.time() - self.pose_file.stat().st_mtime
-        if age > config.saved_pose_max_age or saved.map_name == config.map_file:
-            return config.map_file
+        map_file = self._settings.config.map_file
+        if saved is None or saved.map_name not in self._shelf.paths or saved.map_name == map_file:
+            return map_file
         self._tell('info', f'going on with map {saved.map_name}, where the robot was last')
         return saved.map_name
-
-    def _beginning(self, saved: persistence.SavedPose | None) -> Beginning:
-        config = self._settings.config
-        given = _given(self._settings.initial_pose) if config.set_initial_pose else None
-        if saved is not None and saved.map_id != self.keeper.in_use.map_id:
-            saved = None
-        return Beginning(
-            given,
-            saved,
-            config.saved_pose_max_age,
-            config.max_speed,
-            config.initialize_globally,
-        )
 
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.localizer
@@ -242,20 +235,9 @@ class Localization:
         self._poses.look(answer, self.keeper.in_use)
 
 
-def _pose_file(config: NodeConfig, node: Node) -> Path:
-    if config.pose_file:
-        return Path(config.pose_file).expanduser()
-    return persistence.default_pose_file(node.get_fully_qualified_name())
-
-
 def _feed(config: NodeConfig) -> Feed:
     return Feed(
         OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
         ImageQueue(config.image_queue, config.image_backlog),
         round(config.max_extrapolation * SECOND),
     )
-
-
-def _given(pose: InitialPose) -> GivenPose:
-    variances = [pose.std_xy**2, pose.std_xy**2, pose.std_yaw**2]
-    return GivenPose(np.array([pose.x, pose.y, pose.yaw]), np.diag(variances))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast, Protocol, TypeVar
 
-from kbr_localization.errors import KbrError, LocalizationError, MapError
+from kbr_localization.errors import KbrError, LocalizationError, MapError, RosError
 from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.maps import parse_map_files
@@ -32,7 +32,7 @@ class Owner(Protocol):
         ...
 
     def begin_from(self, given: GivenPose) -> None:
-        """Start anew from a pose."""
+        """Start anew from a pose; raises RosError when it is none on the map."""
         ...
 
 
@@ -94,7 +94,10 @@ class MapServices:
         """Start from the pose that came while the map was read, if that is in use now."""
         kept, self.kept = self.kept, None
         if kept is not None and loaded:
-            self._owner.begin_from(kept)
+            try:
+                self._owner.begin_from(kept)
+            except RosError as error:
+                self._owner.tell('warning', f'initial pose refused: {error}', 0.0)
         elif kept is not None:
             text = 'initial pose dropped: it was meant for the map that could not be loaded'
             self._owner.tell('warning', text, 0.0)

@@ -9,6 +9,7 @@ from pathlib import Path
 import re
 import time
 
+from kbr_localization import se2
 from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.localization.map.grow import grown, is_grown_from
@@ -31,6 +32,11 @@ class MapInUse:
     save_path: Path
     kernel_map: KernelMap
     map_id: str
+
+    def distance(self, pose: se2.FloatArray) -> float:
+        """Metres from a pose (3,) to the nearest image of the map."""
+        offsets = self.kernel_map.poses[:, :2] - pose[:2]
+        return float(np.hypot(*offsets.T).min())
 
     def with_map(self, kernel_map: KernelMap) -> MapInUse:
         """Give the same map after growth or with other parameters."""

@@ -6,35 +6,35 @@ Callbacks only; the work is done in `session` by the thread of `worker`.
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import traceback
 from typing import Any
 
-from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import FilterConfig
-from kbr_localization.ros import conversions
+from kbr_localization.ros import parameters
 from kbr_localization.ros.answer import GivenPose
+from kbr_localization.ros.bond import Bond, have_bonds
+from kbr_localization.ros.initial_pose import InitialPoseInput
 from kbr_localization.ros.localization import Localization
 from kbr_localization.ros.map_services import MapServices
+from kbr_localization.ros.parameter_files import shared_names
 from kbr_localization.ros.running import run_node, spin
-from kbr_localization.ros.settings import Settings
+from kbr_localization.ros.settings import names, SettableNode, Settings
 from kbr_localization.ros.telling import Teller
 from kbr_localization.ros.timed_executor import TimedExecutor
 from kbr_localization.ros.transforms import have_tf
-import numpy as np
 from rclpy.clock import JumpThreshold
 from rclpy.duration import Duration
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
 from std_srvs.srv import Empty
 
-SMALLEST_DEVIATION = 0.05
-"""Metres and radians: a given pose is not taken to be more certain than that."""
 CLOCK_JUMP_BACK = Duration(seconds=-1)
 
 
-class LocalizationNode(LifecycleNode):
+class LocalizationNode(SettableNode, LifecycleNode):
     """Localize a robot by its camera and odometry on a map; see docs/ros_interface.md."""
 
     def __init__(self, **options: Any) -> None:
@@ -43,15 +43,17 @@ class LocalizationNode(LifecycleNode):
         )
         self.tell = Teller(self.get_logger())
         self.localization: Localization | None = None
-        self.settings = Settings(self, self._follow_parameters)
+        shared = shared_names(options.get('cli_args') or ())
+        self.settings = Settings(self, self._follow_parameters, shared)
         self.active = False
         self.starting = False
         self.failure: KbrError | None = None
         self._kept_pose: GivenPose | None = None
-        self.create_subscription(PoseWithCovarianceStamped, 'initialpose', self._take_pose, 10)
         self.create_service(Empty, 'reinitialize_global_localization', self._reinitialize)
         self.create_service(Empty, 'request_nomotion_update', self._request_update)
         self.maps = MapServices(self, self)
+        self._initial_poses = InitialPoseInput(self, self)
+        self._bond = Bond(self, self.settings.config.bond_heartbeat_period)
         self._jump_handle = self.get_clock().create_jump_callback(
             JumpThreshold(min_forward=None, min_backward=CLOCK_JUMP_BACK, on_clock_change=False),
             post_callback=self._clock_jumped,
@@ -62,6 +64,11 @@ class LocalizationNode(LifecycleNode):
         if self.settings.ignored:
             ignored = ', '.join(self.settings.ignored)
             self.tell('info', f'parameters of nav2_amcl without a meaning here: {ignored}')
+        for name in self.settings.foreign:
+            remedy = parameters.hint(name, names())
+            self.tell('info', f'parameter {name!r} for all nodes is none of this one: {remedy}')
+        if not (self.settings.config.autostart or have_bonds()):
+            self.tell('info', 'no bond is installed: set bond_timeout of the manager to 0.0')
         if self.settings.config.tf_broadcast and not have_tf():
             self.tell('warning', 'tf2_msgs is not installed: no transform will be broadcast')
 
@@ -108,19 +115,26 @@ class LocalizationNode(LifecycleNode):
 
     def _activate(self) -> None:
         self.configured().start()
-        self._give_kept_pose()
         self.active = True
+        self._give_kept_pose()
+        if not self.settings.config.autostart:
+            self._bond.start()
 
     def _deactivate(self) -> None:
+        self._bond.stop()
         self.active = False
         self.configured().stop()
 
     def clean_up(self) -> None:
         """Let everything go that configuring and activating made."""
+        self._bond.stop()
         self.active = False
         localization, self.localization = self.localization, None
         if localization is not None:
             localization.destroy()
+            del localization
+            # its parts know each other, and with so few objects Python would keep twenty maps
+            gc.collect()
 
     def configured(self) -> Localization:
         """Return what is at work; raises LocalizationError before there is anything."""
@@ -128,41 +142,14 @@ class LocalizationNode(LifecycleNode):
             raise LocalizationError('the node has no map: configure it first')
         return self.localization
 
-    def _take_pose(self, message: PoseWithCovarianceStamped) -> None:
-        try:
-            given = self._given_pose(message)
-        except RosError as error:
-            self.tell('warning', f'initial pose refused: {error}', 0.0)
-            return
-        x, y, yaw = given.pose
-        text = f'initial pose x {x:.2f} m, y {y:.2f} m, heading {yaw:.2f} rad'
-        if self.maps.loading:
-            self.maps.kept = given
-            text += ', kept until the new map is read'
-        else:
-            self.begin_from(given)
-            text += '' if self.active else ', kept until the node is active'
-        self.tell('info', text, 0.0)
-
     def begin_from(self, given: GivenPose) -> None:
-        """Start anew from a pose, as soon as the node is active."""
+        """Start anew from a pose, as soon as the node is active; raises RosError off the map."""
+        if self.localization is not None:
+            self.localization.check_is_near(given.pose)
         if self.active:
             self.configured().session.give_pose(given)
         else:
             self._kept_pose = given
-
-    def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
-        frame_id, expected = message.header.frame_id, self.settings.config.global_frame_id
-        if frame_id.lstrip('/') != expected.lstrip('/'):
-            raise RosError(
-                f'expected frame {expected!r}, got {frame_id!r}: '
-                'set the fixed frame of RViz, or global_frame_id'
-            )
-        pose = conversions.pose_from_message(message.pose.pose)
-        covariance = conversions.covariance_from_message(message.pose.covariance)
-        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
-        floor = SMALLEST_DEVIATION**2 - np.diag(covariance)
-        return GivenPose(pose, covariance + np.diag(np.maximum(floor, 0.0)), stamp_ns or None)
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
@@ -179,8 +166,12 @@ class LocalizationNode(LifecycleNode):
 
     def _give_kept_pose(self) -> None:
         kept, self._kept_pose = self._kept_pose, None
-        if kept is not None:
-            self.configured().session.give_pose(kept)
+        if kept is None:
+            return
+        try:
+            self.begin_from(kept)
+        except RosError as error:
+            self.tell('warning', f'initial pose refused: {error}', 0.0)
 
     def _follow_parameters(self, before: FilterConfig) -> None:
         if self.localization is not None:

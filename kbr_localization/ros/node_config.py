@@ -41,7 +41,11 @@ class NodeConfig:
     )
     global_frame_id: str = parameter('map', 'frame of the map')
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
-    base_frame_id: str = parameter('base_footprint', 'frame of the robot')
+    base_frame_id: str = parameter(
+        'base_footprint',
+        'frame of the robot; told when the odometry is of another one, which is then taken to be '
+        'at the same place in the plane',
+    )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
     transform_tolerance: float = parameter(
         1.0, 'seconds for which a published transform stays valid', 0.0, 60.0
@@ -57,14 +61,32 @@ class NodeConfig:
         0.5, 'how often the pose is saved, per second; 0 never', 0.0, 100.0
     )
     pose_file: str = parameter(
-        '', 'where the pose is saved; empty: a file named after the node in ~/.ros'
+        '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
+    )
+    saved_pose_filepath: str = parameter(
+        '', "nav2_amcl's name for pose_file: the pose is saved beside that file, with .json"
+    )
+    initialize_at_saved_pose: bool = parameter(
+        False, 'start from the saved pose however old it is, as long as the map is the same'
     )
     saved_pose_max_age: float = parameter(
         60.0, 'a saved pose older than that is not used, seconds', 0.0
     )
-    random_seed: int = parameter(0, 'seed of everything random; the same seed, the same run', 0)
+    random_seed: int = parameter(
+        0, 'seed of everything random; the same seed, the same run; -1: another one each time', -1
+    )
     autostart: bool = parameter(
         True, 'configure and activate at once; false leaves that to a lifecycle manager'
+    )
+    bond_heartbeat_period: float = parameter(
+        0.1,
+        'seconds between the heartbeats for a lifecycle manager, where the package bond is '
+        'installed and autostart is false; 0 forms no bond',
+        0.0,
+        10.0,
+    )
+    allow_parameter_qos_overrides: bool = parameter(
+        True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
     )
     image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 1000)
     image_backlog: int = parameter(
@@ -156,43 +178,3 @@ CHANGEABLE = (
     'grow_max_images',
 )
 """Node parameters that may change while it runs; all filter parameters may as well."""
-
-AMCL_ONLY = (
-    'alpha1',
-    'alpha2',
-    'alpha3',
-    'alpha4',
-    'alpha5',
-    'beam_skip_distance',
-    'beam_skip_error_threshold',
-    'beam_skip_threshold',
-    'bond_heartbeat_period',
-    'do_beamskip',
-    'first_map_only',
-    'freespace_downsampling',
-    'introspection_mode',
-    'lambda_short',
-    'laser_likelihood_max_dist',
-    'laser_max_range',
-    'laser_min_range',
-    'laser_model_type',
-    'likelihood_max_dist',
-    'map_topic',
-    'max_beams',
-    'max_particles',
-    'min_particles',
-    'pf_err',
-    'pf_z',
-    'recovery_alpha_fast',
-    'recovery_alpha_slow',
-    'resample_interval',
-    'robot_model_type',
-    'scan_topic',
-    'service_introspection_mode',
-    'sigma_hit',
-    'z_hit',
-    'z_max',
-    'z_rand',
-    'z_short',
-)
-"""Parameters of nav2_amcl that have no meaning here; they may stay in a parameter file."""

@@ -18,6 +18,7 @@ from kbr_localization.ros.answer import Answer
 from kbr_localization.ros.diagnostics import Latencies
 from kbr_localization.ros.node_config import NodeConfig
 from kbr_localization.ros.odometry_buffer import Added
+from kbr_localization.ros.optional import interface
 from kbr_localization.ros.transforms import have_tf, RivalWatch, TransformSender
 import numpy as np
 from rclpy.node import Node
@@ -48,7 +49,8 @@ class Outputs:
         self._poses = [
             create(PoseWithCovarianceStamped, name, LATCHED) for name in ('amcl_pose', '~/pose')
         ]
-        self._particles = create(PoseArray, 'particle_cloud', qos_profile_sensor_data)
+        cloud_type = interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
+        self._particles = create(cloud_type, 'particle_cloud', qos_profile_sensor_data)
         self._map_poses = create(MarkerArray, '~/map_poses', LATCHED)
         # RViz looks for compressed images under this ending
         self._best_match = [
@@ -153,8 +155,9 @@ class Outputs:
         return np.zeros((0, 3)) if particles is None else particles(self.config.particles)
 
     def _publish_particles(self, answer: Answer) -> None:
+        cloud = pictures.pose_array if self._particles.msg_type is PoseArray else particle_cloud
         frame_id = self.config.global_frame_id
-        self._particles.publish(pictures.pose_array(self._sample(), answer.stamp_ns, frame_id))
+        self._particles.publish(cloud(self._sample(), answer.stamp_ns, frame_id))
 
     def _publish_map(self, answer: Answer) -> None:
         now = time.monotonic()
@@ -182,6 +185,17 @@ class Outputs:
         )
         for publisher in publishers:
             publisher.publish(message)
+
+
+def particle_cloud(poses: se2.FloatArray, stamp_ns: int, frame_id: str) -> Any:
+    """Make a cloud of equally weighted poses (n, 3), as Nav2's view of RViz shows it."""
+    message, particle = (interface('nav2_msgs.msg', n) for n in ('ParticleCloud', 'Particle'))
+    cloud = message()
+    cloud.header = pictures.pose_array(poses[:0], stamp_ns, frame_id).header
+    cloud.particles = [
+        particle(pose=conversions.pose_to_message(pose), weight=1.0 / len(poses)) for pose in poses
+    ]
+    return cloud
 
 
 def is_known(answer: Answer) -> bool:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from kbr_localization import configuration
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.ros.parameter_files import shared_names
 from rcl_interfaces.msg import (
     FloatingPointRange,
     IntegerRange,
@@ -128,28 +129,39 @@ def accepted() -> SetParametersResult:
     return SetParametersResult(successful=True)
 
 
-def refused(error: Exception) -> SetParametersResult:
+def refused(error: Exception | str) -> SetParametersResult:
     """Answer to a parameter change that is not taken, with the reason."""
     return SetParametersResult(successful=False, reason=str(error))
 
 
-def refuse_unknown(node: Node, known: Iterable[str], ignored: Iterable[str] = ()) -> list[str]:
+def given_names(node: Node) -> set[str]:
+    """Names of the parameters that a file or a command line gave, but for those of rclpy."""
+    # Humble's rclpy has no list_parameters
+    names = node.get_parameters_by_prefix('')
+    return {name for name in names if not name.startswith(BUILT_IN)}
+
+
+def refuse_unknown(node: Node, known: Iterable[str], passed: Iterable[str] = ()) -> list[str]:
     """
     Raise ConfigurationError for given parameters that the node does not have.
 
-    Returns the given names that are in `ignored`: parameters of other nodes which may stay in a
-    file that is used for both.
+    Returns the given names that are not the node's, but in `passed`, or given to all nodes by a
+    file: parameters of other nodes which may stay in a file that is used for both.
     """
-    names, passed = set(known), set(ignored)
-    given = [name for name in node.list_parameters([], 0).names if not name.startswith(BUILT_IN)]
-    for name in sorted(given):
-        if name not in names and name not in passed:
-            close = difflib.get_close_matches(name, sorted(names), n=1)
-            hint = f'did you mean {close[0]!r}?' if close else 'see docs/ros_interface.md'
-            raise ConfigurationError(
-                f'unknown parameter {name!r} = {node.get_parameter(name).value!r}: {hint}'
-            )
-    return sorted(name for name in given if name in passed and name not in names)
+    others = sorted(given_names(node) - set(known))
+    allowed = {*passed, *shared_names(sys.argv)}
+    for name in others:
+        if name not in allowed:
+            value = node.get_parameter(name).value
+            remedy = hint(name, known)
+            raise ConfigurationError(f'unknown parameter {name!r} = {value!r}: {remedy}')
+    return others
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Say which parameter may have been meant."""
+    close = difflib.get_close_matches(name, sorted(known), n=1)
+    return f'did you mean {close[0]!r}?' if close else 'see docs/ros_interface.md'
 
 
 def _to_ros(value: Any) -> Any:

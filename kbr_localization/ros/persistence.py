@@ -25,7 +25,7 @@ class SavedPose:
     A pose (3,) with its covariance (3, 3), stamp, map, and the odometry pose (3,) at the stamp.
 
     `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
-    maps the robot was on.
+    maps the robot was on. `clock`: whose time the stamp is, as `clock_source` says.
     """
 
     stamp_ns: int
@@ -34,6 +34,7 @@ class SavedPose:
     odometry: se2.FloatArray
     map_id: str
     map_name: str = ''
+    clock: str = ''
 
     def resumed(
         self,
@@ -79,6 +80,7 @@ def save_pose(path: Path, saved: SavedPose) -> None:
         'odometry': saved.odometry.tolist(),
         'map_id': saved.map_id,
         'map_name': saved.map_name,
+        'clock': saved.clock,
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +107,7 @@ def load_pose(path: Path) -> SavedPose | None:
             odometry=_pose(values['odometry']),
             map_id=_text(values['map_id']),
             map_name=_text(values.get('map_name', '')),
+            clock=_text(values.get('clock', '')),
         )
     except FileNotFoundError:
         return None

@@ -21,13 +21,18 @@ class PoseKeeper:
     The last pose on disk, in the file `path`.
 
     `look` belongs to the worker's thread; `background` writes for it. A pose never takes the
-    place of a newer one, however long the disk takes.
+    place of a newer one, however long the disk takes. `clock` names the clock of the stamps.
     """
 
     def __init__(
-        self, path: Path, config: Callable[[], NodeConfig], background: Executor, tell: Teller
+        self,
+        path: Path,
+        config: Callable[[], NodeConfig],
+        background: Executor,
+        tell: Teller,
+        clock: Callable[[], str] = lambda: '',
     ) -> None:
-        self._path, self._config = path, config
+        self._path, self._config, self._clock = path, config, clock
         self._background, self._tell = background, tell
         self._writing = threading.Lock()
         self._newest: persistence.SavedPose | None = None
@@ -58,6 +63,7 @@ class PoseKeeper:
             answer.odometry,
             in_use.map_id,
             in_use.name,
+            self._clock(),
         )
 
     def _write(self) -> None:

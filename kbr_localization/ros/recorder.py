@@ -2,7 +2,7 @@
 The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
 
 The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
-Odometry on the topic `pose`.
+Odometry on the topic `pose`, or as a transform on /tf.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from kbr_localization.ros.recording import RecordingSession
 from kbr_localization.ros.recording_config import RecordingConfig
 from kbr_localization.ros.running import run_node, spin
 from kbr_localization.ros.telling import listed, Teller
+from kbr_localization.ros.tf_poses import TransformPoses
 from kbr_localization.ros.worker import Worker
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock
@@ -41,6 +42,7 @@ POSE_TYPES = {
     'pose_with_covariance': PoseWithCovarianceStamped,
     'pose': PoseStamped,
     'odometry': Odometry,
+    'tf': None,
 }
 POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -63,7 +65,9 @@ class RecorderConfig(RecordingConfig):
         0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
     )
     pose_type: str = parameter(
-        'pose_with_covariance', 'type of the messages on pose', choices=tuple(POSE_TYPES)
+        'pose_with_covariance',
+        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf',
+        choices=tuple(POSE_TYPES),
     )
     global_frame_id: str = parameter('map', 'frame that the poses must have')
     odom_frame_id: str = parameter('odom', 'frame of the odometry')
@@ -110,7 +114,10 @@ class RecorderNode(Node):
             self.get_logger().info(f'{self.config.out}: {images}')
 
     def _subscribe_to_poses(self) -> InputWatch:
-        message_type = POSE_TYPES[self.config.pose_type]
+        message_type: Any = POSE_TYPES[self.config.pose_type]
+        if message_type is None:
+            frames = (self.config.global_frame_id, self.config.odom_frame_id)
+            return TransformPoses(self, *frames, self.session.add_pose).watch
         subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
         type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
         return InputWatch(subscription.topic_name, type_name, time.monotonic())
@@ -156,7 +163,7 @@ class RecorderNode(Node):
         self._reports.publish(message)
 
     def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
-        name = self.get_name()
+        name = diagnostics.node_label(self)
         recorded = {'images': self.session.recorded, 'folder': self.config.out}
         trouble = self.session.trouble
         text = trouble or f'{self.session.recorded} images recorded'

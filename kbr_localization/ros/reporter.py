@@ -110,7 +110,7 @@ class Reporter:
         return ''
 
     def _publish(self, hints: list[str], missing: str) -> None:
-        name, session = self._node.get_name(), self._session
+        name, session = diagnostics.node_label(self._node), self._session
         last = session.last
         clock = self._node.get_clock().now()
         estimate = None if last is None or not is_known(last) else last.estimate

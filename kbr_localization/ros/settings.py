@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 import dataclasses
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import FilterConfig
 from kbr_localization.ros import parameters
-from kbr_localization.ros.node_config import AMCL_ONLY, CHANGEABLE, InitialPose, NodeConfig
+from kbr_localization.ros.amcl import AMCL_PARAMETERS
+from kbr_localization.ros.node_config import CHANGEABLE, InitialPose, NodeConfig
 from rcl_interfaces.msg import SetParametersResult
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -23,31 +24,71 @@ def names() -> list[str]:
     return own + [INITIAL_POSE + name for name in parameters.fields(InitialPose)]
 
 
+class SettableNode(Node):
+    """
+    A node whose parameters are changed by way of its `settings`.
+
+    The callbacks before and after a change would do, but Humble's rclpy has none.
+    """
+
+    settings: Settings
+
+    def set_parameters(self, parameter_list: list[Parameter[Any]]) -> list[SetParametersResult]:
+        """Set parameters one after the other."""
+        return [self.set_parameters_atomically([item]) for item in parameter_list]
+
+    def set_parameters_atomically(
+        self, parameter_list: list[Parameter[Any]]
+    ) -> SetParametersResult:
+        """Set all parameters or none."""
+        return self.settings.change(parameter_list, super().set_parameters_atomically)
+
+
 class Settings:
     """
     Values of all parameters, kept up to date.
 
     `config`, `initial_pose`, `filter`: the values now. Filter parameters that nobody gave follow
     the map. `on_change`: called after every change, with the filter's parameters before it: rclpy
-    calls what was registered last first, so others would still see the old values. Raises
-    ConfigurationError for unknown names and values out of range.
+    calls what was registered last first, so others would still see the old values. `shared`:
+    more parameters that may be of other nodes; `ignored`, `foreign`: those
+    given that are nav2_amcl's or of other nodes. Raises ConfigurationError for unknown names and
+    values out of range.
     """
 
     def __init__(
-        self, node: Node, on_change: Callable[[FilterConfig], None] = lambda before: None
+        self,
+        node: Node,
+        on_change: Callable[[FilterConfig], None] = lambda before: None,
+        shared: Iterable[str] = (),
     ) -> None:
         self._node, self._on_change = node, on_change
-        given = set(node.list_parameters([], 0).names)
-        self.ignored = parameters.refuse_unknown(node, names(), AMCL_ONLY)
-        self._given = given & set(parameters.fields(FilterConfig))
+        passed = parameters.refuse_unknown(node, names(), {*AMCL_PARAMETERS, *shared})
+        self.ignored = [name for name in passed if name in AMCL_PARAMETERS]
+        self.foreign = [name for name in passed if name not in AMCL_PARAMETERS]
+        self._given = parameters.given_names(node) & set(parameters.fields(FilterConfig))
         self.config = parameters.declare(node, NodeConfig, changeable=CHANGEABLE)
         self.initial_pose = parameters.declare(node, InitialPose, INITIAL_POSE)
         self.filter = parameters.declare(
             node, FilterConfig, changeable=parameters.fields(FilterConfig)
         )
-        node.add_pre_set_parameters_callback(self._coerce)
         node.add_on_set_parameters_callback(self._check)
-        node.add_post_set_parameters_callback(self._take)
+
+    def change(
+        self,
+        changes: list[Parameter[Any]],
+        set_them: Callable[[list[Parameter[Any]]], SetParametersResult],
+    ) -> SetParametersResult:
+        """Set parameters by `set_them`, converted to their types, and follow them."""
+        for item in changes:
+            if not self._node.has_parameter(item.name):
+                remedy = parameters.hint(item.name, names())
+                return parameters.refused(f'unknown parameter {item.name!r}: {remedy}')
+        changes = self._coerce(changes)
+        result = set_them(changes)
+        if result.successful:
+            self._take(changes)
+        return result
 
     def filter_on(self, from_map: FilterConfig) -> FilterConfig:
         """Return the map's filter parameters, with those that were given in their place."""

@@ -1,4 +1,4 @@
-"""tf2_msgs for the tests: the installed one, or one built from test/tf2_interface."""
+"""Messages for the tests that PyPI has not: the installed ones, or built from test/*_interface."""
 
 import ctypes
 import hashlib
@@ -11,26 +11,33 @@ import sys
 
 import pytest
 
-SOURCE = Path(__file__).with_name('tf2_interface')
+FOLDER = Path(__file__).parent
 
 
-def tf2_environment(cache):
-    """Make tf2_msgs importable here; give what processes need in their environment for it."""
-    if find_spec('tf2_msgs') is not None:
-        return {}
+def interface_environment(cache, package, folder, environment=()):
+    """
+    Make a package of messages importable here; give what processes need for it.
+
+    `folder`: with its source beside this file. `environment`: what they need for others already.
+    """
+    before = dict(environment)
+    if find_spec(package) is not None:
+        return before
+    source = FOLDER / folder
     for tool in ('cmake', 'c++'):
         if shutil.which(tool) is None:
-            pytest.skip(f'tf2_msgs is not installed, and without {tool} it cannot be built')
+            pytest.skip(f'{package} is not installed, and without {tool} it cannot be built')
     if not _share('rosidl_default_generators').is_dir():
-        pytest.skip('tf2_msgs is not installed, nor are the wheels that build it (extra test)')
-    install = cache / _fingerprint()
+        pytest.skip(f'{package} is not installed, nor are the wheels that build it (extra test)')
+    install = cache / _fingerprint(source)
     if not (install / 'built').is_file():
-        _build(install)
+        _build(source, install)
     path = str(next(install.glob('lib/python3*/site-packages')))
     sys.path.append(path)
-    paths = os.pathsep.join(filter(None, [os.environ.get('PYTHONPATH', ''), path]))
+    known = {**os.environ, **before}
+    paths = os.pathsep.join(filter(None, [known.get('PYTHONPATH', ''), path]))
     _load_libraries(sorted((install / 'lib').glob('*.so')))
-    libraries = [str(install / 'lib'), os.environ.get('LD_LIBRARY_PATH', '')]
+    libraries = [str(install / 'lib'), known.get('LD_LIBRARY_PATH', '')]
     return {'PYTHONPATH': paths, 'LD_LIBRARY_PATH': ':'.join(filter(None, libraries))}
 
 
@@ -54,19 +61,19 @@ def _share(package):
     return Path(sys.prefix, 'share', package)
 
 
-def _fingerprint():
-    files = sorted(path for path in SOURCE.rglob('*') if path.is_file())
+def _fingerprint(source):
+    files = sorted(path for path in source.rglob('*') if path.is_file())
     content = b''.join(path.read_bytes() for path in files)
     version = _share('rosidl_generator_py').joinpath('package.xml').read_bytes()
     return hashlib.sha256(content + version + sys.version.encode()).hexdigest()[:16]
 
 
-def _build(install):
+def _build(source, install):
     env = {**os.environ, 'AMENT_PREFIX_PATH': sys.prefix}
     env['PATH'] = f'{Path(sys.executable).parent}:{env["PATH"]}'
     build = install / 'build'
     configure = [
-        *('cmake', '-S', SOURCE, '-B', build, '-DBUILD_TESTING=OFF'),
+        *('cmake', '-S', source, '-B', build, '-DBUILD_TESTING=OFF'),
         f'-DCMAKE_PREFIX_PATH={sys.prefix}',
         f'-DCMAKE_INSTALL_PREFIX={install}',
         f'-DPython3_EXECUTABLE={sys.executable}',

@@ -1,0 +1,70 @@
+"""What nav2_amcl has that may stay in a parameter file when this node takes its place."""
+
+from __future__ import annotations
+
+AMCL_PARAMETERS = frozenset(
+    {
+        'allow_parameter_qos_overrides',
+        'alpha1',
+        'alpha2',
+        'alpha3',
+        'alpha4',
+        'alpha5',
+        'always_reset_initial_pose',
+        'autostart_node',
+        'base_frame_id',
+        'beam_skip_distance',
+        'beam_skip_error_threshold',
+        'beam_skip_threshold',
+        'bond_disable_heartbeat_timeout',
+        'bond_heartbeat_period',
+        'do_beamskip',
+        'first_map_only',
+        'freespace_downsampling',
+        'global_frame_id',
+        'initial_pose.x',
+        'initial_pose.y',
+        'initial_pose.yaw',
+        'initial_pose.z',
+        'initialize_at_saved_pose',
+        'introspection_mode',
+        'lambda_short',
+        'laser_likelihood_max_dist',
+        'laser_max_range',
+        'laser_min_range',
+        'laser_model_type',
+        'likelihood_max_dist',
+        'map_topic',
+        'max_beams',
+        'max_particles',
+        'min_particles',
+        'odom_frame_id',
+        'pf_err',
+        'pf_z',
+        'random_seed',
+        'recovery_alpha_fast',
+        'recovery_alpha_slow',
+        'resample_interval',
+        'robot_model_type',
+        'save_pose_rate',
+        'saved_pose_filepath',
+        'scan_topic',
+        'service_introspection_mode',
+        'set_initial_pose',
+        'sigma_hit',
+        'tf_broadcast',
+        'transform_tolerance',
+        'update_min_a',
+        'update_min_d',
+        'use_realtime_priority',
+        'z_hit',
+        'z_max',
+        'z_rand',
+        'z_short',
+    }
+)
+"""
+Parameters of nav2_amcl and of every node of Nav2, from Humble to the development branch.
+
+Those that this node has as well mean the same here; the others are named in the log, and ignored.
+"""

@@ -1,0 +1,93 @@
+"""Parameter files: sections for all nodes, and what a launch file makes of a user's file."""
+
+from pathlib import Path
+
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.ros.parameter_files import launch_file_parameters, shared_names
+from kbr_localization.ros.recorder import RecorderConfig
+import pytest
+import yaml
+
+PLAIN = """\
+localization:  # of Nav2
+  ros__parameters: {update_min_d: 1e-1, use_sim_time: true, initial_pose: {x: 1.0}}
+map_server: {ros__parameters: {use_sim_time: true}}
+"""
+
+
+@pytest.mark.parametrize('section', ['/**', '/robot/*', 'robot: {/**'])
+def test_only_sections_for_all_nodes_are_shared(tmp_path, section):
+    path = tmp_path / 'params.yaml'
+    nested = section.endswith('{/**')
+    text = f'{section}: {{ros__parameters: {{a: 1, b: {{c: 2}}, mine: 3}}}}' + '}' * nested
+    path.write_text(f'{text}\nlocalization: {{ros__parameters: {{mine: 4}}}}\n')
+    arguments = ['node', '--ros-args', '--params-file', str(path), '-p', 'x:=1']
+    assert shared_names(arguments) == {'a', 'b.c'}
+
+
+def test_a_file_that_cannot_be_read_shares_nothing(tmp_path):
+    (tmp_path / 'bad.yaml').write_text('{')
+    assert shared_names(['--params-file', str(tmp_path / 'bad.yaml')]) == set()
+    assert shared_names(['--params-file', '/no/such/file', '--params-file']) == set()
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Return what a launch file makes of a text, with a namespace and given values."""
+
+    def make(text, namespace='', **given):
+        path = tmp_path / 'params.yaml'
+        path.write_text(text)
+        return launch_file_parameters(str(path), namespace, 'localization', given)
+
+    return make
+
+
+def test_a_file_without_a_namespace_stays_as_it_is(made):
+    assert yaml.safe_load(made(PLAIN)) == yaml.safe_load(PLAIN)
+    assert 'update_min_d: 1e-1' in made(PLAIN)  # to PyYAML that is text, to ROS a number
+
+
+@pytest.mark.parametrize('namespace', ['robot1', '/fleet/robot1'])
+def test_plain_sections_are_those_of_the_namespace(made, namespace):
+    key = namespace.strip('/')
+    assert yaml.safe_load(made(PLAIN, namespace)) == {key: yaml.safe_load(PLAIN)}
+    absolute = '/**: {ros__parameters: {a: 1}}\nother: {localization: {ros__parameters: {b: 2}}}'
+    assert yaml.safe_load(made(absolute, namespace)) == yaml.safe_load(absolute)
+    both = f'{PLAIN}{key}: {{controller: {{ros__parameters: {{c: 1}}}}}}'
+    assert set(yaml.safe_load(made(both, namespace))[key]) == {
+        'localization',
+        'map_server',
+        'controller',
+    }
+
+
+def test_a_given_value_takes_the_place_of_the_files_in_every_section(made):
+    text = f'{PLAIN}/**/localization: {{ros__parameters: {{use_sim_time: true}}}}'
+    tree = yaml.safe_load(made(text, 'one', use_sim_time=False, image_topics=['a', 'b']))
+    assert tree['/one/localization'] == {
+        'ros__parameters': {'use_sim_time': False, 'image_topics': ['a', 'b']}
+    }
+    assert tree['/**/localization'] == {'ros__parameters': {}}
+    assert 'use_sim_time' not in tree['one']['localization']['ros__parameters']
+    alone = launch_file_parameters('', 'one', 'recorder', {'out': 'run'})
+    assert yaml.safe_load(alone) == {'/one/recorder': {'ros__parameters': {'out': 'run'}}}
+
+
+@pytest.mark.parametrize('text', ['{', '[1, 2]', '', 'a: [', 'text'])
+def test_a_file_of_something_else_is_named(made, text):
+    with pytest.raises(ConfigurationError, match=r'params_file: expected .*params\.yaml'):
+        made(text)
+
+
+def test_a_file_that_is_missing_is_named(tmp_path):
+    missing = str(tmp_path / 'none.yaml')
+    with pytest.raises(ConfigurationError, match=r"got '.*none\.yaml'.*No such file"):
+        launch_file_parameters(missing, '', 'localization', {})
+
+
+def test_the_text_parameters_of_the_launch_files_are_known():
+    source = Path(__file__).parents[1] / 'kbr_localization' / 'ros' / 'launching.py'
+    listed = source.read_text().split('TEXT_PARAMETERS = (')[1].split(')')[0]
+    texts = [name for name, value in vars(RecorderConfig(out='x')).items() if type(value) is str]
+    assert texts and all(f"'{name}'" in listed for name in texts)
