@@ -13,12 +13,12 @@ from typing import Any
 
 from benchmarks import evidence, results
 from kbr_localization.evaluation.protocol import Outcome, run_tasks, Task
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.workers import open_workers
 import numpy as np
 
-_KBR = FilterConfig()
+_KBR = KbrConfig()
 _SHARP = {'sharpening': _KBR.sharpening}
 _GATED = _SHARP | {'update_min_d': _KBR.update_min_d, 'update_min_a': _KBR.update_min_a}
 _ADAPTED = 'algorithm1-adapted'

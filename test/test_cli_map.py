@@ -47,7 +47,7 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['images'] == 30
     assert facts['runs'] == {'train': {'images': 30, 'metres': pytest.approx(5.8, abs=1e-6)}}
     assert facts['image_shape'] == [96, 128]
-    assert facts['filter']['odometry_drift'] == 'learnt'
+    assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
     assert 'runs.train.images' in table and 'filter.sharpening' in table
 
@@ -177,12 +177,19 @@ def test_a_failed_build_leaves_no_file_behind(tmp_path):
 
 
 def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
-    options = ('--set', 'sharpening=1', '--set', 'odometry_drift=off', '--set', 'vision.words=20')
+    options = (
+        '--set',
+        'sharpening=1',
+        '--set',
+        'odometry_calibration=off',
+        '--set',
+        'vision.words=20',
+    )
     result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
     assert result.returncode == 0, result.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['filter']['sharpening'] == 1.0
-    assert facts['filter']['odometry_drift'] == 'off'
+    assert facts['filter']['odometry_calibration'] == 'off'
     assert facts['descriptor_size'] == 4 * 20
 
 

@@ -9,7 +9,7 @@ from helpers import textured_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps, tiny_map, TINY_VISION, TinyRun
@@ -19,7 +19,7 @@ import pytest
 
 @pytest.fixture(scope='module')
 def kernel_map():
-    return tiny_map(filter_config=FilterConfig(sharpening=0.05, points=77))
+    return tiny_map(filter_config=KbrConfig(sharpening=0.05, points=77))
 
 
 @pytest.fixture

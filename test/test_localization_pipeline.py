@@ -3,7 +3,7 @@ from dataclasses import replace
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import ConfigurationError, DatasetError, LocalizationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.pipeline import localize, make_localizer, METHODS, Tracker
 from map_helpers import position_errors, tiny_map, TinyRun
 import numpy as np
@@ -94,7 +94,7 @@ def test_progress_and_times_cover_every_frame(kernel_map):
 )
 def test_filter_parameters_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
-        FilterConfig(**{name: value})
+        KbrConfig(**{name: value})
 
 
 def test_a_lazy_image_error_does_not_lose_the_motion(kernel_map):

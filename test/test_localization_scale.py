@@ -9,7 +9,7 @@ import h5py
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import MapError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.observation import LARGEST_SYSTEM, ObservationModel
 from kbr_localization.localization.kbr.pose_grid import PoseGrid
@@ -143,7 +143,7 @@ def test_local_systems_err_less_than_their_bound(seed, ridge, bandwidth):
     poses = random_poses(rng, 250, 5.0)
     rows = rng.integers(len(tiny), size=250)
     kernel_map = replace(tiny.subset(rows), poses=poses)
-    config = FilterConfig(state_ridge=ridge, position_bandwidth=bandwidth, sharpening=0.05)
+    config = KbrConfig(state_ridge=ridge, position_bandwidth=bandwidth, sharpening=0.05)
     points = poses[rng.integers(250)] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
     vector = rng.random(250)
     local = ObservationModel(kernel_map, config, largest_system=249)
@@ -163,21 +163,21 @@ def exact_evidence(model, points, vector):
 
 def test_a_map_too_large_for_one_system_has_a_kernel_that_ends_sooner(large):
     kernel_map, _ = large
-    config = FilterConfig()
+    config = KbrConfig()
     half = [[0.0, 0.0, 0.0], [config.position_bandwidth * np.log(2.0), 0.0, 0.0]]
     kernels = {}
     for images in (LARGEST_SYSTEM, LARGEST_SYSTEM + 1):
         model = ObservationModel(kernel_map.subset(np.arange(images)), config)
         kernels[model.config.state_kernel] = model.kernel.gram(np.array(half))[0, 1]
     assert kernels == {name: pytest.approx(0.5, abs=2e-3) for name in ('exponential', 'gaussian')}
-    chosen = FilterConfig(state_kernel='matern')
+    chosen = KbrConfig(state_kernel='matern')
     assert ObservationModel(kernel_map, chosen).config == chosen
 
 
 def test_where_no_image_is_like_it_there_is_no_evidence(large):
     kernel_map, _ = large
     vector = np.where(np.arange(len(kernel_map)) < 10, 0.8, 0.3)
-    model = ObservationModel(kernel_map, FilterConfig())
+    model = ObservationModel(kernel_map, KbrConfig())
     assert len(kernel_map) > LARGEST_SYSTEM
     assert model.evidence(kernel_map.poses[500:600], FullSimilarity(vector)).max() < 1e-9
     assert not model.evidence(kernel_map.poses[500:2500], FullSimilarity(vector)).any()

@@ -12,7 +12,7 @@ from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 VISION = VisionConfig(words=120, vocabulary_samples=4000)
-BASE = FilterConfig(points=30, recovery_points=0)
+BASE = KbrConfig(points=30, recovery_points=0)
 SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
@@ -144,7 +144,7 @@ def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
 
 
 def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
-    bad = FilterConfig(points=30, recovery_points=0, sharpening=3.0, update_min_d=5.0)
+    bad = KbrConfig(points=30, recovery_points=0, sharpening=3.0, update_min_d=5.0)
     plan = replace(SMALL, trials=8)
     better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
     assert result.score < 0.7 * result.default_score
@@ -344,7 +344,7 @@ def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
     assert result.returncode == 0, result.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['images'] == 20
-    assert facts['filter'] != to_mapping(replace(FilterConfig(), points=60))
+    assert facts['filter'] != to_mapping(replace(KbrConfig(), points=60))
 
 
 @pytest.mark.parametrize('frames', [1, 2, 38])

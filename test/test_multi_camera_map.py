@@ -9,7 +9,7 @@ from helpers import textured_image, write_tiny_cold_run
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.observation import ObservationModel
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -157,7 +157,7 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     assert built.returncode == 0, built.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['cameras'] == ['front', 'rear'] and facts['descriptor'] == 'multi_camera'
-    assert facts['filter']['sharpening'] == pytest.approx(0.55 * FilterConfig().sharpening)
+    assert facts['filter']['sharpening'] == pytest.approx(0.55 * KbrConfig().sharpening)
     write_bag(two_camera_run(20), tmp_path / 'bag')
     for test in (path, tmp_path / 'bag'):
         out = tmp_path / f'{test.name}.tum'

@@ -8,7 +8,7 @@ import time
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.errors import ConfigurationError, KbrError, MapError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -153,7 +153,7 @@ def test_with_a_folder_to_grow_into_the_map_file_stays_as_it_is(tiny_world_copy,
     again = Keeping(tiny_world_copy, into=str(into))
     assert len(again.keeper.in_use.kernel_map) == 44
     base = KernelMap.load(tiny_world_copy.map_file)
-    replace(base, filter_config=FilterConfig(points=77)).save(tiny_world_copy.map_file)
+    replace(base, filter_config=KbrConfig(points=77)).save(tiny_world_copy.map_file)
     tuned = Keeping(tiny_world_copy, into=str(into)).keeper.in_use.kernel_map
     assert (len(tuned), tuned.filter_config.points) == (44, 77)
     KernelMap.load(tiny_world_copy.map_file).subset(np.arange(1, 30)).save(

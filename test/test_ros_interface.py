@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.interface import interface_page, parameter_file
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
@@ -51,10 +51,10 @@ def test_filter_parameters_stand_there_as_comments_and_are_right():
     settings = {}
     for line in lines:
         name, _, value = line.partition(': ')
-        if name in parameters.fields(FilterConfig):
+        if name in parameters.fields(KbrConfig):
             settings[name] = yaml.safe_load(value)
-    assert FilterConfig(**settings) == FilterConfig() and len(settings) == len(
-        parameters.fields(FilterConfig)
+    assert KbrConfig(**settings) == KbrConfig() and len(settings) == len(
+        parameters.fields(KbrConfig)
     )
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.settings import SettableNode, Settings
@@ -58,7 +58,7 @@ def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
     Settings(node)
     for prefix, config in (
         ('', NodeConfig()),
-        ('', FilterConfig()),
+        ('', KbrConfig()),
         ('initial_pose.', InitialPose()),
     ):
         for name, value in dataclasses.asdict(config).items():
@@ -90,24 +90,24 @@ def test_an_integer_is_taken_where_a_float_is_meant(make_node):
 
 @pytest.mark.parametrize('given', ['off', False])
 def test_a_word_that_yaml_reads_as_a_truth_value_is_taken_as_written(make_node, given):
-    node = make_node(odometry_drift=given)
-    assert Settings(node).filter.odometry_drift == 'off'
-    assert node.get_parameter('odometry_drift').value == 'off'
+    node = make_node(odometry_calibration=given)
+    assert Settings(node).filter.odometry_calibration == 'off'
+    assert node.get_parameter('odometry_calibration').value == 'off'
 
 
 def test_such_a_word_can_be_set_while_the_node_runs(make_node):
     node = make_node()
     settings = with_settings(node)
-    assert node.set_parameters([Parameter('odometry_drift', value=False)])[0].successful
-    assert settings.filter.odometry_drift == 'off'
-    refused = node.set_parameters([Parameter('odometry_drift', value=True)])[0]
-    assert not refused.successful and settings.filter.odometry_drift == 'off'
+    assert node.set_parameters([Parameter('odometry_calibration', value=False)])[0].successful
+    assert settings.filter.odometry_calibration == 'off'
+    refused = node.set_parameters([Parameter('odometry_calibration', value=True)])[0]
+    assert not refused.successful and settings.filter.odometry_calibration == 'off'
 
 
 @pytest.mark.parametrize(
     'values, says',
     [
-        ({'odometry_drift': True}, "'odometry_drift': expected str, got True"),
+        ({'odometry_calibration': True}, "'odometry_calibration': expected str, got True"),
         ({'update_min_d': -1.0}, "'update_min_d': expected a value in \\[0.0, 100.0\\], got -1.0"),
         ({'update_min_d': 'far'}, "'update_min_d': expected float, got 'far'"),
         ({'update_min_d': float('nan')}, "'update_min_d': expected a finite number"),
@@ -186,11 +186,11 @@ def test_a_bad_change_is_refused_and_changes_nothing(make_node, name, value, say
 def test_filter_parameters_follow_the_map_unless_given(make_node):
     node = make_node(delta=7.0)
     settings = with_settings(node)
-    settings.follow_map(FilterConfig(delta=3.0, points=77))
+    settings.follow_map(KbrConfig(delta=3.0, points=77))
     assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
     assert node.get_parameter('points').value == 77
     node.set_parameters([Parameter('points', value=88)])
-    settings.follow_map(FilterConfig(points=99, sharpening=0.5))
+    settings.follow_map(KbrConfig(points=99, sharpening=0.5))
     assert (settings.filter.points, settings.filter.sharpening) == (88, 0.5)
 
 

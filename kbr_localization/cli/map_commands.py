@@ -161,11 +161,11 @@ def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
 
     What is not set of the filter is what suits the map.
     """
-    from kbr_localization.localization.config import FilterConfig
+    from kbr_localization.localization.config import KbrConfig
     from kbr_localization.vision import VisionConfig
 
     vision, rest = split_settings(parse_settings(settings), 'vision.')
-    whole = with_settings(FilterConfig(), rest)
+    whole = with_settings(KbrConfig(), rest)
     return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}
 
 

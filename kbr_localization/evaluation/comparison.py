@@ -25,7 +25,7 @@ from kbr_localization.evaluation.protocol import (
 from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.files import claim, new_file, read_json_lines, write_text
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.tuning.journal import digest
@@ -55,7 +55,7 @@ class MapSource:
     ready: Path | None = None
     tuning_trials: int = 0
     vision: VisionConfig = field(default_factory=VisionConfig)
-    filter_config: FilterConfig | Mapping[str, Any] = field(default_factory=dict)
+    filter_config: KbrConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def make(
         self,

@@ -12,6 +12,7 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
@@ -51,7 +52,7 @@ def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localiz
     rng = np.random.default_rng(seed)
     config = method_config(method, kernel_map)
     makers: dict[str, Callable[[], Localizer]] = {
-        'kbr': lambda: KernelBayesFilter(kernel_map, config, rng),
+        'kbr': lambda: KernelBayesFilter(with_statistics(kernel_map), config, rng),
         'algorithm1': lambda: Algorithm1(kernel_map, config),
         'algorithm1-adapted': lambda: AdaptedAlgorithm1(kernel_map, config),
         'fkbf': lambda: FullyNonparametricFilter(kernel_map, config),

@@ -12,7 +12,7 @@ from pathlib import Path
 import textwrap
 from typing import Any
 
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.player import PlayerParameters
@@ -89,7 +89,7 @@ NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
         (
             ('Parameters', '', NodeConfig),
             ('Initial pose', 'initial_pose.', InitialPose),
-            ("Parameters of the filter (the map's, unless overridden)", '', FilterConfig),
+            ("Parameters of the filter (the map's, unless overridden)", '', KbrConfig),
         ),
     ),
     ('recorder_node', RECORDER_TOPICS, (('Parameters', '', RecorderConfig),)),
@@ -105,7 +105,7 @@ def parameter_file() -> str:
     lines += ['    initial_pose:\n']
     lines += [f'{line}\n' for line in _settings(InitialPose, '      ')]
     lines += [FILTER_HEAD]
-    lines += [f'{line}\n' for line in _settings(FilterConfig, '    # ')]
+    lines += [f'{line}\n' for line in _settings(KbrConfig, '    # ')]
     return ''.join(lines)
 
 

@@ -11,7 +11,7 @@ import traceback
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError, MapError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros import persistence, starting_points
@@ -199,7 +199,7 @@ class Localization:
         """Forget everything but the map, as when time jumps."""
         self.session.reset(reason)
 
-    def follow_settings(self, before: FilterConfig) -> None:
+    def follow_settings(self, before: KbrConfig) -> None:
         """Use changed parameters from now on."""
         self.outputs.config = self._settings.config
         if self._settings.filter != before and not self._switching:
@@ -211,7 +211,7 @@ class Localization:
     def _make_tracker(self) -> Tracker:
         return self._tracker_on(self.keeper.in_use.kernel_map, self._settings.filter)
 
-    def _tracker_on(self, kernel_map: KernelMap, filter_config: FilterConfig) -> Tracker:
+    def _tracker_on(self, kernel_map: KernelMap, filter_config: KbrConfig) -> Tracker:
         config = self._settings.config
         configured = dataclasses.replace(kernel_map, filter_config=filter_config)
         seed = config.random_seed if config.random_seed >= 0 else secrets.randbits(32)

@@ -13,7 +13,7 @@ import traceback
 from typing import Any
 
 from kbr_localization.errors import KbrError, LocalizationError, RosError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.answer import GivenPose
 from kbr_localization.ros.bond import Bond, have_bonds
@@ -173,7 +173,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         except RosError as error:
             self.tell('warning', f'initial pose refused: {error}', 0.0)
 
-    def _follow_parameters(self, before: FilterConfig) -> None:
+    def _follow_parameters(self, before: KbrConfig) -> None:
         if self.localization is not None:
             self.localization.follow_settings(before)
 

@@ -12,7 +12,7 @@ from kbr_localization.ros.odometry_buffer import MAX_SPEED
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """Parameters of the node; those of the filter are in `FilterConfig`."""
+    """Parameters of the node; those of the filter are in `KbrConfig`."""
 
     map_file: str = parameter(
         '',

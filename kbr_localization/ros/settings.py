@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.amcl import AMCL_PARAMETERS
 from kbr_localization.ros.node_config import CHANGEABLE, InitialPose, NodeConfig
@@ -20,7 +20,7 @@ INITIAL_POSE = 'initial_pose.'
 
 def names() -> list[str]:
     """List every parameter of the node."""
-    own = [*parameters.fields(NodeConfig), *parameters.fields(FilterConfig)]
+    own = [*parameters.fields(NodeConfig), *parameters.fields(KbrConfig)]
     return own + [INITIAL_POSE + name for name in parameters.fields(InitialPose)]
 
 
@@ -59,19 +59,17 @@ class Settings:
     def __init__(
         self,
         node: Node,
-        on_change: Callable[[FilterConfig], None] = lambda before: None,
+        on_change: Callable[[KbrConfig], None] = lambda before: None,
         shared: Iterable[str] = (),
     ) -> None:
         self._node, self._on_change = node, on_change
         passed = parameters.refuse_unknown(node, names(), {*AMCL_PARAMETERS, *shared})
         self.ignored = [name for name in passed if name in AMCL_PARAMETERS]
         self.foreign = [name for name in passed if name not in AMCL_PARAMETERS]
-        self._given = parameters.given_names(node) & set(parameters.fields(FilterConfig))
+        self._given = parameters.given_names(node) & set(parameters.fields(KbrConfig))
         self.config = parameters.declare(node, NodeConfig, changeable=CHANGEABLE)
         self.initial_pose = parameters.declare(node, InitialPose, INITIAL_POSE)
-        self.filter = parameters.declare(
-            node, FilterConfig, changeable=parameters.fields(FilterConfig)
-        )
+        self.filter = parameters.declare(node, KbrConfig, changeable=parameters.fields(KbrConfig))
         node.add_on_set_parameters_callback(self._check)
 
     def change(
@@ -90,15 +88,15 @@ class Settings:
             self._take(changes)
         return result
 
-    def filter_on(self, from_map: FilterConfig) -> FilterConfig:
+    def filter_on(self, from_map: KbrConfig) -> KbrConfig:
         """Return the map's filter parameters, with those that were given in their place."""
         values: dict[str, Any] = {
             name: getattr(self.filter if name in self._given else from_map, name)
-            for name in parameters.fields(FilterConfig)
+            for name in parameters.fields(KbrConfig)
         }
-        return FilterConfig(**values)
+        return KbrConfig(**values)
 
-    def follow_map(self, from_map: FilterConfig) -> None:
+    def follow_map(self, from_map: KbrConfig) -> None:
         """Take the map's filter parameters where none were given."""
         self.filter = self.filter_on(from_map)
         given, values = set(self._given), dataclasses.asdict(self.filter)
@@ -113,7 +111,7 @@ class Settings:
         self._given = given
 
     def _coerce(self, changes: list[Parameter[Any]]) -> list[Parameter[Any]]:
-        return parameters.coerce_all(FilterConfig, parameters.coerce_all(NodeConfig, changes))
+        return parameters.coerce_all(KbrConfig, parameters.coerce_all(NodeConfig, changes))
 
     def _check(self, changes: list[Parameter[Any]]) -> SetParametersResult:
         try:

@@ -9,6 +9,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.spatial.distance import cdist
 
+_ODOMETRY = 6  # parameters of the odometry
 _MODE_STARTS = 4
 _MODE_ROUNDS = 15
 _MODE_HEADING = 0.4  # bandwidth in (cos, sin)
@@ -20,16 +21,16 @@ class Belief:
     """
     Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one.
 
-    `drift`: (m,) what each point holds of the odometry's drift (see `DriftFilter`), or nothing.
+    `odometry`: (m, 6) what each point holds of the odometry's errors (see `OdometryCalibration`).
     """
 
     points: FloatArray
     weights: FloatArray
-    drift: FloatArray = field(default_factory=lambda: np.zeros(0))
+    odometry: FloatArray = field(default_factory=lambda: np.zeros((0, _ODOMETRY)))
 
     def __post_init__(self) -> None:
-        if self.drift.size == 0:
-            self.drift = np.zeros(len(self.points))
+        if len(self.odometry) != len(self.points):
+            self.odometry = np.zeros((len(self.points), _ODOMETRY))
 
     @staticmethod
     def gaussian(
@@ -58,7 +59,7 @@ class Belief:
         ticks = (rng.random() + np.arange(size)) / size
         chosen = np.searchsorted(np.cumsum(self.weights), ticks)
         chosen = np.minimum(chosen, len(self.points) - 1)
-        return Belief(self.points[chosen], np.full(size, 1.0 / size), self.drift[chosen])
+        return Belief(self.points[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
 
     def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
         """Add Gaussian noise of variances (3,) along, across and in heading."""

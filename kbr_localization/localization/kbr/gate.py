@@ -5,7 +5,6 @@ from __future__ import annotations
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_OVERDUE = 2.0
 _NEAR = 0.5  # of the way since the last image
 
 
@@ -16,12 +15,11 @@ class UpdateGate:
     Images taken nearly at the same place share their errors; counting each as new evidence makes
     a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
     one counts: one a little before the way is full, rather than the next, which may come as much
-    as a whole step later. `share`: of both, that suffices for now.
+    as a whole step later.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
         self.min_distance, self.min_angle = min_distance, min_angle
-        self.share = 1.0
         self.reopen()
 
     def reopen(self) -> None:
@@ -46,14 +44,9 @@ class UpdateGate:
         step = _size(increment)
         return self._suffices(self._way + step, step)
 
-    def overdue(self) -> bool:
-        """Whether the way since the last update is long, so that images seem to be missing."""
-        long = _OVERDUE * np.maximum([self.min_distance, self.min_angle], 0.1)
-        return bool(np.any(self._way >= long))
-
     def _suffices(self, way: FloatArray, step: FloatArray) -> bool:
         """Whether a way, at the end of a step, is as near to the wanted one as any will be."""
-        wanted = self.share * np.array([self.min_distance, self.min_angle])
+        wanted = np.array([self.min_distance, self.min_angle])
         return bool(np.any(way + _NEAR * step >= wanted))
 
 

@@ -12,7 +12,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import DatasetError, MapError, VisionError
-from kbr_localization.localization.config import FilterConfig, sensible_config
+from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -48,7 +48,7 @@ class _Candidate:
 def build_map(
     datasets: Sequence[Dataset],
     vision: VisionConfig | None = None,
-    filter_config: FilterConfig | Mapping[str, Any] | None = None,
+    filter_config: KbrConfig | Mapping[str, Any] | None = None,
     max_images: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -94,11 +94,9 @@ def build_map(
     )
 
 
-def _suited(
-    given: FilterConfig | Mapping[str, Any] | None, sensible: FilterConfig
-) -> FilterConfig:
+def _suited(given: KbrConfig | Mapping[str, Any] | None, sensible: KbrConfig) -> KbrConfig:
     """Take a whole configuration as it is; put single values into the one that suits the map."""
-    return given if isinstance(given, FilterConfig) else replace(sensible, **(given or {}))
+    return given if isinstance(given, KbrConfig) else replace(sensible, **(given or {}))
 
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -15,7 +15,7 @@ from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.checks import (
     check_arrays,
     check_cameras,
@@ -25,6 +25,7 @@ from kbr_localization.localization.map.checks import (
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.patient_file import new_hdf5
+from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.localization.map.storage import (
     read_array,
     read_thumbnails,
@@ -43,6 +44,8 @@ FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
+_OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
+"""Parameters that meant something else to the filter of earlier packages."""
 _ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
 
 
@@ -117,6 +120,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
+    if kernel_map.statistics is not None:
+        _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
     for method, values in kernel_map.baselines.items():
         _write_mapping(file.create_group(f'baselines/{method}'), values)
     write_thumbnails(file, kernel_map.thumbnails)
@@ -188,6 +193,7 @@ def _read(file: h5py.File) -> KernelMap:
         thumbnails=read_thumbnails(file, len(arrays['poses'])),
         baselines=_read_baselines(file),
         index=_read_index(file),
+        statistics=_read_statistics(file),
     )
 
 
@@ -214,11 +220,19 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
     return SketchIndex(arrays)
 
 
-def _read_filter(group: h5py.Group) -> FilterConfig:
+def _read_statistics(file: h5py.File) -> MapStatistics | None:
+    if 'statistics' not in file:
+        return None
+    return from_mapping(MapStatistics, _read_mapping(file['statistics']))
+
+
+def _read_filter(group: h5py.Group) -> KbrConfig:
     # a parameter that a later package dropped is left out; a new one takes its default
-    known = {field.name for field in dataclasses.fields(FilterConfig)}
-    values = {name: value for name, value in _read_mapping(group).items() if name in known}
-    return from_mapping(FilterConfig, values)
+    known = {field.name for field in dataclasses.fields(KbrConfig)}
+    stored = _read_mapping(group)
+    if 'off_map' in stored:
+        known -= _OF_ANOTHER_FILTER
+    return from_mapping(KbrConfig, {n: value for n, value in stored.items() if n in known})
 
 
 def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:

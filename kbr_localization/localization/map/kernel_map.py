@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.errors import MapError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.similarity import (
     FullSimilarity,
     LocalSimilarity,
     Similarity,
 )
+from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
@@ -41,6 +42,7 @@ class KernelMap:
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
+    `statistics`: what the map says of itself (`kbr.leave_out`); measured by a filter where absent.
     """
 
     poses: FloatArray
@@ -52,11 +54,12 @@ class KernelMap:
     image_shape: tuple[int, int]
     controls: FloatArray
     next_poses: FloatArray
-    filter_config: FilterConfig = field(default_factory=FilterConfig)
+    filter_config: KbrConfig = field(default_factory=KbrConfig)
     motion_noise: MotionNoise = field(default_factory=MotionNoise.default)
     thumbnails: Sequence[bytes] = ()
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
+    statistics: MapStatistics | None = None
 
     def __post_init__(self) -> None:
         n = len(self.poses)
@@ -92,6 +95,7 @@ class KernelMap:
             next_poses=self.next_poses[indices],
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
+            statistics=None,
         )
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:

@@ -14,7 +14,7 @@ from typing import Any
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import (
     AdaptedConfig,
@@ -31,7 +31,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 CONFIGS: Mapping[str, type[Any]] = {
-    'kbr': FilterConfig,
+    'kbr': KbrConfig,
     'algorithm1': PrintedConfig,
     'algorithm1-adapted': AdaptedConfig,
     'fkbf': OnMapConfig,
@@ -64,7 +64,7 @@ def method_config(method: str, kernel_map: KernelMap) -> Any:
     Raises ConfigurationError when the map keeps a parameter that is unknown or out of range,
     LocalizationError for an unknown method.
     """
-    if config_class(method) is FilterConfig:
+    if config_class(method) is KbrConfig:
         return kernel_map.filter_config
     defaults = default_values(method, kernel_map)
     return from_mapping(config_class(method), defaults | dict(_kept(method, kernel_map)))
@@ -92,7 +92,7 @@ def length_scale(poses: FloatArray) -> float:
 
 def with_values(method: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
     """Return the map with parameters of a method replaced, to be used by `method_config`."""
-    if config_class(method) is FilterConfig:
+    if config_class(method) is KbrConfig:
         return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
     kept = {**_kept(method, kernel_map), **values}
     return replace(kernel_map, baselines={**kernel_map.baselines, method: kept})

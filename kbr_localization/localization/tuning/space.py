@@ -49,7 +49,7 @@ _SPACES: Mapping[str, tuple[Dimension, ...]] = {
         Dimension('state_ridge', 1e-3, 30.0),
         _SHARPENING,
         Dimension('outlier_rate', 1e-4, 0.3),
-        Dimension('initial_outlier_rate', 1e-6, 0.1),
+        Dimension('delta', 1e-3, 1e3),
         _NOISE,
         *_GATE,
     ),

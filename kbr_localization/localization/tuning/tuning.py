@@ -18,7 +18,7 @@ import zlib
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.config import FilterConfig
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import parameter_value, with_values
@@ -93,7 +93,7 @@ def tune(
     datasets: Sequence[Dataset],
     plan: TuningPlan | None = None,
     vision: VisionConfig | None = None,
-    filter_config: FilterConfig | Mapping[str, Any] | None = None,
+    filter_config: KbrConfig | Mapping[str, Any] | None = None,
     journal: Path | None = None,
     fresh: bool = False,
     progress: Progress | None = None,

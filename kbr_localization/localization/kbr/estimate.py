@@ -1,0 +1,99 @@
+"""
+From a belief on points to the answer that a robot can use.
+
+The covariance of the points is as small as the images are many, not as they are right: images
+nearby err in the same way, by the light and by what the odometry does not say. So it is
+
+    covariance = s (a C + b^2 exp(2 g (3 - z)) I),
+
+C that of the points, z the mean log evidence of the last images (how far they stand out from
+the rest of the map), s the parameter `covariance_scale`. A pose that was given and has met no
+image yet is stated as it was given.
+"""
+
+from __future__ import annotations
+
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+_INDEPENDENT = 0.25  # a: share of the points' covariance that is that of independent errors
+_COMMON_M, _COMMON_RAD = 0.075, 0.02  # b: deviation of what images nearby share, at z = 3
+_GROWTH = 0.3  # g: per unit of z below
+_TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
+_HALVINGS = 20
+OTHER_WAY = 1.0
+"""Radians: a belief that faces as far off is another one, and does not turn by itself."""
+
+
+def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
+    """Return the answer while there is no belief."""
+    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(why), updated)
+
+
+def unknown() -> FloatArray:
+    """Covariance (3, 3) of a pose that nobody knows."""
+    return np.diag(np.full(3, UNKNOWN_VARIANCE))
+
+
+def summarize(
+    belief: Belief,
+    config: KbrConfig,
+    noise: FloatArray,
+    here: float,
+    confirmed: bool,
+    log_evidence: float | None,
+    why: dict[str, float],
+    updated: bool,
+) -> PoseEstimate:
+    """
+    Mean and covariance about the belief's highest mode, and how far they can be trusted.
+
+    `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
+    dispersed. `here`: probability of the belief against being elsewhere, `confirmed`: whether
+    images speak for it, `log_evidence`: their mean, None before the first.
+    """
+    members, mass = about_mode(belief, config)
+    pose, covariance = belief.moments(members)
+    confidence = mass * here
+    status = _status(confidence, confirmed, config)
+    spread = covariance + in_map_axes(noise, float(pose[2]))
+    stated = unknown() if status == 'not localized' else calibrated(spread, config, log_evidence)
+    details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
+    return PoseEstimate(pose, stated, confidence, status, details, updated)
+
+
+def calibrated(spread: FloatArray, config: KbrConfig, log_evidence: float | None) -> FloatArray:
+    """Covariance (3, 3) to state for points of that covariance; see the module."""
+    if log_evidence is None:
+        return spread
+    missing = _TYPICAL - float(np.clip(log_evidence, 0.0, _LARGEST))
+    common = np.array([_COMMON_M, _COMMON_M, _COMMON_RAD]) * np.exp(_GROWTH * missing)
+    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + np.diag(common**2)))
+
+
+def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
+    """Which points (m,) of a belief are about its highest mode, and their share of it."""
+    # that of a kernel wider than the radius may lie between the points: then look closer
+    for halving in range(_HALVINGS):
+        mode = belief.mode(0.5**halving * config.mode_bandwidth)
+        members = belief.within(mode, config.localized_radius, OTHER_WAY)
+        if members.any():
+            break
+    return members, float(belief.weights[members].sum())
+
+
+def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
+    """Covariance (3, 3) in the map frame of one in the frame of the base."""
+    cosine, sine = np.cos(heading), np.sin(heading)
+    turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+    return np.asarray(turn @ covariance @ turn.T)
+
+
+def _status(confidence: float, confirmed: bool, config: KbrConfig) -> str:
+    if confidence < 0.5 * config.localized_mass:
+        return 'not localized'
+    return 'localized' if confirmed and confidence >= config.localized_mass else 'uncertain'

@@ -1,0 +1,270 @@
+"""
+Where an image comes from: the belief's place, elsewhere on the map, or nothing that the map shows.
+
+With i the probability that an image shows a place of the map and says where it is, c the share of
+the belief that the map knows and r how many times as likely the image is there as under the
+uniform law on the map (`likelihood.Match`), an image has the marginal likelihood
+
+    E = i r + 1 - i c
+
+under a belief, in units of an image that says nothing: a belief in a gap of the map is excused by
+its own low coverage. The belief and the points that look elsewhere compete by it; a robot is
+carried with a small probability per metre.
+"""
+
+from __future__ import annotations
+
+from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.likelihood import Indices, Likelihood, Match
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.localization.map.statistics import MapStatistics
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_ALTERNATIVES = 300  # points that look elsewhere
+_SOUGHT = 4  # images of a large map that they are drawn about
+_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
+_CORRELATION = 0.4  # power of E between hypotheses: images nearby err in the same way
+_PLACE = 1.5  # metres, and
+_OTHER_WAY = 1.0  # radians, from the best match: another place
+_MEMORY = 30.0  # images after which light and camera may have changed
+_PRIOR_IMAGES = 20.0  # that the prior share of informative images counts for
+_PRIOR_SHARE = 0.8
+_CONFIRMED_MEMORY = 10.0  # covered images of which the mean log evidence is taken
+_CONFIRMED_AFTER = 3.0  # of them, at least
+
+
+class Informative:
+    """
+    The probability that an image shows a place of the map and says where.
+
+    The lead of the best match is exponential with one mean where the map shows the place, another
+    where it does not (Lowe's ratio test, 2004, asks the same of local features). The former is
+    learnt on, because other light makes all leads smaller; so is the share of the images whose
+    match is to be believed.
+    """
+
+    def __init__(self, statistics: MapStatistics) -> None:
+        self._statistics = statistics
+        self.forget()
+
+    def forget(self) -> None:
+        """Know no more than the map does."""
+        self._leads, self._count = 3.0 * self._statistics.lead_here, 3.0
+        self._shown = _PRIOR_SHARE
+        self._informed, self._seen = _PRIOR_SHARE * _PRIOR_IMAGES, _PRIOR_IMAGES
+        self.shows = 1.0
+
+    @property
+    def probability(self) -> float:
+        """Return the probability for the last image."""
+        share = float(np.clip(self._informed / self._seen, 0.2, 0.98))
+        return share * self.shows
+
+    def see(self, lead: float) -> None:
+        """Take in the lead of an image; NaN where there is no other place."""
+        if np.isnan(lead):
+            self.shows = 1.0
+            return
+        elsewhere = self._statistics.lead_elsewhere
+        here = max(self._leads / self._count, 1.001 * elsewhere)
+        log_odds = np.log(elsewhere / here) + lead * (1.0 / elsewhere - 1.0 / here)
+        odds = self._shown / (1.0 - self._shown) * float(np.exp(min(log_odds, 50.0)))
+        self.shows = odds / (1.0 + odds)
+        keep = 1.0 - 1.0 / _MEMORY
+        self._leads = keep * self._leads + self.shows * lead
+        self._count = keep * self._count + self.shows
+        missing = max(3.0 - self._count, 0.0)
+        self._leads += missing * self._statistics.lead_here
+        self._count += missing
+        self._shown = float(np.clip(keep * self._shown + self.shows / _MEMORY, 0.02, 0.98))
+
+    def learn(self, match: Match) -> None:
+        """Take in how the belief explained the image."""
+        i = self.probability
+        explained = i * match.evidence / (i * match.evidence + 1.0 - i * match.coverage)
+        keep = 1.0 - 1.0 / _MEMORY
+        self._informed = keep * self._informed + explained
+        weight = match.coverage + (1.0 - match.coverage) * explained
+        self._seen = max(keep * self._seen + weight, 1e-9)
+
+
+class Confirmation:
+    """
+    Whether the images speak for the belief's place more than they do for a wrong one.
+
+    `mean`: of log E over the last images, each as far as the map covers the belief. A belief that
+    follows images of what the map does not show finds look-alike places and has evidence for
+    them; how much at most, the map tells by leaving out the places of a drive of its own.
+    """
+
+    def __init__(self, statistics: MapStatistics) -> None:
+        self._needed = statistics.largest_evidence
+        self.forget()
+
+    def forget(self) -> None:
+        """Let no image have been seen."""
+        self._sum, self.weight = 0.0, 0.0
+
+    def given(self) -> None:
+        """Start from a pose that somebody gave, which counts as a few images."""
+        self.weight = _CONFIRMED_AFTER
+        self._sum = self.weight * (self._needed + 1.0)
+
+    def see(self, log_evidence: float, coverage: float) -> None:
+        """Take in an image."""
+        keep = (1.0 - 1.0 / _CONFIRMED_MEMORY) ** coverage
+        self._sum = keep * self._sum + coverage * max(log_evidence, -3.0)
+        self.weight = keep * self.weight + coverage
+
+    @property
+    def mean(self) -> float:
+        """Return the mean log evidence."""
+        return self._sum / self.weight if self.weight > 0.0 else 0.0
+
+    @property
+    def enough(self) -> bool:
+        """Whether images enough have been seen."""
+        return self.weight >= _CONFIRMED_AFTER - 1e-9
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the belief may be called localized."""
+        return self.enough and self.mean > self._needed
+
+
+class Hypotheses:
+    """
+    The belief against the hypothesis that the robot is elsewhere.
+
+    `alternatives`: points that look elsewhere, or None. `elsewhere`: the posterior probability of
+    being there.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        statistics: MapStatistics,
+        config: KbrConfig,
+        rng: np.random.Generator,
+    ) -> None:
+        self.likelihood, self.config, self.rng = likelihood, config, rng
+        self.informative = Informative(statistics)
+        self.confirmation = Confirmation(statistics)
+        self.drop()
+
+    def forget(self) -> None:
+        """Start with nothing learnt and no alternatives."""
+        self.informative.forget()
+        self.confirmation.forget()
+        self.drop()
+
+    def drop(self) -> None:
+        """Start with no alternatives."""
+        self.alternatives: Belief | None = None
+        self.elsewhere = 0.0
+
+    def see(self, similarity: Similarity) -> None:
+        """Take note of an image before any belief is weighed by it."""
+        self.informative.see(lead(self.likelihood.poses, similarity))
+
+    def weigh(self, belief: Belief, similarity: Similarity) -> tuple[float, Match]:
+        """Weigh a belief by an image; return its marginal likelihood E and the match."""
+        match = self.likelihood.match(belief.points, belief.weights, similarity)
+        i = self.informative.probability
+        floor = self.config.outlier_rate * float(match.factors.max(initial=0.0))
+        place = (match.factors + floor) / (1.0 + floor)
+        evidence = i * match.evidence
+        nothing = 1.0 - i * match.coverage
+        belief.reweigh(evidence * place + nothing)
+        return evidence + nothing, match
+
+    def update(self, belief: Belief, similarity: Similarity, way: float) -> Belief | None:
+        """
+        Weigh the belief and what looks elsewhere by an image, after so many metres of way.
+
+        Returns the points that are to take the belief's place, or None.
+        """
+        before = belief.odometry[self.rng.choice(len(belief.points), _ALTERNATIVES)]
+        here, match = self.weigh(belief, similarity)
+        self.informative.learn(match)
+        self.confirmation.see(float(np.log(here)), match.coverage)
+        if self.config.carried_rate == 0.0:
+            return None
+        alternatives = self._joined(self._born(similarity, before), way)
+        there, _ = self.weigh(alternatives, similarity)
+        odds = self.elsewhere * there**_CORRELATION
+        self.elsewhere = odds / (odds + (1.0 - self.elsewhere) * here**_CORRELATION)
+        self.alternatives = alternatives.resampled(_ALTERNATIVES, self.rng)
+        return self.alternatives if self.elsewhere > 0.5 else None
+
+    def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
+        born = drawn_from_image(self.likelihood, similarity, _ALTERNATIVES, self.rng, _SOUGHT)
+        born.odometry = odometry  # wherever it is, the robot is the same
+        return born
+
+    def _joined(self, born: Belief, way: float) -> Belief:
+        """Let the robot have been carried with the hazard of the way."""
+        hazard = 1.0 - float(np.exp(-self.config.carried_rate * max(way, 0.1)))
+        fresh = (1.0 - self.elsewhere) * hazard
+        if self.alternatives is None:
+            self.elsewhere = fresh
+            return born
+        total = self.elsewhere + fresh
+        weights = [self.alternatives.weights * self.elsewhere, born.weights * fresh]
+        self.elsewhere = total
+        return Belief(
+            np.concatenate([self.alternatives.points, born.points]),
+            np.concatenate(weights) / total,
+            np.concatenate([self.alternatives.odometry, born.odometry]),
+        )
+
+
+def lead(poses: FloatArray, similarity: Similarity) -> float:
+    """Best k_Y of an image less the best at another place; NaN where there is no other one."""
+    values = similarity.at(similarity.candidates)
+    candidates = poses[similarity.candidates]
+    offset = candidates - candidates[int(np.argmax(values))]
+    away = np.hypot(offset[:, 0], offset[:, 1]) > _PLACE
+    away |= np.abs(se2.wrap_angle(offset[:, 2])) > _OTHER_WAY
+    return float(values.max() - values[away].max()) if away.any() else float('nan')
+
+
+def drawn_from_image(
+    likelihood: Likelihood,
+    similarity: Similarity,
+    size: int,
+    rng: np.random.Generator,
+    most: int | None = None,
+) -> Belief:
+    """
+    Points about candidates' poses, weighted as a sample of the uniform law on these.
+
+    Half of them are drawn from the conditional mean of the pose given the image, which is where
+    they are needed; importance weights make up for that. On a large map the best `most`
+    candidates are drawn from.
+    """
+    candidates, likely = _plausible(likelihood, similarity, most)
+    n = len(candidates)
+    proposal = 0.5 / n + 0.5 * likely / likely.sum()
+    chosen = rng.choice(n, size=size, p=proposal)
+    h, a = likelihood.config.position_bandwidth, likelihood.config.heading_bandwidth
+    spread = _SPREAD * np.array([h, h, a])
+    points = likelihood.poses[candidates[chosen]] + rng.standard_normal((size, 3)) * spread
+    points[:, 2] = se2.wrap_angle(points[:, 2])
+    weights = 1.0 / (n * proposal[chosen])
+    return Belief(points, weights / weights.sum())
+
+
+def _plausible(
+    likelihood: Likelihood, similarity: Similarity, most: int | None
+) -> tuple[Indices, FloatArray]:
+    """Images that the robot may see, and k_Y relative to the best: all, or the best `most`."""
+    candidates = similarity.candidates
+    likely = likelihood.sharpened(similarity.at(candidates), similarity.best)
+    if len(candidates) == similarity.size or most is None:
+        return candidates, likely
+    best = np.sort(np.argsort(-likely, kind='stable')[:most])
+    return candidates[best], likely[best]

@@ -1,0 +1,129 @@
+"""What a map says of itself when the neighbourhood of its images is left out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.hypotheses import lead
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.statistics import MapStatistics
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+_LARGEST = 1000  # images that are looked at; of more, so many that follow each other
+_SAMPLES = 100
+_PLACE, _OTHER_WAY = 1.5, 1.0  # metres and radians: another place, as for `lead`
+_FEWEST = 5  # leads that tell a mean
+_USUAL = MapStatistics()
+_LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
+_CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
+
+
+def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
+    """
+    Learn the statistics of a map from its own images.
+
+    It takes a few hundred kernel vectors and runs of the filter over half of the map: seconds for
+    a thousand images.
+    """
+    config = config or kernel_map.filter_config
+    part = _consecutive(kernel_map)
+    here, elsewhere = _leads(part)
+    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
+    return replace(leads, largest_evidence=_largest_evidence(part, leads, config))
+
+
+def with_statistics(kernel_map: KernelMap) -> KernelMap:
+    """Return the map with its statistics, measured where it has none."""
+    if kernel_map.statistics is not None:
+        return kernel_map
+    return replace(kernel_map, statistics=measure(kernel_map))
+
+
+def _consecutive(kernel_map: KernelMap) -> KernelMap:
+    order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
+    first = max(0, (len(order) - _LARGEST) // 2)
+    return kernel_map.subset(np.sort(order[first : first + _LARGEST]))
+
+
+def _leads(kernel_map: KernelMap) -> tuple[float, float]:
+    """Mean lead of images whose place the map shows, and of those whose place is left out."""
+    here, elsewhere = [], []
+    several = len(np.unique(kernel_map.run_index)) > 1
+    for index in range(0, len(kernel_map), max(1, len(kernel_map) // _SAMPLES)):
+        values = kernel_map.similarities(kernel_map.descriptors[index])
+        distance = np.hypot(*(kernel_map.poses - kernel_map.poses[index])[:, :2].T)
+        others = np.arange(len(kernel_map)) != index
+        # another run has another light
+        others &= (kernel_map.run_index != kernel_map.run_index[index]) | (not several)
+        away = (distance > _PLACE) | _faces_away(kernel_map.poses, index)
+        found, at = _lead_among(kernel_map, values, others)
+        if at >= 0 and distance[at] < _PLACE:
+            here.append(found)
+        elsewhere.append(_lead_among(kernel_map, values, away)[0])
+    return _mean(here, _USUAL.lead_here), _mean(elsewhere, _USUAL.lead_elsewhere)
+
+
+def _faces_away(poses: FloatArray, index: int) -> NDArray[np.bool_]:
+    return np.asarray(np.abs(se2.wrap_angle(poses[:, 2] - poses[index, 2])) > _OTHER_WAY)
+
+
+def _lead_among(
+    kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_]
+) -> tuple[float, int]:
+    """Lead of an image on some of the map's images, and which of these is the best match."""
+    kept = np.flatnonzero(among)
+    if kept.size < 2:
+        return float('nan'), -1
+    found = lead(kernel_map.poses[kept], FullSimilarity(values[kept]))
+    return found, int(kept[int(np.argmax(values[kept]))])
+
+
+def _mean(leads: list[float], usual: float) -> float:
+    known = [value for value in leads if np.isfinite(value)]
+    return max(float(np.mean(known)), 1e-6) if len(known) >= _FEWEST else usual
+
+
+def _largest_evidence(kernel_map: KernelMap, leads: MapStatistics, config: KbrConfig) -> float:
+    """Largest mean log evidence of drives through one half of the map on the other half."""
+    centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
+    found = _LEAST_EVIDENCE
+    for axis in np.linalg.svd(centred, full_matrices=False)[2]:
+        position = centred @ axis
+        for side in (position > np.median(position), position <= np.median(position)):
+            drive, rest = np.flatnonzero(side), np.flatnonzero(~side)
+            if min(drive.size, rest.size) >= _FEWEST:
+                half = replace(kernel_map.subset(rest), statistics=leads)
+                found = max(found, _drive(kernel_map, drive, half, config))
+    return found
+
+
+def _drive(kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig) -> float:
+    """Run the filter over images of a map on a part of it that does not show them."""
+    order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
+    often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
+    localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
+    localizer.initialize_globally()
+    confirmation, largest = localizer.hypotheses.confirmation, -np.inf
+    for before, index in zip([order[0], *order[:-1]], order, strict=True):
+        localizer.predict(se2.between(kernel_map.poses[before], kernel_map.poses[index]))
+        if localizer.wants_image():
+            localizer.update(kernel_map.descriptors[index])
+            if confirmation.enough and _is_wrong(localizer, kernel_map.poses[index]):
+                largest = max(largest, confirmation.mean)
+    return float(largest)
+
+
+def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:
+    """Whether the belief lies about another place than the pose (3,), or faces another way."""
+    assert localizer.belief is not None
+    config = localizer.config
+    apart = se2.between(pose, localizer.belief.mode(config.mode_bandwidth))
+    distant = np.hypot(apart[0], apart[1]) > config.localized_radius
+    return bool(distant or abs(apart[2]) > _OTHER_WAY)
