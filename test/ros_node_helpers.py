@@ -11,7 +11,7 @@ from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
 from std_srvs.srv import Trigger
 
-EVERY_IMAGE = {'image_queue': 1000, 'image_backlog': 1000}
+EVERY_IMAGE = {'image_queue': 200, 'image_backlog': 200}
 """A machine that is slow answers later, and from the same images."""
 
 

@@ -33,8 +33,9 @@ def png_bomb(side):
 def jpeg_bomb(side):
     """Make a JPEG whose header says that it has `side` x `side` pixels."""
     data = bytearray(cv2.imencode('.jpg', textured_image(0))[1].tobytes())
-    at = data.index(b'\xff\xc0')
-    data[at + 5 : at + 9] = struct.pack('>HH', side, side)
+    at = data.index(b'\xff\xc0') + 5
+    end = at + 4
+    data[at:end] = struct.pack('>HH', side, side)
     return bytes(data)
 
 

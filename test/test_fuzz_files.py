@@ -50,8 +50,9 @@ def damage(content, rng):
     """Cut, insert, overwrite or flip a piece."""
     at, piece = int(rng.integers(len(content))), rng.bytes(int(rng.integers(1, 65)))
     flipped = bytes([content[at] ^ (1 << int(rng.integers(8)))])
-    forms = [b'', piece + content[at:], piece + content[at + len(piece) :]]
-    return content[:at] + [*forms, flipped + content[at + 1 :]][int(rng.integers(4))]
+    over, behind = at + len(piece), at + 1
+    forms = [b'', piece + content[at:], piece + content[over:], flipped + content[behind:]]
+    return content[:at] + forms[int(rng.integers(4))]
 
 
 def compare(path, whole):

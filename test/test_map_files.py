@@ -101,12 +101,13 @@ def test_a_damaged_row_is_refused_when_it_is_used_and_no_other(large, monkeypatc
         flip(large, descriptors.id.get_offset() + 2 * BLOCK_BYTES + 17)
     loaded = KernelMap.load(large)
     row = 2 * BLOCK_BYTES // width + 1
+    before, after = row - 1, row + 1
     assert loaded.descriptors[row + BLOCK_BYTES // width + 1].shape == (width,)
     assert loaded.descriptors[:2].shape == (2, width)
     for use in (
         lambda: loaded.descriptors[row],
         lambda: loaded.descriptors[[1, row]],
-        lambda: loaded.descriptors[row - 1 : row + 1],
+        lambda: loaded.descriptors[before:after],
         lambda: np.asarray(loaded.descriptors),
         lambda: loaded.descriptors + 1,
         lambda: np.sum(loaded.descriptors),

@@ -93,8 +93,9 @@ def test_sequences_find_what_single_images_do_not():
 
 def test_lines_do_not_begin_before_the_map():
     scores = seqslam.sequence_scores(np.ones((30, 40)))
-    assert np.isinf(scores[-1, : round(0.8 * (seqslam.LENGTH - 1))]).all()
-    assert np.isfinite(scores[-1, seqslam.LENGTH :]).all()
+    length = seqslam.LENGTH
+    assert np.isinf(scores[-1, : round(0.8 * (length - 1))]).all()
+    assert np.isfinite(scores[-1, length:]).all()
 
 
 def test_tables_of_a_small_pair(tmp_path, capsys):

@@ -112,6 +112,8 @@ def test_such_a_word_can_be_set_while_the_node_runs(make_node):
         ({'update_min_d': 'far'}, "'update_min_d': expected float, got 'far'"),
         ({'update_min_d': float('nan')}, "'update_min_d': expected a finite number"),
         ({'points': 3.5}, "'points': expected int, got 3.5"),
+        ({'image_queue': 201}, "'image_queue': expected a value in \\[1, 200\\], got 201"),
+        ({'image_backlog': 201}, "'image_backlog': expected a value in \\[1, 200\\], got 201"),
         ({'tf_broadcast': 1}, "'tf_broadcast': expected bool, got 1"),
         ({'image_transport': 'theora'}, "'image_transport': expected one of raw, compressed"),
         ({'method': 'amcl'}, "'method': expected one of kbr"),

@@ -32,7 +32,8 @@ class Reading:
 
         `cameras`: those that are meant unless the user chose some. Raises DatasetError.
         """
-        from kbr_localization.datasets import notes_of, open_dataset  # noqa: PLC0415  (not for `--help`)
+        # not for `--help`
+        from kbr_localization.datasets import notes_of, open_dataset  # noqa: PLC0415
 
         names = [name.strip() for name in self.cameras.split(',')] if self.cameras else cameras
         dataset = open_dataset(

@@ -155,7 +155,8 @@ def _append(path: Path, text: str) -> None:
         left = memoryview(text.encode())
         try:
             while left:
-                left = left[file.write(left) :]
+                written = file.write(left)
+                left = left[written:]
         except OSError:
             with suppress(OSError):
                 file.truncate(end)

@@ -89,7 +89,7 @@ def _conversions(data: bytes) -> list[str]:
     """Say what decoding changes about an image; a JPEG has nothing that could be lost."""
     if not data.startswith(PNG_START):
         return []
-    depth, colours = data[_PNG_DEPTH : _PNG_DEPTH + 2]
+    depth, colours = data[_PNG_DEPTH], data[_PNG_DEPTH + 1]
     found = [conversions.DEPTH] if depth > 8 else []
     transparent = colours in _PNG_ALPHA or b'tRNS' in data[:_PNG_HEAD].partition(b'IDAT')[0]
     return [*found, conversions.ALPHA] if transparent else found

@@ -88,9 +88,10 @@ class NodeConfig:
     allow_parameter_qos_overrides: bool = parameter(
         True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
     )
-    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 1000)
+    # a raw image of 1920x1080 takes 6 MB
+    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
     image_backlog: int = parameter(
-        4, 'images that may wait for the computer; with more, only the newest is used', 1, 1000
+        4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
     )
     odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
     max_speed: float = parameter(

@@ -28,10 +28,11 @@ def fields(record: bytes | memoryview) -> Iterator[Field]:
             length = 8 if key & 7 == FIXED64 else 4
         else:
             raise ValueError('unknown wire type')
-        if position + length > len(view):
+        end = position + length
+        if end > len(view):
             raise ValueError('truncated')
-        yield key >> 3, value, view[position : position + length], key & 7
-        position += length
+        yield key >> 3, value, view[position:end], key & 7
+        position = end
 
 
 def varints(data: memoryview) -> list[int]:

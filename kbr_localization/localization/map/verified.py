@@ -36,10 +36,10 @@ class BlockChecksums:
             if self._filled == BLOCK_BYTES:
                 self._sums.append(0)
                 self._filled = 0
-            part = left[: BLOCK_BYTES - self._filled]
-            self._sums[-1] = zlib.crc32(part, self._sums[-1])
-            self._filled += len(part)
-            left = left[len(part) :]
+            taken = min(BLOCK_BYTES - self._filled, len(left))
+            self._sums[-1] = zlib.crc32(left[:taken], self._sums[-1])
+            self._filled += taken
+            left = left[taken:]
 
     def array(self) -> NDArray[np.uint32]:
         """Return the checksums (blocks,) of what has come."""
@@ -148,7 +148,8 @@ class VerifiedArray(NDArrayOperatorsMixin):
         """Verify those of the blocks that have not been yet; raises MapError."""
         for block in blocks[~self._verified[blocks]].tolist():
             start = block * BLOCK_BYTES
-            data = self._bytes[start : start + BLOCK_BYTES]
+            end = start + BLOCK_BYTES
+            data = self._bytes[start:end]
             if self._checksums is not None and zlib.crc32(data.data) != self._checksums[block]:
                 raise MapError(
                     f'{self._name} is damaged at bytes {start} to {start + data.size}: copy or '
