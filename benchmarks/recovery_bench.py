@@ -16,6 +16,7 @@ from benchmarks import evidence, results
 from kbr_localization import se2
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.se2 import FloatArray
@@ -36,7 +37,8 @@ class Drive:
     def of(run: DescribedRun, kernel_map: KernelMap) -> Drive:
         """Measure the way and let the map know the run's images."""
         poses = np.array([frame.reference for frame in run])
-        return Drive(run, on_described_run(kernel_map, run), se2.travelled(poses))
+        known = with_statistics(on_described_run(kernel_map, run))
+        return Drive(run, known, se2.travelled(poses))
 
     def stretch(self, metres: float, rng: np.random.Generator) -> range:
         """Frames of a stretch of that length that begins anywhere."""

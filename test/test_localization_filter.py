@@ -3,9 +3,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.observation import ObservationModel
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
-from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.pipeline import make_localizer, METHODS
 from map_helpers import map_along
@@ -63,10 +61,7 @@ def drive(localizer, kernel_map, start, metres, step=0.1, noise=0.0, rng=None, a
 
 def make(kernel_map, **changes):
     config = replace(kernel_map.filter_config, **changes)
-    localizer = KernelBayesFilter(kernel_map, config, np.random.default_rng(1))
-    # as images seen from a third of a metre apart have it, not those that the map really holds
-    localizer.observation.likeness = float(np.sort(seen_from(kernel_map, ring_pose(0.0)))[-2])
-    return localizer
+    return KernelBayesFilter(kernel_map, config, np.random.default_rng(1))
 
 
 # images that the map's own do not resemble as this test has it mislead a Gaussian process
@@ -97,26 +92,6 @@ def test_no_pose_before_there_is_a_belief(kernel_map):
         np.testing.assert_array_equal(np.diag(estimate.covariance), UNKNOWN_VARIANCE)
 
 
-def test_on_a_map_with_gaps_a_start_is_proven_by_images_that_it_explains(kernel_map):
-    """At one place, but it may be another one: that is told as not localized."""
-    sparse = kernel_map.subset(np.arange(0, 60, 4))
-    localizer = make(sparse)
-    localizer.initialize_globally()
-    told = []
-    for done in np.arange(0.0, 40.0, 0.2):
-        if done > 0:
-            localizer.predict(se2.between(ring_pose(done - 0.2), ring_pose(done)))
-        if localizer.wants_image():
-            localizer.update_similarities(seen_from(sparse, ring_pose(done)))
-        estimate = localizer.estimate()
-        told.append((estimate.confidence, estimate.status, estimate.why['explained_images']))
-    sure = [status for confidence, status, _ in told if confidence > 0.9]
-    assert sure[0] == 'not localized' and sure[-1] == 'localized'
-    assert max(explained for _, status, explained in told if status == 'not localized') >= 3
-    localizer.initialize(ring_pose(5.0), 1e-2 * np.eye(3))
-    assert localizer.estimate().localized
-
-
 def test_an_initial_pose_is_believed(kernel_map):
     for method in METHODS:
         localizer = make_localizer(method, kernel_map)
@@ -124,24 +99,6 @@ def test_an_initial_pose_is_believed(kernel_map):
         difference = localizer.estimate().pose - ring_pose(5.0)
         difference[2] = se2.wrap_angle(difference[2])
         np.testing.assert_allclose(difference, 0.0, atol=0.15)
-
-
-def test_a_global_start_takes_images_more_often_until_the_filter_is_sure(kernel_map):
-    gate = {'update_min_d': 0.5, 'start_share': 0.2}
-    localizer = make(kernel_map, **gate, localized_mass=0.7, position_bandwidth=0.5)
-    localizer.initialize_globally()
-    there, elsewhere = ring_pose(3.0), ring_pose(13.0)
-    localizer.update_similarities(seen_from(kernel_map, there, [(elsewhere, 0.3)]))
-    step = np.array([0.15, 0.0, 0.0])
-    localizer.predict(step)
-    assert localizer.estimate().confidence < 0.7 and localizer.wants_image()
-    localizer.update_similarities(seen_from(kernel_map, ring_pose(3.15)))
-    localizer.predict(step)
-    assert localizer.estimate().confidence > 0.7 and not localizer.wants_image()
-    localizer.initialize(there, np.diag([0.1, 0.1, 0.1]))
-    localizer.update_similarities(seen_from(kernel_map, there))
-    localizer.predict(step)
-    assert not localizer.wants_image()
 
 
 def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(kernel_map):
@@ -156,25 +113,6 @@ def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(k
     np.testing.assert_allclose(after.pose, se2.compose(before.pose, increment), atol=2e-3)
     assert np.trace(after.covariance) > np.trace(before.covariance)
     assert (before.updated, after.updated) == (True, False)
-
-
-def test_evidence_is_the_conditional_kernel_mean_at_the_image(kernel_map):
-    config = replace(kernel_map.filter_config, position_bandwidth=0.5, state_ridge=0.1)
-    observation = ObservationModel(kernel_map, config)
-    rng = np.random.default_rng(2)
-    points = kernel_map.poses[:9] + 0.2 * rng.standard_normal((9, 3))
-    similarities = seen_from(kernel_map, ring_pose(1.0))
-    embedded, queries = (se2.to_plane_and_circle(p) for p in (kernel_map.poses, points))
-    scale = np.array([0.5, 0.5, config.heading_bandwidth, config.heading_bandwidth])
-
-    def kernel(a, b):
-        return np.exp(-np.linalg.norm((a[:, np.newaxis] - b) / scale, axis=-1))
-
-    ridge = observation.ridge * np.eye(len(embedded))
-    weights = np.linalg.inv(kernel(embedded, embedded) + ridge) @ kernel(embedded, queries)
-    plain = weights.T @ np.exp((similarities - similarities.max()) / config.sharpening)
-    evidence = observation.evidence(points, FullSimilarity(similarities))
-    np.testing.assert_allclose(evidence, np.maximum(plain, 0), atol=5e-3)
 
 
 def test_two_look_alike_places_keep_two_modes_until_one_is_refuted(kernel_map):

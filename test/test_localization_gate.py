@@ -40,13 +40,3 @@ def test_driving_to_and_fro_counts_as_way():
     gate = UpdateGate(0.4, 0.15)
     steps = [np.array([0.1, 0.0, 0.0]), np.array([-0.1, 0.0, 0.0])] * 50
     assert len(used(gate, steps)) == 25
-
-
-def test_a_share_lets_more_images_in():
-    steps = [np.array([0.05, 0.0, 0.0])] * 100
-    gate = UpdateGate(0.4, 0.15)
-    usual = len(used(gate, steps))
-    gate.share = 0.5
-    assert len(used(gate, steps)) == pytest.approx(2 * usual, abs=2)
-    gate.share = 0.0
-    assert len(used(gate, steps)) == len(steps)

@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 
 VISION = VisionConfig(words=120, vocabulary_samples=4000)
-BASE = KbrConfig(points=30, recovery_points=0)
+BASE = KbrConfig(points=30, carried_rate=0.0)
 SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
@@ -144,7 +144,7 @@ def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
 
 
 def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
-    bad = KbrConfig(points=30, recovery_points=0, sharpening=3.0, update_min_d=5.0)
+    bad = KbrConfig(points=30, carried_rate=0.0, sharpening=3.0, update_min_d=5.0)
     plan = replace(SMALL, trials=8)
     better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
     assert result.score < 0.7 * result.default_score

@@ -68,7 +68,7 @@ class KbrConfig:
     update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
     points: int = parameter(1000, 'points that carry the belief', low=10, high=100_000)
     carried_rate: float = parameter(
-        1e-6,
+        1e-7,
         'prior probability of having been carried elsewhere, per metre of way; 0 never looks '
         'elsewhere',
         low=0.0,
@@ -106,8 +106,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     section 5.3, which alone would grow with the length of the corridors). That of the heading
     grows in return, so that the kernel sees as many images as before, and the turn between two
     updates with it; and the way between them shrinks with the square, because a camera that moves
-    little also turns while it does. A pose counts as sure within twice the distance of neighbouring
-    images, where that is more than the default: no map tells more.
+    little also turns while it does. A pose counts as sure within twice the distance of
+    neighbouring images, where that is more than the default: no map tells more.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
     defaults = KbrConfig()

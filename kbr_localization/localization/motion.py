@@ -52,7 +52,7 @@ class MotionNoise:
         )
 
     def known_drift(self, how: str) -> float:
-        """Return the drift to begin with, by the parameter `odometry_drift` or `odometry_calibration`."""
+        """Return the drift to begin with: none where the odometry is taken as it is, 'off'."""
         return 0.0 if how == 'off' else self.drift
 
     def variances(self, increment: FloatArray) -> FloatArray:

@@ -23,10 +23,10 @@ from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_ALTERNATIVES = 300  # points that look elsewhere
+_ALTERNATIVES = 150  # points that look elsewhere
 _SOUGHT = 4  # images of a large map that they are drawn about
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
-_CORRELATION = 0.4  # power of E between hypotheses: images nearby err in the same way
+_CORRELATION = 0.7  # power of E between hypotheses: images nearby err in the same way
 _PLACE = 1.5  # metres, and
 _OTHER_WAY = 1.0  # radians, from the best match: another place
 _MEMORY = 30.0  # images after which light and camera may have changed

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_LARGEST = 1000  # images that are looked at; of more, so many that follow each other
+_LARGEST = 600  # images that are looked at; of more, so many that follow each other
 _SAMPLES = 100
 _PLACE, _OTHER_WAY = 1.5, 1.0  # metres and radians: another place, as for `lead`
 _FEWEST = 5  # leads that tell a mean
@@ -33,7 +33,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     a thousand images.
     """
     config = config or kernel_map.filter_config
-    part = _consecutive(kernel_map)
+    part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _leads(part)
     leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
     return replace(leads, largest_evidence=_largest_evidence(part, leads, config))
@@ -50,6 +50,32 @@ def _consecutive(kernel_map: KernelMap) -> KernelMap:
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - _LARGEST) // 2)
     return kernel_map.subset(np.sort(order[first : first + _LARGEST]))
+
+
+class _Table:
+    """Describes an image of a map by its number: kernel values are looked up."""
+
+    kind, size, dtype = 'table', 1, np.dtype(np.int64)
+
+    def __init__(self, gram: FloatArray) -> None:
+        self._gram = gram
+
+    def cross_gram(self, left: Indices, right: Indices) -> FloatArray:
+        return np.asarray(self._gram[np.ix_(left[:, 0], right[:, 0])])
+
+    def describe(self, image: np.ndarray) -> np.ndarray:
+        raise NotImplementedError('a table describes no images')
+
+    def state(self) -> dict[str, object]:
+        return {}
+
+
+def _tabulated(kernel_map: KernelMap) -> KernelMap:
+    """Compute the kernel values of all images with each other once."""
+    rows = kernel_map.descriptors[:]
+    gram = np.asarray(kernel_map.describer.cross_gram(rows, rows), dtype=np.float64)
+    numbers = np.arange(len(kernel_map), dtype=np.int64)[:, np.newaxis]
+    return replace(kernel_map, describer=_Table(gram), descriptors=numbers, thumbnails=())
 
 
 def _leads(kernel_map: KernelMap) -> tuple[float, float]:

@@ -4,7 +4,7 @@ What an image says about the points of a belief: kernel Bayes' rule off the map.
 The conditional kernel mean of images given a pose x, learnt from the map, is m_{Y|x} =
 sum_i b_i(x) k_Y(., Y_i) with b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 7). The rule (see
 `kernels.off_map`) multiplies the weights gamma of points U_j by B^T f. B is never made: with A =
-G_X + n epsilon I, mu = A^-1 (K gamma) and B^T f = K^T (A^-1 f), K = k_X(X, U).
+G_X + n epsilon I and K = k_X(X, U), mu = A^-1 (K gamma) and B^T f = K^T (A^-1 f).
 
 A map of up to `LARGEST_SYSTEM` images is solved as a whole, a larger one on the poses in reach of
 the points. Let a be these, o the others, v the values that are solved for and s = A^-1 v. Then the
@@ -39,7 +39,8 @@ LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
 _USUAL_SYSTEM = 384  # poses; larger systems of a large map are split where the points lie apart
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
-_COUPLED = 32  # images, the most alike, among which the rule solves
+_COUPLED = 16  # images, the most alike, among which the rule solves
+_KEPT = 256  # images whose kernel values with each other are kept
 _SAMPLES = 300  # poses that tell how many neighbours one has
 
 
@@ -74,8 +75,10 @@ class Likelihood:
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
         self.ridge = self.kernel.ridge * (1.0 + self._neighbours())
-        self._system = PoseSystem(self.kernel, self.poses, self.ridge)
+        self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
+        self._last: tuple[Similarity, FloatArray] | None = None
+        self._kept, self._kept_gram = np.zeros(0, dtype=np.intp), np.zeros((0, 0))
 
     @property
     def is_whole(self) -> bool:
@@ -118,38 +121,67 @@ class Likelihood:
         if reach.size == 0:
             return np.zeros(len(points)), np.zeros(len(points)), 0.0
         cross = self.kernel.quick_cross_gram(self.poses[reach], points)
-        k_y = self.sharpened(similarity.at(reach), similarity.best)
         prior = np.asarray(cross @ weights.astype(cross.dtype), dtype=np.float64)
-        mu = self._solve(reach, prior)
-        found = self._solve(reach, self._observation_weights(reach, mu, k_y))
+        smooth = self._smooth_image(reach, similarity)
+        found = smooth + self._correction(reach, prior, similarity)
         both = np.stack([found, self._solution_of_ones(reach)]).astype(cross.dtype) @ cross
-        return np.asarray(both[0], np.float64), np.asarray(both[1], np.float64), float(mu @ k_y)
+        return (
+            np.asarray(both[0], np.float64),
+            np.asarray(both[1], np.float64),
+            float(prior @ smooth),
+        )
 
-    def _observation_weights(self, reach: Indices, mu: FloatArray, k_y: FloatArray) -> FloatArray:
-        """F (n,) of the rule, solved among the images that matter."""
-        delta = self.config.delta
-        coupled = np.flatnonzero((k_y > _NEGLIGIBLE) & (mu > 0.0))
-        coupled = np.sort(coupled[np.argsort(-k_y[coupled], kind='stable')[:_COUPLED]])
-        result = k_y / delta
-        if coupled.size:
-            gram = self._image_gram(reach[coupled])
-            solved = observation_weights(gram, mu[coupled], k_y[coupled], delta)
-            result[coupled] = solved
-        return result
+    def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
+        """A^-1 k (n,) of the poses in reach; on a whole map solved once for each image."""
+        if not self.is_whole:
+            k_y = self.sharpened(similarity.at(reach), similarity.best)
+            return self._system.solve(reach, k_y)
+        if self._last is None or self._last[0] is not similarity:
+            everything = similarity.at(np.arange(len(self.poses)))
+            k_y = self.sharpened(everything, similarity.best)
+            self._last = (similarity, self._system.solve_whole(k_y))
+        return np.asarray(self._last[1][reach])
+
+    def _correction(self, reach: Indices, prior: FloatArray, similarity: Similarity) -> FloatArray:
+        """
+        A^-1 (delta f - k) (n,): what the rule with a finite delta changes, times delta.
+
+        It is solved among the images that are most like y. An image unlike y is unlike these, as
+        far as a sharp kernel goes: its f is k / delta.
+        """
+        k_y = self.sharpened(similarity.at(reach), similarity.best)
+        coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]
+        coupled = np.sort(coupled[k_y[coupled] > _NEGLIGIBLE])
+        if coupled.size == 0:
+            return np.zeros(len(reach))
+        rows, delta = self._system.inverse_rows(reach, coupled), self.config.delta
+        gram, near = self._image_gram(reach[coupled]), k_y[coupled]
+        f = observation_weights(gram, rows @ prior, near, delta)
+        return np.asarray((delta * f - near) @ rows)
 
     def _image_gram(self, images: Indices) -> FloatArray:
-        """G_Y (k, k) of map images, sharpened."""
-        rows = self._kernel_map.descriptors[images]
-        gram = np.asarray(self._kernel_map.describer.cross_gram(rows, rows), dtype=np.float64)
-        tau = self.config.sharpening
-        return np.exp((gram - 1.0) / tau) if tau > 0.0 else gram
+        """G_Y (k, k) of map images, sharpened; those of the last updates are kept."""
+        known = self._kept
+        new = np.setdiff1d(images, known)
+        if len(known) + len(new) > _KEPT:
+            self._kept, new, known = np.zeros(0, dtype=np.intp), images, known[:0]
+            self._kept_gram = np.zeros((0, 0))
+        if new.size:
+            both = np.concatenate([known, new])
+            rows = self._kernel_map.descriptors
+            values = self._kernel_map.describer.cross_gram(rows[new], rows[both])
+            gram = np.zeros((len(both), len(both)))
+            gram[: len(known), : len(known)] = self._kept_gram
+            gram[len(known) :] = self._sharp(np.asarray(values, dtype=np.float64))
+            gram[: len(known), len(known) :] = gram[len(known) :, : len(known)].T
+            order = np.argsort(both)
+            self._kept, self._kept_gram = both[order], gram[np.ix_(order, order)]
+        at = np.searchsorted(self._kept, images)
+        return self._kept_gram[np.ix_(at, at)]
 
-    def _solve(self, reach: Indices, right_side: FloatArray) -> FloatArray:
-        if not self.is_whole:
-            return self._system.solve(reach, right_side)
-        everywhere = np.zeros(len(self.poses))
-        everywhere[reach] = right_side
-        return np.asarray(self._system.solve_whole(everywhere)[reach])
+    def _sharp(self, values: FloatArray) -> FloatArray:
+        tau = self.config.sharpening
+        return np.exp((values - 1.0) / tau) if tau > 0.0 else values
 
     def _solution_of_ones(self, reach: Indices) -> FloatArray:
         if self.is_whole:

@@ -18,15 +18,16 @@ _CACHED_FACTORS = 8
 
 class PoseSystem:
     """
-    Solves A s = v; `ridge` is n epsilon.
+    Solves A s = v; `ridge` is n epsilon, `largest` the poses up to which it is inverted.
 
     A part of the poses is solved by its Cholesky factor, the last few of which are kept. A map
     that is solved as a whole is inverted once: a product with the symmetric A^-1 reads half of it,
     where two triangular solves read the factor twice, one number after the other.
     """
 
-    def __init__(self, kernel: StateKernel, poses: FloatArray, ridge: float) -> None:
+    def __init__(self, kernel: StateKernel, poses: FloatArray, ridge: float, largest: int) -> None:
         self.kernel, self.poses, self.ridge = kernel, poses, ridge
+        self._largest = largest
         self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
 
     def solve(self, active: Indices, right_side: FloatArray) -> FloatArray:
@@ -40,9 +41,17 @@ class PoseSystem:
         # LAPACK itself: the checks about it take longer than these small systems
         return np.asarray(lapack.dpotrs(self._factor(active), right_side, lower=1)[0])
 
+    def inverse_rows(self, active: Indices, rows: Indices) -> FloatArray:
+        """Rows (k,) of the inverse of the system of some of the poses, indices (m,): (k, m)."""
+        if len(self.poses) <= self._largest:
+            return np.asarray(self._whole_inverse[np.ix_(active[rows], active)])
+        units = np.zeros((len(active), len(rows)))
+        units[rows, np.arange(len(rows))] = 1.0
+        return self.solve(active, units).T
+
     def solve_whole(self, right_side: FloatArray) -> FloatArray:
         """Solve the system of all poses, (n,) -> (n,), for a map of moderate size."""
-        return np.asarray(blas.dsymv(1.0, self._inverse, right_side, lower=1))
+        return np.asarray(blas.dsymv(1.0, self._whole_inverse, right_side, lower=1))
 
     @functools.cached_property
     def solution_of_ones(self) -> FloatArray:
@@ -50,10 +59,11 @@ class PoseSystem:
         return self.solve_whole(np.ones(len(self.poses)))
 
     @functools.cached_property
-    def _inverse(self) -> FloatArray:
-        """A^-1 (n, n) in column order; its lower half is all that is right."""
+    def _whole_inverse(self) -> FloatArray:
+        """A^-1 (n, n) in column order."""
         factor = self._cholesky(np.arange(len(self.poses)))
-        return np.asarray(lapack.dpotri(factor, lower=1)[0])
+        inverse = np.asarray(lapack.dpotri(factor, lower=1)[0])
+        return np.asfortranarray(np.tril(inverse) + np.tril(inverse, -1).T)
 
     def _factor(self, active: Indices) -> FloatArray:
         key = active.tobytes()

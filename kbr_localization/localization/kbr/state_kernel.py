@@ -43,19 +43,22 @@ class StateKernel:
         return np.asarray(self._profile(self._squared(left, right)))
 
     def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> NDArray[np.float32]:
-        """Do the same in single precision, in which roots are several times as fast."""
+        """Do the same in single precision, which is several times as fast."""
         if len(left) == 0 or len(right) == 0:
             return np.zeros((len(left), len(right)), dtype=np.float32)
-        squared = self._squared(left, right).astype(np.float32)
+        squared = self._squared(left, right, np.float32)
         return np.asarray(self._profile(squared), dtype=np.float32)
 
     def _profile(self, squared: NDArray[np.floating]) -> NDArray[np.floating]:
         if self._gaussian:
-            return np.asarray(np.exp(-0.5 * squared))
-        np.sqrt(squared, out=squared)
-        return np.asarray(np.exp(np.negative(squared, out=squared), out=squared))
+            np.multiply(squared, -0.5, out=squared)
+        else:
+            np.negative(np.sqrt(squared, out=squared), out=squared)
+        return np.asarray(np.exp(squared, out=squared))
 
-    def _squared(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def _squared(
+        self, left: FloatArray, right: FloatArray, dtype: type[np.floating] = np.float64
+    ) -> NDArray[np.floating]:
         """
         Squared distances in bandwidths, by one matrix product: (n, 3), (m, 3) -> (n, m).
 
@@ -67,5 +70,6 @@ class StateKernel:
         x, z = x - centre, z - centre
         x_part, z_part = (np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
         rows = np.hstack([-2.0 * x, x_part, np.ones_like(x_part)])
-        squared = rows @ np.hstack([z, np.ones_like(z_part), z_part]).T
-        return np.asarray(np.maximum(squared, 0.0))
+        columns = np.hstack([z, np.ones_like(z_part), z_part]).T
+        squared = rows.astype(dtype) @ columns.astype(dtype)
+        return np.asarray(np.maximum(squared, 0.0, out=squared))

@@ -1,0 +1,62 @@
+"""From a belief to the answer: mode, covariance, status."""
+
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.estimate import calibrated, summarize
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
+import numpy as np
+import pytest
+
+CONFIG = KbrConfig()
+SPREAD = np.diag([0.04, 0.01, 0.004])
+
+
+def belief_of(*places, deviation=0.05):
+    rng = np.random.default_rng(0)
+    parts = [Belief.gaussian(p, deviation**2 * np.eye(3), 400, rng) for p in places]
+    points = np.concatenate([part.points for part in parts])
+    return Belief(points, np.full(len(points), 1 / len(points)))
+
+
+def answer(belief, here=1.0, confirmed=True, log_evidence=3.0, noise=None):
+    noise = np.zeros((3, 3)) if noise is None else noise
+    return summarize(belief, CONFIG, noise, here, confirmed, log_evidence, {}, True)
+
+
+def test_a_belief_about_one_place_is_localized_once_confirmed():
+    one = belief_of(np.array([1.0, 2.0, 0.5]))
+    estimate = answer(one)
+    assert estimate.localized and estimate.confidence == pytest.approx(1.0)
+    np.testing.assert_allclose(estimate.pose, [1.0, 2.0, 0.5], atol=0.02)
+    assert answer(one, confirmed=False).status == 'uncertain'
+    assert answer(one, here=0.6).status == 'uncertain'
+    lost = answer(one, here=0.2)
+    assert lost.status == 'not localized'
+    np.testing.assert_array_equal(np.diag(lost.covariance), UNKNOWN_VARIANCE)
+
+
+def test_two_headings_at_one_place_are_two_beliefs():
+    both = belief_of(np.array([0.0, 0.0, 0.0]), np.array([0.0, 0.0, np.pi]))
+    assert answer(both).status == 'uncertain'
+    assert answer(both).confidence == pytest.approx(0.5)
+
+
+def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
+    np.testing.assert_array_equal(calibrated(SPREAD, CONFIG, None), SPREAD)
+    wide = belief_of(np.zeros(3), deviation=0.3)
+    stated = answer(wide, log_evidence=None).covariance
+    assert stated[0, 0] == pytest.approx(0.09, rel=0.2)
+
+
+def test_the_covariance_grows_as_images_stand_out_less():
+    sizes = [np.trace(calibrated(SPREAD, CONFIG, z)) for z in (4.0, 2.0, 0.5, -1.0)]
+    assert sizes == sorted(sizes)
+    doubled = calibrated(SPREAD, KbrConfig(covariance_scale=2.0), 2.0)
+    np.testing.assert_allclose(doubled, 2.0 * calibrated(SPREAD, CONFIG, 2.0))
+
+
+def test_motion_since_the_last_update_widens_along_the_heading():
+    belief = belief_of(np.array([0.0, 0.0, np.pi / 2]))
+    noise = np.diag([0.09, 0.0, 0.0])
+    grown = answer(belief, noise=noise).covariance - answer(belief).covariance
+    assert grown[1, 1] > 0.02 > abs(grown[0, 0])

@@ -1,0 +1,159 @@
+"""Three hypotheses for every image: here, elsewhere on the map, nothing that the map shows."""
+
+from dataclasses import replace
+
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.hypotheses import (
+    Confirmation,
+    Hypotheses,
+    Informative,
+    lead,
+)
+from kbr_localization.localization.kbr.likelihood import Likelihood, Match
+from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.statistics import MapStatistics
+from map_helpers import map_along, straight
+import numpy as np
+import pytest
+
+STATISTICS = MapStatistics(lead_here=0.05, lead_elsewhere=0.006, largest_evidence=0.8)
+MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
+CONFIG = KbrConfig(sharpening=0.015)
+
+
+def seen_at(metres):
+    distance = np.abs(MAP.poses[:, 0] - metres)
+    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
+
+
+def make(**changes):
+    config = replace(CONFIG, **changes)
+    rng = np.random.default_rng(0)
+    return Hypotheses(Likelihood(MAP, config), STATISTICS, config, rng)
+
+
+def belief_at(metres, size=500):
+    rng = np.random.default_rng(1)
+    return Belief.gaussian(straight(metres), np.diag([0.02, 0.02, 0.002]), size, rng)
+
+
+def run(hypotheses, belief, places):
+    """Update by images at places while the belief stays where it is; return what takes over."""
+    for place in places:
+        hypotheses.see(seen_at(place))
+        found = hypotheses.update(belief, seen_at(place), 0.4)
+        if found is not None:
+            return found
+    return None
+
+
+def test_the_marginal_likelihood_is_that_of_the_mixture():
+    hypotheses, belief = make(outlier_rate=0.1), belief_at(8.0)
+    hypotheses.informative.see(0.05)
+    weights, i = belief.weights.copy(), hypotheses.informative.probability
+    likelihood, match = hypotheses.weigh(belief, seen_at(8.0))
+    assert likelihood == pytest.approx(i * match.evidence + 1.0 - i * match.coverage)
+    floor = 0.1 * match.factors.max()
+    place = (match.factors + floor) / (1.0 + floor)
+    plain = weights * (i * match.evidence * place + 1.0 - i * match.coverage)
+    np.testing.assert_allclose(belief.weights, plain / plain.sum(), rtol=1e-9)
+
+
+def test_a_right_belief_stays_and_is_confirmed():
+    hypotheses, belief = make(), belief_at(8.0)
+    assert run(hypotheses, belief, [8.0] * 12) is None
+    assert hypotheses.elsewhere < 1e-3
+    assert hypotheses.confirmation.confirmed
+
+
+def test_a_carried_robot_is_found_where_the_images_are():
+    hypotheses, belief = make(), belief_at(3.0)
+    found = run(hypotheses, belief, [15.0] * 25)
+    assert found is not None and hypotheses.elsewhere > 0.5
+    assert np.median(np.abs(found.points[:, 0] - 15.0)) < 1.0
+    assert not hypotheses.confirmation.confirmed
+
+
+def test_with_a_rate_of_zero_nothing_is_looked_for():
+    hypotheses = make(carried_rate=0.0)
+    assert run(hypotheses, belief_at(3.0), [15.0] * 40) is None
+    assert hypotheses.alternatives is None
+
+
+def test_a_belief_in_a_gap_of_the_map_is_excused():
+    hypotheses, away = make(), belief_at(-30.0)
+    likelihood, match = hypotheses.weigh(away, seen_at(8.0))
+    assert match.coverage < 1e-3
+    assert likelihood == pytest.approx(1.0, abs=0.01)
+    wrong, _ = hypotheses.weigh(belief_at(3.0), seen_at(15.0))
+    assert wrong < 0.5
+
+
+def test_images_all_alike_confirm_nothing():
+    hypotheses, belief = make(), belief_at(8.0)
+    for _ in range(30):
+        same = FullSimilarity(np.full(len(MAP), 0.5))
+        hypotheses.see(same)
+        hypotheses.update(belief, same, 0.4)
+    assert not hypotheses.confirmation.confirmed
+    assert abs(hypotheses.confirmation.mean) < 0.2
+
+
+def test_the_lead_is_that_over_another_place():
+    poses = np.array([straight(0.0), straight(1.0), straight(9.0), [0.2, 0.0, 3.0]])
+    assert lead(poses, FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6]))) == pytest.approx(0.3)
+    assert np.isnan(lead(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
+
+
+def test_leads_tell_images_of_the_map_from_others():
+    law = Informative(STATISTICS)
+    law.see(0.002)
+    elsewhere = law.shows
+    law.forget()
+    law.see(0.06)
+    assert elsewhere < 0.5 and law.shows > 0.99
+    law.see(float('nan'))
+    assert law.shows == 1.0
+
+
+def test_under_other_light_smaller_leads_are_learnt():
+    law = Informative(STATISTICS)
+    law.see(0.015)
+    first = law.shows
+    for _ in range(60):
+        law.see(0.015)
+    assert law.shows > first
+
+
+def test_images_that_the_belief_does_not_explain_count_less():
+    law = Informative(STATISTICS)
+    before = law.probability
+    for _ in range(30):
+        law.learn(Match(np.ones(1), evidence=0.0, coverage=1.0))
+    assert law.probability < 0.5 * before
+    law.forget()
+    assert law.probability == before
+
+
+def test_a_belief_is_confirmed_by_more_than_the_map_gives_a_wrong_one():
+    confirmation = Confirmation(STATISTICS)
+    for _ in range(30):
+        confirmation.see(0.7, 1.0)
+    assert not confirmation.confirmed and confirmation.mean == pytest.approx(0.7)
+    for _ in range(10):
+        confirmation.see(2.0, 1.0)
+    assert confirmation.confirmed
+    before = confirmation.mean
+    for _ in range(50):
+        confirmation.see(0.0, 0.0)  # in a gap of the map nothing is asked
+    assert confirmation.confirmed and confirmation.mean == pytest.approx(before)
+
+
+def test_a_given_pose_counts_as_confirmed_until_images_refute_it():
+    confirmation = Confirmation(STATISTICS)
+    confirmation.given()
+    assert confirmation.confirmed
+    for _ in range(6):
+        confirmation.see(-1.0, 1.0)
+    assert not confirmation.confirmed

@@ -1,0 +1,106 @@
+"""What a map says of itself when places are left out of it."""
+
+from dataclasses import replace
+
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.leave_out import measure, with_statistics
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.statistics import MapStatistics
+from map_helpers import map_along, straight, tiny_map
+import numpy as np
+import pytest
+
+
+class Pictures:
+    """Describes an image by its number in a table of kernel values."""
+
+    kind, size, dtype = 'table', 1, np.dtype(np.int64)
+
+    def __init__(self, table):
+        self.table = table
+
+    def cross_gram(self, left, right):
+        return self.table[np.ix_(left[:, 0], right[:, 0])]
+
+
+def corridor(alike, images=120, seed=0):
+    """
+    Map of a straight way of 0.3 m steps; images are like those nearby.
+
+    `alike`: height of what an image shares with those 9 m on, 18 m on and so forth, where the way
+    looks the same again.
+    """
+    poses = np.array([straight(0.3 * i) for i in range(images)])
+    distance = np.abs(poses[:, :1] - poses[:, 0])
+    table = 0.55 + 0.2 * np.exp(-distance / 0.5)
+    again = np.abs((distance + 4.5) % 9.0 - 4.5)
+    table += np.where(distance > 4.5, alike * np.exp(-again / 0.5), 0.0)
+    noise = 0.004 * np.random.default_rng(seed).standard_normal(table.shape)
+    table = table + noise + noise.T
+    np.fill_diagonal(table, 1.0)
+    return replace(
+        map_along(poses), describer=Pictures(table), descriptors=np.arange(images)[:, np.newaxis]
+    )
+
+
+@pytest.fixture(scope='module')
+def plain():
+    return corridor(0.0)
+
+
+def test_images_lead_where_the_map_shows_their_place(plain):
+    found = measure(plain)
+    assert found.lead_here > 0.08
+    assert 0.0 < found.lead_elsewhere < 0.03
+
+
+def test_a_map_whose_halves_look_alike_asks_for_more_evidence(plain):
+    assert measure(corridor(0.15)).largest_evidence > measure(plain).largest_evidence + 0.5
+
+
+def test_the_same_map_gives_the_same_statistics(plain):
+    assert measure(plain) == measure(plain)
+
+
+def test_statistics_are_measured_once_and_stay_with_the_map(plain, tmp_path):
+    known = with_statistics(plain)
+    assert known.statistics == measure(plain)
+    assert with_statistics(known) is known
+    assert known.subset(np.arange(10)).statistics is None
+    kernel_map = with_statistics(tiny_map())
+    kernel_map.save(tmp_path / 'map.h5')
+    assert KernelMap.load(tmp_path / 'map.h5').statistics == kernel_map.statistics
+
+
+@pytest.mark.parametrize('images', [1, 2, 5])
+def test_the_smallest_maps_have_statistics(images):
+    found = measure(corridor(0.0, images))
+    assert np.isfinite([found.lead_here, found.lead_elsewhere, found.largest_evidence]).all()
+
+
+def drive(kernel_map, rows, images):
+    """Statuses along images of a map, localized on another one of them."""
+    localizer = KernelBayesFilter(with_statistics(kernel_map), rng=np.random.default_rng(0))
+    localizer.initialize_globally()
+    told = []
+    for row in rows:
+        if told:
+            localizer.predict(np.array([0.3, 0.0, 0.0]))
+        if localizer.wants_image():
+            localizer.update(images[row])
+        told.append(localizer.estimate().status)
+    return told
+
+
+def test_on_a_map_of_another_place_nothing_is_localized():
+    """One half of a way whose halves look alike is driven, the other half is mapped."""
+    whole = corridor(0.15)
+    half = whole.subset(np.arange(60))
+    told = drive(half, range(60, 120), whole.descriptors)
+    assert told[17:].count('localized') <= 1
+    told = drive(half, range(60), whole.descriptors)
+    assert told[17:].count('localized') > 0.8 * len(told[17:])
+
+
+def test_an_office_that_nothing_is_known_of_has_the_defaults():
+    assert MapStatistics().largest_evidence == 0.5

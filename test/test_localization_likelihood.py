@@ -1,0 +1,149 @@
+"""What an image says about the points of a belief, against the plain formulas."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kbr_localization import se2
+from kbr_localization.kernels.off_map import off_map_bayes_rule
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
+from kbr_localization.localization.map.similarity import FullSimilarity
+from map_helpers import random_poses, tiny_map
+import numpy as np
+import pytest
+
+TINY = tiny_map(40)
+CONFIG = KbrConfig()
+
+
+class Pictures:
+    """Describes an image by its number in a table of kernel values."""
+
+    kind, size, dtype = 'table', 1, np.dtype(np.int64)
+
+    def __init__(self, table):
+        self.table = table
+
+    def cross_gram(self, left, right):
+        return self.table[np.ix_(left[:, 0], right[:, 0])]
+
+
+def random_map(seed, images=40, size=2.0):
+    """Images of a tiny run, at poses in a square."""
+    rng = np.random.default_rng(seed)
+    rows = (
+        rng.permutation(len(TINY))[:images]
+        if images <= len(TINY)
+        else rng.integers(len(TINY), size=images)
+    )
+    # histograms of few words: kernel values of 0.5 and more, pairs of images that are nearly alike
+    words = rng.dirichlet(np.ones(8), images // 2 + 1).repeat(2, axis=0)[:images]
+    words = 0.97 * words + 0.03 * rng.dirichlet(np.ones(8), images)
+    table = np.sum([np.minimum.outer(column, column) for column in words.T], axis=0)
+    known = replace(
+        TINY.subset(rows),
+        describer=Pictures(table),
+        descriptors=np.arange(images)[:, np.newaxis],
+        poses=random_poses(rng, images, size),
+    )
+    return known, rng
+
+
+def exponential(a, b, config):
+    h, angle = config.position_bandwidth, config.heading_bandwidth
+    left, right = (se2.to_plane_and_circle(p) / [h, h, angle, angle] for p in (a, b))
+    return np.exp(-np.linalg.norm(left[:, np.newaxis] - right, axis=-1))
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.05, 1.0, 1e9]))
+@settings(max_examples=15, deadline=None)
+def test_factors_evidence_and_coverage_are_those_of_the_plain_formulas(seed, delta):
+    kernel_map, rng = random_map(seed)
+    config = replace(CONFIG, delta=delta)
+    model = Likelihood(kernel_map, config)
+    x, points = kernel_map.poses, kernel_map.poses[:30] + 0.2 * rng.standard_normal((30, 3))
+    gamma, vector = rng.dirichlet(np.ones(30)), kernel_map.describer.table[7] - 0.1
+    system = np.linalg.inv(exponential(x, x, config) + model.ridge * np.eye(len(x)))
+    smoother = system @ exponential(x, points, config)
+    k = np.exp((vector - vector.max()) / config.sharpening)
+    gram = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
+    gram = np.exp((gram.astype(float) - 1.0) / config.sharpening)
+    weights = np.maximum(off_map_bayes_rule(smoother, gram, gamma, k, delta), 0.0)
+    match = model.match(points, gamma, FullSimilarity(vector))
+    np.testing.assert_allclose(gamma * match.factors, weights / weights.sum(), atol=0.02)
+    uniform = (system @ exponential(x, x, config)).mean(axis=1)
+    evidence = gamma @ smoother.T @ k / (uniform @ k)
+    assert match.evidence == pytest.approx(max(evidence, 0.0), rel=0.02, abs=0.02)
+    coverage = gamma @ np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge)
+    assert match.coverage == pytest.approx(min(coverage, 1.0), abs=0.02)
+
+
+def test_factors_have_mean_one_and_say_nothing_off_the_map():
+    kernel_map, rng = random_map(1)
+    model = Likelihood(kernel_map, CONFIG)
+    gamma = rng.dirichlet(np.ones(40))
+    match = model.match(kernel_map.poses, gamma, FullSimilarity(np.linspace(0.5, 0.9, 40)))
+    assert gamma @ match.factors == pytest.approx(1.0)
+    far = model.match(
+        kernel_map.poses + np.array([90.0, 0.0, 0.0]),
+        gamma,
+        FullSimilarity(np.linspace(0.5, 0.9, 40)),
+    )
+    np.testing.assert_array_equal(far.factors, 1.0)
+    assert (far.evidence, far.coverage) == (0.0, 0.0)
+
+
+def test_an_image_that_is_like_every_other_has_the_evidence_of_one_that_says_nothing():
+    kernel_map, _ = random_map(2)
+    match = Likelihood(kernel_map, CONFIG).match(
+        kernel_map.poses, np.full(40, 1 / 40), FullSimilarity(np.full(40, 0.6))
+    )
+    assert match.evidence == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
+    """Other light makes all images less like the map: the rule goes by their differences."""
+    kernel_map, rng = random_map(3)
+    model, vector = Likelihood(kernel_map, CONFIG), 0.6 + 0.1 * rng.random(40)
+    gamma = rng.dirichlet(np.ones(40))
+    one, other = (
+        model.match(kernel_map.poses, gamma, FullSimilarity(v)) for v in (vector, vector - 0.2)
+    )
+    np.testing.assert_allclose(one.factors, other.factors, rtol=1e-4)
+    assert one.evidence == pytest.approx(other.evidence, rel=1e-6)
+
+
+@given(st.integers(0, 10**6), st.floats(0.2, 0.6))
+@settings(max_examples=15, deadline=None)
+def test_local_systems_err_less_than_their_bound(seed, bandwidth):
+    kernel_map, rng = random_map(seed, images=LARGEST_SYSTEM + 1, size=9.0)
+    config = KbrConfig(position_bandwidth=bandwidth, sharpening=0.05, delta=1e9)
+    points = kernel_map.poses[5] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
+    vector, gamma = rng.random(len(kernel_map)), np.full(30, 1 / 30)
+    local = Likelihood(kernel_map, config)
+    whole = Likelihood(kernel_map, config, largest_system=len(kernel_map))
+    near = local.in_reach(points)
+    assert len(near) < len(kernel_map) and whole.is_whole and not local.is_whole
+    found, exact = (
+        m._solved(points, gamma, near, FullSimilarity(vector))[0] for m in (local, whole)
+    )
+    others = np.setdiff1d(np.arange(len(kernel_map)), near)
+    a, o, kernel = kernel_map.poses[near], kernel_map.poses[others], local.kernel
+    system = kernel.gram(a) + local.ridge * np.eye(len(a))
+    b = np.linalg.solve(system, kernel.cross_gram(a, points))
+    missed = np.linalg.norm(kernel.cross_gram(o, points) - kernel.cross_gram(o, a) @ b, axis=0)
+    # `whole` leaves out the images out of reach as well, here as values that are zero
+    size = np.linalg.norm(local.sharpened(vector, float(vector.max())))
+    slack = 1e-5 * np.abs(exact).max() + np.abs(b).sum(axis=0) * 1e-12
+    assert np.all(np.abs(found - exact) <= missed * size / local.ridge + slack)
+
+
+def test_a_map_too_large_for_one_system_has_a_kernel_that_ends_sooner():
+    half = np.array([[0.0, 0.0, 0.0], [0.8 * np.log(2.0), 0.0, 0.0]])
+    reach = {}
+    for images in (LARGEST_SYSTEM, LARGEST_SYSTEM + 1):
+        model = Likelihood(random_map(0, images, 20.0)[0], KbrConfig())
+        assert model.kernel.gram(half)[0, 1] == pytest.approx(0.5, abs=2e-3)
+        reach[images] = model.kernel.reach[0]
+    assert reach[LARGEST_SYSTEM + 1] < 0.5 * reach[LARGEST_SYSTEM]
