@@ -10,9 +10,10 @@ from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.observation import ObservationModel
+from kbr_localization.localization.kbr.hypotheses import Informative, lead
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.pipeline import localize, METHODS
 from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
@@ -173,13 +174,14 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
 
 
 def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
-    """Its constant stands for a kernel that is usually larger: that must not widen anything."""
-    model = ObservationModel(kernel_map, kernel_map.filter_config)
+    """Its constant makes all leads smaller: what is left must be taken for a mapped place."""
     front, rear = run[7].load_image()
-    describe = kernel_map.describer.describe
-    whole = kernel_map.compare(describe((front, rear)))
-    alone = kernel_map.compare(describe((front, None)))
-    assert (whole.missing, alone.missing) == (0, 1)
-    assert model.whole_best(whole) == whole.best
-    assert model.shortfall(alone.best) > 0.1 > model.shortfall(model.whole_best(alone))
-    assert model.trust(model.whole_best(alone)) == 1.0
+    leads = []
+    for images in ((front, rear), (front, None), (None, rear)):
+        similarity = kernel_map.compare(kernel_map.describer.describe(images))
+        assert similarity.missing == sum(image is None for image in images)
+        leads.append(lead(kernel_map.poses, similarity))
+        informative = Informative(MapStatistics())
+        informative.see(leads[-1])
+        assert informative.shows > 0.9
+    assert max(leads[1:]) < leads[0]

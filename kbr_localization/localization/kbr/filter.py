@@ -23,8 +23,8 @@ from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
-from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -18,8 +18,8 @@ from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.likelihood import Indices, Likelihood, Match
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
-from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -9,8 +9,8 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.hypotheses import lead
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
-from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,8 @@ def with_statistics(kernel_map: KernelMap) -> KernelMap:
 def _consecutive(kernel_map: KernelMap) -> KernelMap:
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - _LARGEST) // 2)
-    return kernel_map.subset(np.sort(order[first : first + _LARGEST]))
+    last = first + _LARGEST
+    return kernel_map.subset(np.sort(order[first:last]))
 
 
 class _Table:

@@ -11,12 +11,12 @@ from typing import Any
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import (
     FullSimilarity,
     LocalSimilarity,
     Similarity,
 )
-from kbr_localization.localization.map.statistics import MapStatistics
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
