@@ -11,8 +11,8 @@ from kbr_localization.localization.kbr.hypotheses import (
     lead,
 )
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
-from kbr_localization.localization.map.statistics import MapStatistics
 from map_helpers import map_along, straight
 import numpy as np
 import pytest

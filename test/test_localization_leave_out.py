@@ -5,7 +5,7 @@ from dataclasses import replace
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from map_helpers import map_along, straight, tiny_map
 import numpy as np
 import pytest
