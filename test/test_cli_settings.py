@@ -63,9 +63,16 @@ def test_what_fits_no_choice_is_refused(setting, says):
         given(setting)
 
 
-@pytest.mark.parametrize('method', ['kbr', 'knn-particle', 'kmcf', 'algorithm1-adapted'])
-def test_drift_can_be_switched_off_by_its_name(method):
-    name = 'odometry_calibration' if method == 'kbr' else 'odometry_drift'
+@pytest.mark.parametrize(
+    'method, name',
+    [
+        ('kbr', 'odometry_calibration'),
+        ('knn-particle', 'odometry_drift'),
+        ('kmcf', 'odometry_drift'),
+        ('algorithm1-adapted', 'odometry_drift'),
+    ],
+)
+def test_what_is_known_of_the_odometry_can_be_switched_off_by_its_name(method, name):
     kernel_map = with_settings_of(tiny_map(20), method, [f'{name}=off'])
     assert parameter_value(method, kernel_map, name) == 'off'
 

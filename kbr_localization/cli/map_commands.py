@@ -68,6 +68,7 @@ def build(
     if trials is not None:
         raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
+        from kbr_localization.localization.kbr.leave_out import with_statistics
         from kbr_localization.localization.map.build import build_map
 
         vision, given = configurations(settings or ())
@@ -75,7 +76,7 @@ def build(
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
-    kernel_map.save(out)
+    with_statistics(kernel_map).save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
@@ -131,13 +132,14 @@ def prune(
     """Keep fewer images of a map, chosen to cover it, and say what that loses."""
     import dataclasses
 
+    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.map import prune as pruning
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_map(out, map_file)
     pruned, loss = pruning.prune(kernel_map, max_images, seed)
-    pruned.save(out)
+    with_statistics(pruned).save(out)
     if json:
         console.print_json(dataclasses.asdict(loss))
     else:

@@ -105,6 +105,7 @@ def tune_runs(
     """Tune with the options of a TuningPlan, write the map, return one row per method."""
     from dataclasses import asdict
 
+    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.tuning.tuning import tune as tune_map
     from kbr_localization.localization.tuning.tuning import TuningPlan
 
@@ -117,7 +118,7 @@ def tune_runs(
         kernel_map, tuned = tune_map(
             datasets, plan, vision, filter_config, journal, fresh, progress, workers
         )
-        kernel_map.save(out)
+        with_statistics(kernel_map).save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')

@@ -21,6 +21,7 @@ from kbr_localization.evaluation import (
 from kbr_localization.evaluation.matches import best_match
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.pictures import run_figure, save_figure
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
@@ -66,7 +67,7 @@ def take_tour(
     The map, the node's trajectory as a TUM file, the programs' logs and a picture go to `folder`.
     """
     kernel_map = build_map([open_dataset(run) for run in training], seed=seed, progress=progress)
-    kernel_map.save(folder / 'map.h5')
+    with_statistics(kernel_map).save(folder / 'map.h5')
     dataset = open_dataset(test)
     answers = {
         NODE: localize_over_ros(folder / 'map.h5', test, len(dataset), folder, rate, progress)

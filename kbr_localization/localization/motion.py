@@ -16,7 +16,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _WINDOW_METRES = 1.0
-_QUARTILE = 0.6745  # of the standard normal law
 _FLOOR = np.array([1e-7, 1e-7, 1e-7])
 _ROUNDS = 20
 _FEWEST_WINDOWS = 10  # of a run that tells how the odometry drifts
@@ -60,45 +59,6 @@ class MotionNoise:
         metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
         radians = np.abs(increment[..., 2])[..., np.newaxis]
         return np.asarray(metres * self.per_metre + radians * self.per_radian)
-
-    def cauchy_scales(self, increment: FloatArray) -> FloatArray:
-        """
-        Scales of a Cauchy law with the quartiles of the Gaussian over a metre or a radian.
-
-        A Cauchy law is 1-stable: scales add up over increments. Shapes: (..., 3) -> (..., 3).
-        """
-        metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
-        radians = np.abs(increment[..., 2])[..., np.newaxis]
-        spread = metres * np.sqrt(self.per_metre) + radians * np.sqrt(self.per_radian)
-        return np.asarray(_QUARTILE * spread)
-
-
-class PendingNoise:
-    """
-    Noise of the motion that a belief has not taken in yet, composed over increments.
-
-    `variances` (3,) along, across and in heading add up, and so do the scales of the Cauchy
-    `law`. `factor` multiplies the variances.
-    """
-
-    def __init__(self, noise: MotionNoise, factor: float, law: str) -> None:
-        self._noise, self._factor, self._law = noise, factor, law
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget the motion: it has been taken in."""
-        self.variances, self._scales = np.zeros(3), np.zeros(3)
-
-    def add(self, increment: FloatArray) -> None:
-        """Take note of an odometry increment (3,)."""
-        self.variances = self.variances + self._factor * self._noise.variances(increment)
-        self._scales = self._scales + self._noise.cauchy_scales(increment)
-
-    def draw(self, size: int, rng: np.random.Generator) -> FloatArray:
-        """Draw errors (size, 3) in the frame of the base."""
-        if self._law == 'cauchy':
-            return math.sqrt(self._factor) * self._scales * rng.standard_cauchy((size, 3))
-        return np.sqrt(self.variances) * rng.standard_normal((size, 3))
 
 
 def without_drift(increment: FloatArray, drift: float | FloatArray) -> FloatArray:

@@ -40,10 +40,11 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
-    """Return the map with its statistics, measured where it has none."""
-    if kernel_map.statistics is not None:
-        return kernel_map
-    return replace(kernel_map, statistics=measure(kernel_map))
+    """Return the map with its statistics, measured once where it has none."""
+    if kernel_map.statistics is None:
+        # of a value as if it had been there: the map itself stays as it is
+        object.__setattr__(kernel_map, 'statistics', measure(kernel_map))
+    return kernel_map
 
 
 def _consecutive(kernel_map: KernelMap) -> KernelMap:

@@ -17,6 +17,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.describing import SentDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -229,7 +230,7 @@ def _fold(
     maps = []
     for size in sizes:
         count = min(size or MAX_FOLD_IMAGES, MAX_FOLD_IMAGES)
-        maps.append(training.subset(choose(training.poses, count, rng)))
+        maps.append(with_statistics(training.subset(choose(training.poses, count, rng))))
     numbered = replace(run, rows=indexed.descriptors[run.rows, 0])
     return Fold(numbered, _near(run.poses, training.poses), tuple(maps))
 
