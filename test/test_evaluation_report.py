@@ -31,7 +31,7 @@ def kernel_map(tmp_path_factory):
 @pytest.fixture(scope='module')
 def record(kernel_map, tmp_path_factory):
     run = write_tiny_cold_run(tmp_path_factory.mktemp('run') / 'test', frames=16)
-    return record_run(kernel_map, open_dataset(run))
+    return record_run(kernel_map, open_dataset(run), init='reference')
 
 
 def in_browser(page, folder):
