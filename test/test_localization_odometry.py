@@ -12,7 +12,7 @@ TRUE = np.array([0.05, -0.02, 0.001, 0.006, -0.005, 0.012])
 
 
 def measured(motion, parameters):
-    """What wheels report of a motion (3,) of the pose, exactly but for second orders."""
+    """Give what wheels report of a motion (3,), exactly but for second orders."""
     return np.linalg.solve(np.eye(3), motion - jacobian(motion) @ parameters)
 
 

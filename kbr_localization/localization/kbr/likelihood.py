@@ -171,9 +171,10 @@ class Likelihood:
             rows = self._kernel_map.descriptors
             values = self._kernel_map.describer.cross_gram(rows[new], rows[both])
             gram = np.zeros((len(both), len(both)))
-            gram[: len(known), : len(known)] = self._kept_gram
-            gram[len(known) :] = self._sharp(np.asarray(values, dtype=np.float64))
-            gram[: len(known), len(known) :] = gram[len(known) :, : len(known)].T
+            kept = len(known)
+            gram[:kept, :kept] = self._kept_gram
+            gram[kept:] = self._sharp(np.asarray(values, dtype=np.float64))
+            gram[:kept, kept:] = gram[kept:, :kept].T
             order = np.argsort(both)
             self._kept, self._kept_gram = both[order], gram[np.ix_(order, order)]
         at = np.searchsorted(self._kept, images)
