@@ -169,8 +169,8 @@ def test_another_map_is_loaded_on_request_and_a_bad_one_changes_nothing(ros, tin
     second = make_tiny_world(ros.folder / 'second', frames=25)
     good = load(second.map_file)
     assert good.success and '25 images' in good.message
-    robot.drive(2.05, 6.0)
-    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(poses))
+    robot.drive(2.05, 9.2)
+    ros.spin_until(lambda: robot.stamp_ns(9.2) in by_stamp(poses))
     reports.clear()
     ros.spin_until(lambda: is_localized(reports))
 
@@ -205,8 +205,8 @@ def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
     node = start_node(ros, tiny_world)
     robot = Robot(ros)
     robot.wait_for_listeners()
-    robot.drive(0.0, 3.0)
-    wait_for_answer(ros, poses, robot.stamp_ns(2.8))
+    robot.drive(0.0, 7.0)
+    wait_for_answer(ros, poses, robot.stamp_ns(6.8))
     assert node.stop(how) == 0
     assert 'images used' in node.output and 'Traceback' not in node.output
     assert (ros.folder / 'pose.json').is_file()
