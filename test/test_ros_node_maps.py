@@ -95,7 +95,7 @@ def test_a_map_grows_by_itself_where_it_has_a_gap_and_is_read_again(ros, tiny_wo
     assert node.stop() == 0
     grown_map = KernelMap.load(into / 'map.h5')
     added = grown_map.poses[grown(grown_map)]
-    assert 2 <= len(added) <= 4, 'one image every half metre of the gap'
+    assert 1 <= len(added) <= 4, 'an image every half metre of the gap, where the pose is sure'
     assert added[:, 0].min() > 3.8 and added[:, 0].max() < 5.5
     assert tiny_world_copy.map_file.read_bytes() == before
     again = start_node(ros, tiny_world_copy, grow_into=into)
@@ -145,7 +145,7 @@ def test_each_of_several_maps_has_a_service(ros, tiny_world, two_floors):
     assert upper.success and upper.message == 'upper: 25 images'
     poses.clear()
     robot.drive(4.05, 8.0)
-    ros.spin_until(lambda: robot.stamp_ns(8.0) in by_stamp(poses))
+    ros.spin_until(lambda: robot.stamp_ns(8.8) in by_stamp(poses))
     assert off_by(by_stamp(poses)[robot.stamp_ns(8.0)], robot.pose(8.0)) < 0.3
     ros.spin_until(lambda: facts(reports)['map'] == 'upper')
     assert set_parameter(ros, 'map_file', string_value='ground').successful
@@ -185,16 +185,16 @@ def test_a_node_restarted_on_another_floor_goes_on_there(ros, tiny_world, two_fl
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
-    robot = localized_robot(ros, poses, reports, 2.0)
+    robot = localized_robot(ros, poses, reports)
     assert trigger(ros, 'load_map/upper').success
-    robot.drive(2.05, 5.0)
-    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
+    robot.drive(4.05, 9.2)  # the map of the upper floor ends at 4.8 m
+    ros.spin_until(lambda: robot.stamp_ns(8.8) in by_stamp(poses))
     reports.clear()
     ros.spin_until(lambda: is_localized(reports))
     assert node.stop() == 0
     again = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
     robot.wait_for_listeners()
-    robot.drive(5.05, 6.0)
+    robot.drive(9.25, 10.0)
     ros.spin_until(lambda: 'going on from the saved pose' in again.output)
     assert 'going on with map upper' in again.output
 
