@@ -149,6 +149,28 @@ def test_normal_driving_raises_no_false_alarm(kernel_map):
     assert estimate.why['recoveries'] == 0
 
 
+def test_a_frozen_camera_says_nothing_and_is_counted(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(0.0), np.diag([0.01, 0.01, 0.01]))
+    drive(localizer, kernel_map, 0.0, 4.0)
+    assert localizer.estimate().localized
+    frozen = seen_from(kernel_map, ring_pose(4.0))
+    for _ in range(40):
+        localizer.predict(np.array([0.4, 0.0, 0.125]))
+        localizer.update_similarities(frozen)
+    estimate = localizer.estimate()
+    assert estimate.why['frozen_images'] >= 39 and estimate.why['recoveries'] == 0
+    assert not estimate.localized
+
+
+def test_an_image_seen_again_where_the_robot_stands_is_no_sign_of_a_frozen_camera(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(4.0), np.diag([0.01, 0.01, 0.01]))
+    for _ in range(5):
+        localizer.update_similarities(seen_from(kernel_map, ring_pose(4.0)))
+    assert localizer.estimate().why['frozen_images'] == 0
+
+
 def test_the_same_seed_gives_the_same_run(kernel_map):
     runs = []
     for _ in range(2):

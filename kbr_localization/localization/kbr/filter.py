@@ -11,16 +11,12 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import (
-    about_mode,
-    nothing_known,
-    OTHER_WAY,
-    summarize,
-)
+from kbr_localization.localization.kbr.estimate import nothing_known, OTHER_WAY, summarize
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.kbr.hypotheses import drawn_from_image, Hypotheses
+from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
+from kbr_localization.localization.kbr.starting import drawn_from_image, Regularisation
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -30,8 +26,7 @@ import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5  # of the points are effective
-_SPREAD = 0.2  # of the points before every update after a start, in bandwidths of k_X
-_CALMING = 0.85  # of it, from update to update, once the belief lies about one place
+_MOVED = 0.1  # metres in which an image of a living camera changes
 
 
 class KernelBayesFilter:
@@ -52,10 +47,12 @@ class KernelBayesFilter:
         self.odometry = OdometryCalibration(
             kernel_map.motion_noise, self.config.noise_scale, self.config.odometry_calibration
         )
+        self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
-        self.why: dict[str, float] = {'updates': 0.0, 'recoveries': 0.0}
-        self._way, self._images, self._spread = 0.0, 0, 0.0
+        self.why: dict[str, float] = {'updates': 0.0, 'recoveries': 0.0, 'frozen_images': 0.0}
+        self._last_image: np.ndarray | None = None
+        self._way, self._images = 0.0, 0
         self._global_start = self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
@@ -89,11 +86,11 @@ class KernelBayesFilter:
     def update(self, descriptor: np.ndarray) -> None:
         """KBR: weigh the points by an image (d,), compared with the map."""
         nearby = self._in_reach() if self.kernel_map.is_large else None
-        self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby))
+        self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby), descriptor)
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Update by the kernel vector (n,) of an image."""
-        self._take_in(FullSimilarity(similarities))
+        self._take_in(FullSimilarity(similarities), similarities)
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief about its highest mode."""
@@ -124,10 +121,14 @@ class KernelBayesFilter:
         # its own generator: who looks at the belief must not change its course
         return self.belief.resampled(size, np.random.default_rng(0)).points
 
-    def _take_in(self, seen: Similarity) -> None:
+    def _take_in(self, seen: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
         self._updated = True
         self.why |= {'updates': self.why['updates'] + 1, 'best_similarity': seen.best}
+        if self._is_frozen(image):
+            self.why['frozen_images'] += 1
+            self.hypotheses.confirmation.see(0.0, 1.0)
+            return
         self.hypotheses.see(seen)
         if self._global_start:
             self._start(seen)
@@ -135,37 +136,31 @@ class KernelBayesFilter:
             self._weigh(self.belief, seen)
             self._images += 1
 
+    def _is_frozen(self, image: np.ndarray) -> bool:
+        """Whether an image is the last one again, to the last bit, though the robot has moved."""
+        before, self._last_image = self._last_image, image
+        if before is None or self._way <= _MOVED:
+            return False
+        return bool(np.array_equal(image, before))
+
     def _start(self, seen: Similarity) -> None:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
         self.hypotheses.weigh(born, seen)
         self.belief = born.resampled(self.config.points, self.rng)
-        self._global_start, self._spread, self._images = False, _SPREAD, 1
+        self._global_start, self._images = False, 1
+        self.regularisation.begin()
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
         self.odometry.disperse(self._beliefs(), self.rng)
-        self._regularise(belief)
+        self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0
         if found is not None:
             self._recover(belief, found)
         elif belief.effective_size() < _RESAMPLE_BELOW * len(belief.points):
             self.belief = belief.resampled(self.config.points, self.rng)
-
-    def _regularise(self, belief: Belief) -> None:
-        """
-        Spread the points of a start anew, until the belief lies about one place and then less.
-
-        Few of them fall on any one place, and all that descend from these are where they happened
-        to be (the regularised particle filter of Musso, Oudjane and Le Gland, 2001).
-        """
-        if self._spread < 0.05 * _SPREAD:
-            return
-        h, a = self.config.position_bandwidth, self.config.heading_bandwidth
-        belief.disperse((self._spread * np.array([h, h, a])) ** 2, self.rng)
-        if about_mode(belief, self.config)[1] >= self.config.localized_mass:
-            self._spread *= _CALMING
 
     def _recover(self, belief: Belief, found: Belief) -> None:
         """Take over what was found elsewhere; the belief itself gets to a place nearby."""
@@ -177,7 +172,7 @@ class KernelBayesFilter:
         if elsewhere or abs(apart[2]) > OTHER_WAY:
             self.belief = found.resampled(self.config.points, self.rng)
             self.hypotheses.confirmation.forget()
-            self._spread = _SPREAD
+            self.regularisation.begin()
             self.why['recoveries'] += 1
 
     def _beliefs(self) -> list[Belief]:
@@ -195,4 +190,5 @@ class KernelBayesFilter:
         self.odometry.reset()
         self.gate.reopen()
         self._global_start = self._updated = False
-        self._spread, self._way, self._images = 0.0, 0.0, 0
+        self.regularisation.stop()
+        self._way, self._images, self._last_image = 0.0, 0, None

@@ -17,7 +17,8 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.likelihood import Indices, Likelihood, Match
+from kbr_localization.localization.kbr.likelihood import Likelihood, Match
+from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
@@ -25,7 +26,6 @@ import numpy as np
 
 _ALTERNATIVES = 150  # points that look elsewhere
 _SOUGHT = 4  # images of a large map that they are drawn about
-_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _CORRELATION = 0.7  # power of E between hypotheses: images nearby err in the same way
 _PLACE = 1.5  # metres, and
 _OTHER_WAY = 1.0  # radians, from the best match: another place
@@ -230,41 +230,3 @@ def lead(poses: FloatArray, similarity: Similarity) -> float:
     away = np.hypot(offset[:, 0], offset[:, 1]) > _PLACE
     away |= np.abs(se2.wrap_angle(offset[:, 2])) > _OTHER_WAY
     return float(values.max() - values[away].max()) if away.any() else float('nan')
-
-
-def drawn_from_image(
-    likelihood: Likelihood,
-    similarity: Similarity,
-    size: int,
-    rng: np.random.Generator,
-    most: int | None = None,
-) -> Belief:
-    """
-    Points about candidates' poses, weighted as a sample of the uniform law on these.
-
-    Half of them are drawn from the conditional mean of the pose given the image, which is where
-    they are needed; importance weights make up for that. On a large map the best `most`
-    candidates are drawn from.
-    """
-    candidates, likely = _plausible(likelihood, similarity, most)
-    n = len(candidates)
-    proposal = 0.5 / n + 0.5 * likely / likely.sum()
-    chosen = rng.choice(n, size=size, p=proposal)
-    h, a = likelihood.config.position_bandwidth, likelihood.config.heading_bandwidth
-    spread = _SPREAD * np.array([h, h, a])
-    points = likelihood.poses[candidates[chosen]] + rng.standard_normal((size, 3)) * spread
-    points[:, 2] = se2.wrap_angle(points[:, 2])
-    weights = 1.0 / (n * proposal[chosen])
-    return Belief(points, weights / weights.sum())
-
-
-def _plausible(
-    likelihood: Likelihood, similarity: Similarity, most: int | None
-) -> tuple[Indices, FloatArray]:
-    """Images that the robot may see, and k_Y relative to the best: all, or the best `most`."""
-    candidates = similarity.candidates
-    likely = likelihood.sharpened(similarity.at(candidates), similarity.best)
-    if len(candidates) == similarity.size or most is None:
-        return candidates, likely
-    best = np.sort(np.argsort(-likely, kind='stable')[:most])
-    return candidates[best], likely[best]

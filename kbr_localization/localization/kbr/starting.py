@@ -1,0 +1,84 @@
+"""Points for a start without a pose, and for the hypothesis of being elsewhere."""
+
+from __future__ import annotations
+
+from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.estimate import about_mode
+from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
+_AGAIN = 0.2  # of the points of a start before every update, in bandwidths
+_CALMING = 0.85  # of it, from update to update, once the belief lies about one place
+_CALM = 0.05  # of it: no more is spread
+
+
+class Regularisation:
+    """
+    Spreads the points of a start anew, until the belief lies about one place and then less.
+
+    Few of them fall on any one place, and all that descend from these are where they happened to
+    be (the regularised particle filter of Musso, Oudjane and Le Gland, 2001).
+    """
+
+    def __init__(self, config: KbrConfig) -> None:
+        self._config, self._share = config, 0.0
+
+    def begin(self) -> None:
+        """Spread the points from now on: they were drawn from an image."""
+        self._share = 1.0
+
+    def stop(self) -> None:
+        """Spread them no more, as after a pose that somebody gave."""
+        self._share = 0.0
+
+    def apply(self, belief: Belief, rng: np.random.Generator) -> None:
+        """Spread the points of a belief before an update."""
+        if self._share < _CALM:
+            return
+        h, a = self._config.position_bandwidth, self._config.heading_bandwidth
+        belief.disperse((self._share * _AGAIN * np.array([h, h, a])) ** 2, rng)
+        if about_mode(belief, self._config)[1] >= self._config.localized_mass:
+            self._share *= _CALMING
+
+
+def drawn_from_image(
+    likelihood: Likelihood,
+    similarity: Similarity,
+    size: int,
+    rng: np.random.Generator,
+    most: int | None = None,
+) -> Belief:
+    """
+    Points about candidates' poses, weighted as a sample of the uniform law on these.
+
+    Half of them are drawn from the conditional mean of the pose given the image, which is where
+    they are needed; importance weights make up for that. On a large map the best `most`
+    candidates are drawn from.
+    """
+    candidates, likely = _plausible(likelihood, similarity, most)
+    n = len(candidates)
+    proposal = 0.5 / n + 0.5 * likely / likely.sum()
+    chosen = rng.choice(n, size=size, p=proposal)
+    h, a = likelihood.config.position_bandwidth, likelihood.config.heading_bandwidth
+    spread = _SPREAD * np.array([h, h, a])
+    points = likelihood.poses[candidates[chosen]] + rng.standard_normal((size, 3)) * spread
+    points[:, 2] = se2.wrap_angle(points[:, 2])
+    weights = 1.0 / (n * proposal[chosen])
+    return Belief(points, weights / weights.sum())
+
+
+def _plausible(
+    likelihood: Likelihood, similarity: Similarity, most: int | None
+) -> tuple[Indices, FloatArray]:
+    """Images that the robot may see, and k_Y relative to the best: all, or the best `most`."""
+    candidates = similarity.candidates
+    likely = likelihood.sharpened(similarity.at(candidates), similarity.best)
+    if len(candidates) == similarity.size or most is None:
+        return candidates, likely
+    best = np.sort(np.argsort(-likely, kind='stable')[:most])
+    return candidates[best], likely[best]
