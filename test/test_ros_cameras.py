@@ -91,18 +91,18 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world,
     node = start_node(ros, two_camera_world, no_data_timeout=1.0, **TWO)
     robot = TwoCameraRobot(ros)
     robot.wait_for_listeners()
-    robot.drive(0.0, 4.0)
+    robot.drive(0.0, 6.0)
     ros.spin_until(lambda: is_localized(reports))
     robot.dead.add(dead)
     poses.clear()
-    robot.drive(4.05, 10.0, image_every=0.2)
+    robot.drive(6.05, 12.0, image_every=0.2)
     delay = robot.delay if dead == 'front' else 0.0
-    ros.spin_until(lambda: robot.stamp_ns(9.8 + delay) in by_stamp(poses))
-    assert error_at(robot, poses, 9.8, delay) < 0.4
+    ros.spin_until(lambda: robot.stamp_ns(11.8 + delay) in by_stamp(poses))
+    assert error_at(robot, poses, 11.8, delay) < 0.4
     going_on = f'no images of {dead}: going on with {alive} alone'
     ros.spin_until(lambda: going_on in diagnostics(reports, ': input')[0])
     robot.dead.clear()
-    robot.drive(10.05, 12.0, image_every=0.2)
+    robot.drive(12.05, 14.0, image_every=0.2)
     ros.spin_until(lambda: going_on not in diagnostics(reports, ': input')[0])
     assert node.stop() == 0 and 'Traceback' not in node.output
 

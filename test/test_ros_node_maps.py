@@ -35,7 +35,7 @@ def trigger(ros, name):
     return call(ros, Trigger, f'/localization/{name}', Trigger.Request())
 
 
-def localized_robot(ros, poses, reports, end=4.0, last=None):
+def localized_robot(ros, poses, reports, end=6.0, last=None):
     """Return a robot that has driven, and whose image of the time `last` is answered."""
     robot = Robot(ros)
     robot.wait_for_listeners()
@@ -64,7 +64,7 @@ def test_the_current_image_joins_the_map_on_request_and_is_there_after_a_restart
     nothing = trigger(ros, 'add_current')
     assert not nothing.success and 'no image has been used' in nothing.message
     robot = localized_robot(ros, poses, reports)
-    added = drive_until_added(ros, robot, poses, 4.0)
+    added = drive_until_added(ros, robot, poses, 6.0)
     assert f'written to {tiny_world_copy.map_file}' in node.output
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 41
     end = added + 2.0
@@ -144,8 +144,8 @@ def test_each_of_several_maps_has_a_service(ros, tiny_world, two_floors):
     upper = trigger(ros, 'load_map/upper')
     assert upper.success and upper.message == 'upper: 25 images'
     poses.clear()
-    robot.drive(4.05, 8.0)
-    ros.spin_until(lambda: robot.stamp_ns(8.8) in by_stamp(poses))
+    robot.drive(6.05, 8.4)
+    ros.spin_until(lambda: robot.stamp_ns(8.0) in by_stamp(poses))
     assert off_by(by_stamp(poses)[robot.stamp_ns(8.0)], robot.pose(8.0)) < 0.3
     ros.spin_until(lambda: facts(reports)['map'] == 'upper')
     assert set_parameter(ros, 'map_file', string_value='ground').successful
@@ -185,9 +185,12 @@ def test_a_node_restarted_on_another_floor_goes_on_there(ros, tiny_world, two_fl
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world, map_file='ground', map_files=two_floors)
-    robot = localized_robot(ros, poses, reports)
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    robot.drive(0.0, 2.0)
+    ros.spin_until(lambda: robot.stamp_ns(2.0) in by_stamp(poses))
     assert trigger(ros, 'load_map/upper').success
-    robot.drive(4.05, 9.2)  # the map of the upper floor ends at 4.8 m
+    robot.drive(2.05, 9.2)  # the map of the upper floor ends at 4.8 m
     ros.spin_until(lambda: robot.stamp_ns(8.8) in by_stamp(poses))
     reports.clear()
     ros.spin_until(lambda: is_localized(reports))

@@ -8,10 +8,12 @@ import uuid
 from kbr_localization.ros.optional import interface
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
+from rclpy.duration import Duration
 from rclpy.node import Node
 
 TIMEOUT = 4.0
 """Seconds without a heartbeat of the manager after which it would be taken for dead."""
+_GOODBYE = Duration(seconds=0.5)
 
 
 def have_bonds() -> bool:
@@ -49,6 +51,8 @@ class Bond:
             return
         self._node.destroy_timer(self._timer)
         self._beat(active=False)
+        # a publisher that is gone sends nothing any more
+        self._publisher.wait_for_all_acked(_GOODBYE)
         self._node.destroy_publisher(self._publisher)
         self._publisher = None
         self._instance = str(uuid.uuid4())
