@@ -4,23 +4,12 @@ from dataclasses import replace
 
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
+from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from map_helpers import map_along, straight, tiny_map
 import numpy as np
 import pytest
-
-
-class Pictures:
-    """Describes an image by its number in a table of kernel values."""
-
-    kind, size, dtype = 'table', 1, np.dtype(np.int64)
-
-    def __init__(self, table):
-        self.table = table
-
-    def cross_gram(self, left, right):
-        return self.table[np.ix_(left[:, 0], right[:, 0])]
 
 
 def corridor(alike, images=120, seed=0):
@@ -39,7 +28,9 @@ def corridor(alike, images=120, seed=0):
     table = table + noise + noise.T
     np.fill_diagonal(table, 1.0)
     return replace(
-        map_along(poses), describer=Pictures(table), descriptors=np.arange(images)[:, np.newaxis]
+        map_along(poses),
+        describer=GramDescriber(table),
+        descriptors=np.arange(images)[:, np.newaxis],
     )
 
 

@@ -8,6 +8,7 @@ from kbr_localization import se2
 from kbr_localization.kernels.off_map import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
+from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import random_poses, tiny_map
 import numpy as np
@@ -15,18 +16,6 @@ import pytest
 
 TINY = tiny_map(40)
 CONFIG = KbrConfig()
-
-
-class Pictures:
-    """Describes an image by its number in a table of kernel values."""
-
-    kind, size, dtype = 'table', 1, np.dtype(np.int64)
-
-    def __init__(self, table):
-        self.table = table
-
-    def cross_gram(self, left, right):
-        return self.table[np.ix_(left[:, 0], right[:, 0])]
 
 
 def random_map(seed, images=40, size=2.0):
@@ -43,7 +32,7 @@ def random_map(seed, images=40, size=2.0):
     table = np.sum([np.minimum.outer(column, column) for column in words.T], axis=0)
     known = replace(
         TINY.subset(rows),
-        describer=Pictures(table),
+        describer=GramDescriber(table),
         descriptors=np.arange(images)[:, np.newaxis],
         poses=random_poses(rng, images, size),
     )
@@ -63,7 +52,7 @@ def test_factors_evidence_and_coverage_are_those_of_the_plain_formulas(seed, del
     config = replace(CONFIG, delta=delta)
     model = Likelihood(kernel_map, config)
     x, points = kernel_map.poses, kernel_map.poses[:30] + 0.2 * rng.standard_normal((30, 3))
-    gamma, vector = rng.dirichlet(np.ones(30)), kernel_map.describer.table[7] - 0.1
+    gamma, vector = rng.dirichlet(np.ones(30)), kernel_map.describer.gram[7] - 0.1
     system = np.linalg.inv(exponential(x, x, config) + model.ridge * np.eye(len(x)))
     smoother = system @ exponential(x, points, config)
     k = np.exp((vector - vector.max()) / config.sharpening)

@@ -38,6 +38,16 @@ class PoseEstimate:
         return self.status == 'localized'
 
 
+def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
+    """Return the answer while there is no belief."""
+    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(why), updated)
+
+
+def unknown() -> FloatArray:
+    """Covariance (3, 3) of a pose that nobody knows."""
+    return np.diag(np.full(3, UNKNOWN_VARIANCE))
+
+
 class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import PoseEstimate, unknown
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,6 @@ _TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that
 _HALVINGS = 20
 OTHER_WAY = 1.0
 """Radians: a belief that faces as far off is another one, and does not turn by itself."""
-
-
-def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
-    """Return the answer while there is no belief."""
-    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(why), updated)
-
-
-def unknown() -> FloatArray:
-    """Covariance (3, 3) of a pose that nobody knows."""
-    return np.diag(np.full(3, UNKNOWN_VARIANCE))
 
 
 def summarize(

@@ -11,13 +11,13 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import nothing_known, OTHER_WAY, summarize
+from kbr_localization.localization.kbr.estimate import OTHER_WAY, summarize
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.kbr.starting import drawn_from_image, Regularisation
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity

@@ -17,23 +17,25 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
 _ALTERNATIVES = 150  # points that look elsewhere
 _SOUGHT = 4  # images of a large map that they are drawn about
 _CORRELATION = 0.7  # power of E between hypotheses: images nearby err in the same way
-_PLACE = 1.5  # metres, and
-_OTHER_WAY = 1.0  # radians, from the best match: another place
 _MEMORY = 30.0  # images after which light and camera may have changed
 _PRIOR_IMAGES = 20.0  # that the prior share of informative images counts for
 _PRIOR_SHARE = 0.8
 _CONFIRMED_MEMORY = 10.0  # covered images of which the mean log evidence is taken
 _CONFIRMED_AFTER = 3.0  # of them, at least
+NEARBY = 1.5
+"""Metres: images that are farther apart show different places."""
 
 
 class Informative:
@@ -226,7 +228,12 @@ def lead(poses: FloatArray, similarity: Similarity) -> float:
     """Best k_Y of an image less the best at another place; NaN where there is no other one."""
     values = similarity.at(similarity.candidates)
     candidates = poses[similarity.candidates]
-    offset = candidates - candidates[int(np.argmax(values))]
-    away = np.hypot(offset[:, 0], offset[:, 1]) > _PLACE
-    away |= np.abs(se2.wrap_angle(offset[:, 2])) > _OTHER_WAY
+    away = other_places(candidates, candidates[int(np.argmax(values))])
     return float(values.max() - values[away].max()) if away.any() else float('nan')
+
+
+def other_places(poses: FloatArray, pose: FloatArray) -> NDArray[np.bool_]:
+    """Which poses (n, 3) are another place than a pose (3,), or face another way."""
+    offset = poses - pose
+    distant = np.hypot(offset[:, 0], offset[:, 1]) > NEARBY
+    return np.asarray(distant | (np.abs(se2.wrap_angle(offset[:, 2])) > OTHER_WAY))

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.hypotheses import lead
+from kbr_localization.localization.kbr.hypotheses import lead, NEARBY, other_places
+from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
@@ -18,7 +20,6 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
 _SAMPLES = 100
-_PLACE, _OTHER_WAY = 1.5, 1.0  # metres and radians: another place, as for `lead`
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
@@ -54,30 +55,12 @@ def _consecutive(kernel_map: KernelMap) -> KernelMap:
     return kernel_map.subset(np.sort(order[first:last]))
 
 
-class _Table:
-    """Describes an image of a map by its number: kernel values are looked up."""
-
-    kind, size, dtype = 'table', 1, np.dtype(np.int64)
-
-    def __init__(self, gram: FloatArray) -> None:
-        self._gram = gram
-
-    def cross_gram(self, left: Indices, right: Indices) -> FloatArray:
-        return np.asarray(self._gram[np.ix_(left[:, 0], right[:, 0])])
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        raise NotImplementedError('a table describes no images')
-
-    def state(self) -> dict[str, object]:
-        return {}
-
-
 def _tabulated(kernel_map: KernelMap) -> KernelMap:
     """Compute the kernel values of all images with each other once."""
     rows = kernel_map.descriptors[:]
     gram = np.asarray(kernel_map.describer.cross_gram(rows, rows), dtype=np.float64)
     numbers = np.arange(len(kernel_map), dtype=np.int64)[:, np.newaxis]
-    return replace(kernel_map, describer=_Table(gram), descriptors=numbers, thumbnails=())
+    return replace(kernel_map, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
 
 
 def _leads(kernel_map: KernelMap) -> tuple[float, float]:
@@ -90,16 +73,12 @@ def _leads(kernel_map: KernelMap) -> tuple[float, float]:
         others = np.arange(len(kernel_map)) != index
         # another run has another light
         others &= (kernel_map.run_index != kernel_map.run_index[index]) | (not several)
-        away = (distance > _PLACE) | _faces_away(kernel_map.poses, index)
+        away = other_places(kernel_map.poses, kernel_map.poses[index])
         found, at = _lead_among(kernel_map, values, others)
-        if at >= 0 and distance[at] < _PLACE:
+        if at >= 0 and distance[at] < NEARBY:
             here.append(found)
         elsewhere.append(_lead_among(kernel_map, values, away)[0])
     return _mean(here, _USUAL.lead_here), _mean(elsewhere, _USUAL.lead_elsewhere)
-
-
-def _faces_away(poses: FloatArray, index: int) -> NDArray[np.bool_]:
-    return np.asarray(np.abs(se2.wrap_angle(poses[:, 2] - poses[index, 2])) > _OTHER_WAY)
 
 
 def _lead_among(
@@ -154,4 +133,4 @@ def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:
     config = localizer.config
     apart = se2.between(pose, localizer.belief.mode(config.mode_bandwidth))
     distant = np.hypot(apart[0], apart[1]) > config.localized_radius
-    return bool(distant or abs(apart[2]) > _OTHER_WAY)
+    return bool(distant or abs(apart[2]) > OTHER_WAY)

@@ -14,12 +14,12 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import BAYES_RULES, model_based_sum_rule, normalise
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
 from kbr_localization.localization.methods.configs import AdaptedConfig
 from kbr_localization.localization.methods.map_kernels import without_traces
-from kbr_localization.localization.methods.summary import nothing_known, summarize
+from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -22,11 +22,11 @@ from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
-from kbr_localization.localization.methods.summary import nothing_known, summarize_about
+from kbr_localization.localization.methods.summary import summarize_about
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

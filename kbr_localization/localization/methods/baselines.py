@@ -7,10 +7,10 @@ Nearest image (NAI) and dead reckoning, behind the localizer's interface.
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import DeadReckoningConfig
-from kbr_localization.localization.methods.summary import in_map_axes, nothing_known
+from kbr_localization.localization.methods.summary import in_map_axes
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -26,11 +26,11 @@ from kbr_localization.kernels.low_rank import incomplete_cholesky
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
-from kbr_localization.localization.methods.summary import nothing_known, summarize
+from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

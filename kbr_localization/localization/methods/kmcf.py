@@ -20,11 +20,11 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KmcfConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
-from kbr_localization.localization.methods.summary import nothing_known, summarize
+from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
-from kbr_localization.localization.methods.summary import nothing_known, summarize
+from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np

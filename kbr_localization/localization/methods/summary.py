@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import PoseEstimate, unknown
 from kbr_localization.localization.methods.configs import MethodConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -13,16 +13,6 @@ from scipy.spatial import cKDTree
 
 _OTHER_WAY = 1.0  # radians: points that face as far off belong to another mode
 _HALVINGS = 20
-
-
-def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
-    """Return the answer while there is no belief."""
-    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(why), updated)
-
-
-def unknown() -> FloatArray:
-    """Covariance (3, 3) of a pose that nobody knows."""
-    return np.diag(np.full(3, UNKNOWN_VARIANCE))
 
 
 def summarize(

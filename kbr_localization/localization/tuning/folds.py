@@ -7,7 +7,7 @@ Gram matrix of all images is computed once, and a descriptor is from then on its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 import hashlib
@@ -20,6 +20,7 @@ from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.describing import SentDescriber
+from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import estimate_noise
 from kbr_localization.progress import Progress, silent
@@ -40,27 +41,6 @@ _MIN_FRAMES = 20
 _ROWS = 32
 
 logger = logging.getLogger(__name__)
-
-
-class GramDescriber:
-    """A describer whose images and descriptors are row numbers of a known kernel matrix."""
-
-    kind, size, dtype = 'gram', 1, np.dtype(np.int64)
-
-    def __init__(self, gram: np.ndarray) -> None:
-        self.gram = gram
-
-    def describe(self, image: np.ndarray) -> np.ndarray:
-        """Return the row number (1,) unchanged."""
-        return image
-
-    def cross_gram(self, left: np.ndarray, right: np.ndarray) -> FloatArray:
-        """Look the kernel matrix (n, m) of row numbers (n, 1) and (m, 1) up."""
-        return np.asarray(self.gram[np.ix_(left[:, 0], right[:, 0])], dtype=np.float64)
-
-    def state(self) -> Mapping[str, Any]:
-        """Nothing that a map file could keep."""
-        return {}
 
 
 @dataclass(frozen=True)
