@@ -31,6 +31,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 import scipy.special
 
+_SMALLEST_SUM = 1e-280
+"""Below it terms that underflow may be a part of the sum."""
+
 
 class KernelABC:
     """
@@ -100,8 +103,7 @@ class DensityPosterior:
         near_x = -0.5 * squared_distances(points, self.x, self._scale_x)
         near_y = -0.5 * squared_distances(queries, self.y, self._scale_y)
         near_x -= scipy.special.logsumexp(near_x, axis=1, keepdims=True)
-        rows = [scipy.special.logsumexp(near_x + row, axis=1) for row in near_y]
-        return np.asarray(scipy.special.softmax(rows, axis=1), dtype=np.float64)
+        return np.asarray(scipy.special.softmax(_log_products(near_y, near_x), axis=1))
 
     def posterior(self, prior: ArrayLike, observation: ArrayLike, kernel: Kernel) -> KernelMean:
         """Posterior as a kernel mean on the points (l, d) of the prior, given one y (p,)."""
@@ -113,6 +115,22 @@ class DensityPosterior:
             )
         points = as_points('prior', prior, self.x.shape[1])
         return KernelMean(kernel, points, self.weights(points, single[np.newaxis])[0])
+
+
+def _log_products(left: FloatArray, right: FloatArray) -> FloatArray:
+    """
+    Logarithms of exp(left) exp(right)^T: (q, n), (l, n) -> (q, l).
+
+    One product of matrices, and where it comes near the smallest float a sum in logarithms.
+    """
+    peaks = left.max(axis=1, keepdims=True)
+    products = np.exp(left - peaks) @ np.exp(right).T
+    far = np.any(products < _SMALLEST_SUM, axis=1)
+    with np.errstate(divide='ignore'):
+        result = np.asarray(np.log(products) + peaks, dtype=np.float64)
+    for row in np.flatnonzero(far):
+        result[row] = scipy.special.logsumexp(right + left[row], axis=1)
+    return result
 
 
 def median_kernel(points: FloatArray) -> GaussianKernel:
