@@ -1,41 +1,35 @@
 """
-What all experiments share: sizes and command line, CSV, figure, and the table of results.
+What all experiments share: an experiment as data, its command line, and what a run writes.
 
-An experiment is a module that fills in an `Experiment` and calls `run` from its `main`. Its
-outcome is judged by claims, sentences that the numbers make true or false, so that the verdict in
-the table is computed and never edited.
+An experiment is a trial, which finds the numbers of one seed and cell, and a judge, which turns
+all of them into rows, claims and a figure. Its verdict is computed and never edited.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import csv
 from dataclasses import dataclass
 import json
 import logging
 from pathlib import Path
-import time
 from typing import Any
 
+from experiments import report
+from experiments.claims import Claim, verdict
+from experiments.records import Records, run_tasks, SEEDS, Size, Store, Task, tasks_of, Trial
 import matplotlib
 from matplotlib import pyplot
 import numpy as np
 
 HERE = Path(__file__).parent
 SIZES = ('tiny', 'reduced', 'full')
-START, END = '<!-- table: python -m experiments --table -->', '<!-- end of table -->'
+UKF_SPREADS = (1e-3, 1.0)
+"""α of the unscented transform, in every experiment that has it: sigma points near and far."""
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Claim:
-    """A sentence that the paper supports, and whether our numbers do."""
-
-    text: str
-    holds: bool
 
 
 @dataclass(frozen=True)
@@ -43,8 +37,8 @@ class Outcome:
     """
     What an experiment found.
 
-    `rows`: the CSV, all with the same keys; `ours`: our values in one line; `claims`: the paper's
-    orderings, tested on the rows; `draw`: makes the figure from nothing but itself.
+    `rows`: the CSV, all with the same keys; `ours`: our values in one line; `claims`: what the
+    paper says, judged; `draw`: makes the figure from nothing but itself.
     """
 
     rows: list[Row]
@@ -59,55 +53,108 @@ class Experiment:
     One figure or table of a paper.
 
     `source`: e.g. '[KBR] Fig. 2'; `paper`: its values or its finding; `settings`: what the paper
-    leaves open and how it was chosen; `sizes`: keyword arguments of `measure` for every size.
+    leaves open and how it was chosen; `sizes`: how much is run; `trial(rng, **cell, **fixed)`:
+    the numbers of one task; `judge(records, size)`: what they say; `judge_times`: the same for
+    what depends on the speed of this machine; `unavailable(size)`: why it cannot be run, if so.
     """
 
     name: str
     source: str
     paper: str
     settings: str
-    sizes: Mapping[str, Mapping[str, Any]]
-    measure: Callable[..., Outcome]
+    sizes: Mapping[str, Size]
+    trial: Trial
+    judge: Callable[[Records, Size], Outcome]
+    judge_times: Callable[[Records, Size], Outcome] | None = None
+    unavailable: Callable[[Size], str] = lambda size: ''
 
 
-def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outcome:
-    """Run an experiment from the command line; write its CSV, figure and line of the table."""
+def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outcome | None:
+    """Run an experiment from the command line; write and print what it found."""
     options = parser(experiment.source).parse_args(arguments)
-    started = time.process_time()
-    rng = np.random.default_rng(options.seed)
-    with expected_warnings('kbr_localization.kernels'):
-        outcome = experiment.measure(rng, **experiment.sizes[options.size])
-    seconds = time.process_time() - started
-    results = options.out / 'results'
-    results.mkdir(parents=True, exist_ok=True)
-    write_rows(results / f'{experiment.name}.csv', outcome.rows)
-    write_figure(results / f'{experiment.name}.png', outcome.draw)
-    write_line(results / f'{experiment.name}.json', experiment, outcome, options, seconds)
-    write_table(options.out)
+    reason = experiment.unavailable(experiment.sizes[options.size])
+    if reason:
+        print(f'{experiment.source}: skipped, {reason}')
+        return None
+    size, results = experiment.sizes[options.size], options.out / 'results'
+    tasks = tasks_of(size, options.seeds)
+    store = Store(results, experiment.name, options.size)
+    # judged again from what is stored
+    resume, minutes = (True, 0.0) if options.judge else (options.resume, options.minutes)
+    records = run_tasks(experiment.trial, size.fixed, tasks, store, resume, options.jobs, minutes)
+    if not records.done:
+        print(f'{experiment.source}: nothing is stored of the {options.size} size')
+        return None
+    done = report.completed(records, tasks)
+    outcome = experiment.judge(records, size)
+    write(results, stem(experiment.name, options.size), experiment, outcome, done, options.size)
     print(
-        f'{experiment.source}: {outcome.ours}. {verdict(outcome.claims)} ({seconds:.0f} s of CPU)'
+        f'{experiment.source}, {options.size}: {outcome.ours}. {verdict(outcome.claims)} ({done})'
     )
+    if experiment.judge_times and any(one.seconds for one in records.done):
+        _with_times(experiment, records, tasks, options)
+    report.write_page(options.out)
     return outcome
+
+
+def _with_times(
+    experiment: Experiment, records: Records, tasks: Sequence[Task], options: argparse.Namespace
+) -> None:
+    """Print what depends on the speed of this machine; keep it only when asked to."""
+    timed = Records([one for one in records.done if one.seconds])
+    assert experiment.judge_times is not None
+    outcome = experiment.judge_times(timed, experiment.sizes[options.size])
+    print(f'{experiment.source}, times: {outcome.ours}. {verdict(outcome.claims)}')
+    folder = options.out / 'results' / ('timed' if options.keep_times else 'times')
+    name, done = stem(experiment.name, options.size), report.completed(timed, tasks)
+    write(folder, name, experiment, outcome, done, options.size)
+
+
+def stem(name: str, size: str) -> str:
+    """Return the name of the files of a result."""
+    return f'{name}_full' if size == 'full' else name
 
 
 def parser(description: str) -> argparse.ArgumentParser:
     """Return the command line of every experiment."""
     result = argparse.ArgumentParser(description=description)
-    result.add_argument('--size', choices=SIZES, default='reduced', help='tiny is for tests')
-    result.add_argument(
-        '--full', dest='size', action='store_const', const='full', help="the paper's sizes"
-    )
-    result.add_argument('--out', type=Path, default=HERE, help='folder for README.md and results/')
-    result.add_argument('--seed', type=int, default=0)
+    add = result.add_argument
+    add('--size', choices=SIZES, default='reduced', help='tiny is for tests')
+    add('--full', dest='size', action='store_const', const='full', help="the paper's sizes")
+    add('--out', type=Path, default=HERE, help='folder for README.md and results/')
+    add('--seeds', type=_numbers, default=SEEDS, help='separated by commas')
+    add('--resume', action='store_true', help='run only what is not stored yet')
+    add('--judge', action='store_true', help='run nothing, judge what is stored')
+    add('--minutes', type=float, default=np.inf, help='begin no further task after them')
+    add('--jobs', type=int, default=1, help='processes, -1 for one on every core')
+    add('--keep-times', action='store_true', help='store the measured times and their claims')
     return result
 
 
-def verdict(claims: Iterable[Claim]) -> str:
-    """Return which claims hold and which do not."""
-    held = '; '.join(claim.text for claim in claims if claim.holds)
-    failed = '; '.join(claim.text for claim in claims if not claim.holds)
-    parts = [f'holds: {held}' if held else '', f'**does not hold: {failed}**' if failed else '']
-    return '. '.join(part for part in parts if part)
+def write(
+    folder: Path,
+    name: str,
+    experiment: Experiment,
+    outcome: Outcome,
+    done: str,
+    size: str,
+) -> None:
+    """Write rows, figure and what the page needs."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_rows(folder / f'{name}.csv', outcome.rows)
+    write_figure(folder / f'{name}.png', outcome.draw)
+    line = {
+        'name': experiment.name,
+        'source': experiment.source,
+        'paper': experiment.paper,
+        'ours': outcome.ours,
+        'settings': experiment.settings,
+        'claims': [vars(one) for one in outcome.claims],
+        'size': size,
+        'completed': done,
+    }
+    text = json.dumps(line, indent=1, ensure_ascii=False)
+    (folder / f'{name}.json').write_text(text + '\n', encoding='utf-8')
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
@@ -120,87 +167,53 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 
 def write_figure(path: Path, draw: Callable[[], Any]) -> None:
-    """Draw without a display and write a small PNG."""
+    """Draw without a display and write a small PNG, the same bytes for the same numbers."""
     matplotlib.use('Agg')
     style = {'font.size': 9, 'axes.grid': True, 'grid.alpha': 0.3, 'legend.fontsize': 8}
     with pyplot.rc_context({**style, 'axes.axisbelow': True}):
         figure = draw()
-        figure.savefig(path, dpi=90, bbox_inches='tight')
+        figure.savefig(path, dpi=80, bbox_inches='tight', metadata={'Software': None})
         pyplot.close(figure)
 
 
-def write_line(
-    path: Path,
-    experiment: Experiment,
-    outcome: Outcome,
-    options: argparse.Namespace,
-    seconds: float,
-) -> None:
-    """Write what the table needs of one experiment."""
-    line = {
-        'source': experiment.source,
-        'paper': experiment.paper,
-        'ours': outcome.ours,
-        'settings': experiment.settings,
-        'claims': [{'text': c.text, 'holds': bool(c.holds)} for c in outcome.claims],
-        'size': options.size,
-        'seed': options.seed,
-        'seconds': round(seconds, 1),
-    }
-    path.write_text(json.dumps(line, indent=1, ensure_ascii=False) + '\n', encoding='utf-8')
-
-
-def write_table(out: Path) -> None:
-    """Assemble the table of README.md from the lines of all experiments that have run."""
-    readme = out / 'README.md'
-    text = readme.read_text(encoding='utf-8') if readme.exists() else f'{START}\n{END}\n'
-    head, _, rest = text.partition(START)
-    tail = rest.partition(END)[2]
-    paths = sorted((out / 'results').glob('*.json'))
-    lines = [_table_line(path) for path in paths]
-    header = '| figure | paper | ours | verdict | size, CPU time |\n|---|---|---|---|---|'
-    notes = [_note(path) for path in paths]
-    table = '\n'.join([header, *lines, '', 'What the papers leave open:', '', *notes])
-    readme.write_text(f'{head}{START}\n\n{table}\n\n{END}{tail}', encoding='utf-8')
-
-
-def mean_and_deviation(values: Any) -> tuple[Any, Any]:
-    """Mean and standard deviation over the first axis (trials)."""
-    array = np.asarray(values, dtype=np.float64)
-    return array.mean(axis=0), array.std(axis=0)
-
-
-def series(rows: Iterable[Row], method: str, x: str, *values: str) -> list[Any]:
+def series(rows: Sequence[Row], method: str, x: str, *values: str) -> list[Any]:
     """Columns x and values of one method's rows, as arrays."""
     chosen = [row for row in rows if row['method'] == method]
     return [np.array([row[key] for row in chosen]) for key in (x, *values)]
 
 
-def curves(axes: Any, rows: Sequence[Row], x: str, y: str, spread: str | None = None) -> None:
-    """One curve with error bars for every method, in the order of their first rows."""
+def curves(axes: Any, rows: Sequence[Row], x: str, y: str = 'mean', spread: str = 'se') -> None:
+    """One curve with standard errors for every method, in the order of their first rows."""
     for method in dict.fromkeys(row['method'] for row in rows):
-        columns = series(rows, method, x, y, *([spread] if spread else []))
-        axes.errorbar(
-            *columns[:2], *columns[2:], label=method, marker='o', markersize=3, capsize=2
-        )
+        columns = series(rows, method, x, y, spread)
+        axes.errorbar(*columns, label=method, marker='o', markersize=3, capsize=2)
     axes.legend()
 
 
-def rows_of(x: str, grid: Iterable[Any], trials: Mapping[str, Any]) -> list[Row]:
-    """
-    Rows (x, method, mean, std) from values (trials, grid) of every method.
+def row(method: str, values: Any, **place: Any) -> Row:
+    """Mean of a method's replicates (r,) at a place, its standard error and their number."""
+    array = np.asarray(values, dtype=np.float64)
+    error = float(array.std(ddof=1) / np.sqrt(len(array))) if len(array) > 1 else float('nan')
+    return {
+        **place,
+        'method': method,
+        'mean': float(array.mean()),
+        'se': error,
+        'runs': len(array),
+    }
 
-    A method whose values are (trials,) is constant over the grid.
+
+def rows_over(x: str, grid: Sequence[Any], trials: Mapping[str, Any], **place: Any) -> list[Row]:
     """
-    rows = []
-    for method, values in trials.items():
-        array = np.asarray(values, dtype=np.float64)
-        means, deviations = mean_and_deviation(array)
-        for i, point in enumerate(grid):
-            index = i if array.ndim > 1 else ()
-            mean, std = float(means[index]), float(deviations[index])
-            rows.append({x: point, 'method': method, 'mean': mean, 'std': std})
-    return rows
+    Rows over a grid from values (replicates, grid) of every method.
+
+    A method whose values are (replicates,) is constant over the grid.
+    """
+    return [
+        row(method, values[:, i] if values.ndim > 1 else values, **place, **{x: point})
+        for method, values in trials.items()
+        for i, point in enumerate(grid)
+    ]
 
 
 @contextmanager
@@ -215,21 +228,9 @@ def expected_warnings(name: str) -> Iterator[None]:
         logger.setLevel(level)
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(','))
+
+
 def _printed(value: Any) -> Any:
     return f'{value:.6g}' if isinstance(value, float | np.floating) else value
-
-
-def _table_line(path: Path) -> str:
-    line = json.loads(path.read_text(encoding='utf-8'))
-    figure = f'[{line["source"].strip("[]").replace("] ", " ")}](results/{path.stem}.png)'
-    cells = [figure, line['paper'], line['ours'], verdict(_claims(line))]
-    return '| ' + ' | '.join([*cells, f'{line["size"]}, {line["seconds"]:.0f} s']) + ' |'
-
-
-def _claims(line: Mapping[str, Any]) -> list[Claim]:
-    return [Claim(**claim) for claim in line['claims']]
-
-
-def _note(path: Path) -> str:
-    line = json.loads(path.read_text(encoding='utf-8'))
-    return f'- {line["source"]}: {line["settings"]}'

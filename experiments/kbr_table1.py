@@ -12,6 +12,8 @@ import functools
 from typing import Any
 
 from experiments import common, room
+from experiments.claims import below, Claim, claim
+from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
     grid_search,
@@ -112,72 +114,55 @@ def _linear_fit(inputs: Any, outputs: Any) -> tuple[Any, Any]:
 
 
 def trial(
-    rng: np.random.Generator, size: int, steps: int, grid: Any
-) -> dict[tuple[float, str], float]:
-    """Mean squared Frobenius error of every method, for both levels of noise."""
+    rng: np.random.Generator, variance: float, size: int, steps: int, grid: Any
+) -> dict[str, Any]:
+    """Mean squared Frobenius error of every method at one level of noise."""
     rotations = turns(rng, size + steps)
+    clean, matrices = film(rotations), rotations.as_matrix()
     # of the two signs the one with w >= 0: an image has one state
-    clean, matrices, quats = (
-        film(rotations),
-        rotations.as_matrix(),
-        rotations.as_quat(canonical=True),
-    )
-    errors = {}
-    for variance in PAPER:
-        y = clean + np.sqrt(variance) * rng.standard_normal(clean.shape)
-        train, test = y[:size], y[size:]
-        entries = matrices[:size].reshape(size, 9)
-        data = (matrices[:size], train, test, grid)
-        estimates = {
-            'KBR (Gauss)': kernel_matrices(*data, on_rotations=False)[0],
-            'KBR (Tr)': kernel_matrices(*data, on_rotations=True)[0],
-            'Kalman (9)': kalman_states(entries, train, test).reshape(-1, 3, 3),
-            'Kalman (quat)': Rotation.from_quat(
-                kalman_states(quats[:size], train, test)
-            ).as_matrix(),
-        }
-        for method, values in estimates.items():
-            squared = np.sum((values - matrices[size:]) ** 2, axis=(1, 2))
-            errors[variance, method] = float(squared.mean())
-    return errors
+    quats = rotations.as_quat(canonical=True)
+    y = clean + np.sqrt(variance) * rng.standard_normal(clean.shape)
+    train, test = y[:size], y[size:]
+    entries = matrices[:size].reshape(size, 9)
+    data = (matrices[:size], train, test, grid)
+    estimates = {
+        'KBR (Gauss)': kernel_matrices(*data, on_rotations=False)[0],
+        'KBR (Tr)': kernel_matrices(*data, on_rotations=True)[0],
+        'Kalman (9)': kalman_states(entries, train, test).reshape(-1, 3, 3),
+        'Kalman (quat)': Rotation.from_quat(kalman_states(quats[:size], train, test)).as_matrix(),
+    }
+    return {
+        method: float(np.mean(np.sum((values - matrices[size:]) ** 2, axis=(1, 2))))
+        for method, values in estimates.items()
+    }
 
 
-def measure(
-    rng: np.random.Generator, trials: int, size: int, steps: int, grid: Any
-) -> common.Outcome:
-    """Average over runs, beside the paper's table."""
-    runs = [trial(rng, size, steps, grid) for _ in range(trials)]
-    rows = []
+def judge(records: Records, size: Size) -> common.Outcome:
+    """Errors beside the paper's table."""
+    rows, texts, claims = [], [], []
     for variance, paper in PAPER.items():
-        for method, value in paper.items():
-            mean, std = common.mean_and_deviation([run[variance, method] for run in runs])
-            key = {'variance': variance, 'method': method, 'paper': value}
-            error = float(std) / np.sqrt(trials)
-            rows.append({**key, 'mean': float(mean), 'standard_error': error})
-    ours = '; '.join(
-        f'σ² = {variance:g}: '
-        + ', '.join(f'{r["method"]} {r["mean"]:.3f}' for r in rows if r['variance'] == variance)
-        for variance in PAPER
-    )
-    return common.Outcome(rows, ours, _claims(rows), lambda: _draw(rows))
+        if not records.at(variance=variance):
+            continue
+        errors = {method: records.column(method, variance=variance) for method in paper}
+        for method, values in errors.items():
+            rows.append(common.row(method, values, variance=variance, paper=paper[method]))
+        parts = ', '.join(f'{m} {values.mean():.3f}' for m, values in errors.items())
+        texts.append(f'σ² = {variance:g}: {parts}')
+        claims += _claims(f'σ² = {variance:g}', errors)
+    return common.Outcome(rows, '; '.join(texts), claims, lambda: _draw(rows))
 
 
-def _claims(rows: Sequence[common.Row]) -> list[common.Claim]:
-    claims = []
-    for variance in PAPER:
-        value = {row['method']: row['mean'] for row in rows if row['variance'] == variance}
-        kernel, kalman = (
-            [value[name] for name in value if name.startswith(kind)] for kind in ('KBR', 'Kalman')
-        )
-        at = f'σ² = {variance:g}'
-        claims += [
-            common.Claim(f'{at}: both KBR below both Kalman', max(kernel) < min(kalman)),
-            common.Claim(f'{at}: Tr below Gauss', value['KBR (Tr)'] < value['KBR (Gauss)']),
-            common.Claim(
-                f'{at}: quaternion below 9 dim.', value['Kalman (quat)'] < value['Kalman (9)']
-            ),
-        ]
-    return claims
+def _claims(at: str, errors: dict[str, Any]) -> list[Claim]:
+    pairs = {
+        f'{kernel}, {kalman}': errors[kalman] - errors[kernel]
+        for kernel in ('KBR (Gauss)', 'KBR (Tr)')
+        for kalman in ('Kalman (9)', 'Kalman (quat)')
+    }
+    return [
+        claim(f'{at}: both KBR below both Kalman', pairs),
+        below(f'{at}: Tr below Gauss', errors['KBR (Tr)'], errors['KBR (Gauss)']),
+        below(f'{at}: quaternion below 9 dim.', errors['Kalman (quat)'], errors['Kalman (9)']),
+    ]
 
 
 def _draw(rows: Sequence[common.Row]) -> Any:
@@ -185,8 +170,10 @@ def _draw(rows: Sequence[common.Row]) -> Any:
     names = list(PAPER[1e-4])
     for i, variance in enumerate(PAPER):
         chosen = [row for row in rows if row['variance'] == variance]
+        if not chosen:
+            continue
         places = np.arange(len(names)) + 0.4 * i - 0.2
-        bars = {'yerr': [row['standard_error'] for row in chosen], 'capsize': 3}
+        bars = {'yerr': [row['se'] for row in chosen], 'capsize': 3}
         axes.bar(places, [r['mean'] for r in chosen], 0.35, label=f'σ² = {variance:g}', **bars)
         label = 'paper' if i else None
         axes.plot(places, [row['paper'] for row in chosen], 'k_', markersize=14, label=label)
@@ -196,6 +183,7 @@ def _draw(rows: Sequence[common.Row]) -> Any:
     return figure
 
 
+TINY = {'size': 100, 'steps': 30, 'grid': {'beta': (0.6,), 'epsilon': (1e-5, 1e-4)}}
 EXPERIMENT = common.Experiment(
     name='kbr_table1',
     source='[KBR] Table 1',
@@ -208,16 +196,14 @@ EXPERIMENT = common.Experiment(
     '0.6, above Kalman (9) at 0.13, and a swing of 135 degrees to both sides leaves it above too: '
     'of three films tried, this is the one with the order of the paper between these two.',
     sizes={
-        'tiny': {
-            'trials': 1,
-            'size': 100,
-            'steps': 30,
-            'grid': {'beta': (0.6,), 'epsilon': (1e-5, 1e-4)},
-        },
-        'reduced': {'trials': 3, 'size': 400, 'steps': 200, 'grid': SMALL_GRID},
-        'full': {'trials': 10, 'size': 1800, 'steps': 1800, 'grid': GRID},
+        'tiny': Size(1, {'variance': tuple(PAPER)}, TINY),
+        'reduced': Size(
+            1, {'variance': tuple(PAPER)}, {'size': 400, 'steps': 200, 'grid': SMALL_GRID}
+        ),
+        'full': Size(2, {'variance': tuple(PAPER)}, {'size': 1800, 'steps': 1800, 'grid': GRID}),
     },
-    measure=measure,
+    trial=trial,
+    judge=judge,
 )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from experiments import common
+from experiments.claims import below, Claim
+from experiments.records import Records, Size
 from kbr_localization.kernels import (
     conditional_mean,
     GaussianKernel,
@@ -81,62 +83,63 @@ def cross_validated(method: str, x: Any, y: Any, folds: int) -> tuple[float, ...
 
 
 def trial(
-    function: Callable[[Any], Any], dimension: int, queries: int, rng: np.random.Generator
-) -> list[float]:
-    """Mean squared errors of both methods against the noise-free function."""
-    x, test = (rng.standard_normal((count, dimension)) for count in (100, queries))
-    y = function(x) + 0.1 * rng.standard_normal(len(x))
-    errors = []
-    for method, (estimate, _) in METHODS.items():
-        values = estimate(x, y, test, *cross_validated(method, x, y, 5))
-        errors.append(float(np.mean((values - function(test)) ** 2)))
+    rng: np.random.Generator, dimensions: Sequence[int], queries: int
+) -> dict[str, dict[str, list[float]]]:
+    """Mean squared errors of both methods for every function and dimension."""
+    errors: dict[str, dict[str, list[float]]] = {}
+    for name, function in FUNCTIONS.items():
+        runs = [errors_of(function, m, queries, rng) for m in dimensions]
+        errors[name] = {method: [run[method] for run in runs] for method in METHODS}
     return errors
 
 
-def measure(
-    rng: np.random.Generator, trials: int, dimensions: Sequence[int], queries: int
-) -> common.Outcome:
+def errors_of(
+    function: Callable[[Any], Any], dimension: int, queries: int, rng: np.random.Generator
+) -> dict[str, float]:
+    """Mean squared errors of both methods against the noise-free function."""
+    x, test = (rng.standard_normal((count, dimension)) for count in (100, queries))
+    y = function(x) + 0.1 * rng.standard_normal(len(x))
+    errors = {}
+    for method, (estimate, _) in METHODS.items():
+        values = estimate(x, y, test, *cross_validated(method, x, y, 5))
+        errors[method] = float(np.mean((values - function(test)) ** 2))
+    return errors
+
+
+def judge(records: Records, size: Size) -> common.Outcome:
     """Errors over dimension for the three functions."""
-    panels = {}
-    for name, function in FUNCTIONS.items():
-        runs = [[trial(function, d, queries, rng) for d in dimensions] for _ in range(trials)]
-        values = np.moveaxis(np.array(runs), 2, 0)
-        panels[name] = common.rows_of('m', dimensions, dict(zip(METHODS, values, strict=True)))
-    rows = [{'function': name, **row} for name, part in panels.items() for row in part]
-    last = {
-        name: [_means(part, method)[-1] for method in METHODS] for name, part in panels.items()
-    }
-    ours = f'MSE at m = {dimensions[-1]}: ' + '; '.join(
-        f'{name.split()[0]} ridge {ridge_mse:.2g}, local {local_mse:.2g}'
-        for name, (ridge_mse, local_mse) in last.items()
-    )
-    claims = [_degrades_more_slowly(name, part) for name, part in panels.items()]
-    claims += [
-        common.Claim(
-            f'{name.split()[0]} kernel ridge below local linear at m = {dimensions[-1]}', a < b
+    dimensions, rows, texts, claims = size.fixed['dimensions'], [], [], []
+    for name in FUNCTIONS:
+        short = name.partition(' ')[0]
+        errors = {m: np.array([one[name][m] for one in records.at()]) for m in METHODS}
+        rows += common.rows_over('m', dimensions, errors, function=name)
+        ridge_errors, local_errors = errors.values()
+        texts.append(
+            f'{short} ridge {ridge_errors[:, -1].mean():.2g}, local '
+            f'{local_errors[:, -1].mean():.2g}'
         )
-        for name, (a, b) in last.items()
-        if '(B)' not in name
-    ]
-    return common.Outcome(rows, ours, claims, lambda: _draw(panels))
+        claims.append(_degrades_more_slowly(short, ridge_errors, local_errors))
+        if short != '(B)':
+            text = f'{short} kernel ridge below local linear at m = {dimensions[-1]}'
+            claims.append(below(text, ridge_errors[:, -1], local_errors[:, -1]))
+    ours = f'MSE at m = {dimensions[-1]}: ' + '; '.join(texts)
+    return common.Outcome(rows, ours, claims, lambda: _draw(rows))
 
 
-def _degrades_more_slowly(name: str, rows: Sequence[common.Row]) -> common.Claim:
-    ridge_growth, local_growth = (
-        _means(rows, method).max() / _means(rows, method)[0] for method in METHODS
-    )
-    text = f'{name.partition(" ")[0]} MSE of the worst m over that of m = 1 lower for kernel ridge'
-    return common.Claim(text, bool(ridge_growth < local_growth))
+def _degrades_more_slowly(short: str, ridge_errors: Any, local_errors: Any) -> Claim:
+    """Judge the growth from m = 1 to the worst m, relative to the mean error at m = 1."""
+    growths = []
+    for errors in (ridge_errors, local_errors):
+        worst = errors.mean(axis=0).argmax()
+        growths.append(errors[:, worst] / errors[:, 0].mean())
+    text = f'{short} MSE of the worst m over that of m = 1 lower for kernel ridge'
+    return below(text, *growths)
 
 
-def _means(rows: Sequence[common.Row], method: str) -> Any:
-    return common.series(rows, method, 'm', 'mean')[1]
-
-
-def _draw(panels: dict[str, list[common.Row]]) -> Any:
+def _draw(rows: Sequence[common.Row]) -> Any:
     figure, grid = pyplot.subplots(1, 3, figsize=(9.5, 3.2), constrained_layout=True)
-    for axes, (name, rows) in zip(grid, panels.items(), strict=True):
-        common.curves(axes, rows, 'm', 'mean', 'std')
+    for axes, name in zip(grid, FUNCTIONS, strict=True):
+        common.curves(axes, [row for row in rows if row['function'] == name], 'm')
         axes.set(title=name, xlabel='dimension m', ylabel='MSE', ylim=(0.0, None))
     return figure
 
@@ -151,11 +154,12 @@ EXPERIMENT = common.Experiment(
     "R's locfit; spans reach up to a nearly global fit. (B) is linear: there local linear "
     'regression fits the true model and stays below kernel ridge.',
     sizes={
-        'tiny': {'trials': 2, 'dimensions': (1, 4), 'queries': 20},
-        'reduced': {'trials': 10, 'dimensions': (1, 2, 4, 6, 8, 10), 'queries': 100},
-        'full': {'trials': 500, 'dimensions': tuple(range(1, 11)), 'queries': 200},
+        'tiny': Size(1, {}, {'dimensions': (1, 4), 'queries': 20}),
+        'reduced': Size(4, {}, {'dimensions': (1, 2, 4, 6, 8, 10), 'queries': 100}),
+        'full': Size(100, {}, {'dimensions': tuple(range(1, 11)), 'queries': 200}),
     },
-    measure=measure,
+    trial=trial,
+    judge=judge,
 )
 
 
