@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 EXTRAS ?= headless,ros,tools,test
+JOBS ?= -1
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py $(wildcard benchmarks experiments)
@@ -42,9 +43,9 @@ bench: setup
 	for bench in benchmarks/*_bench.py; do \
 	  $(BIN)/python -m "benchmarks.$$(basename "$$bench" .py)" || exit 1; done
 
-# the papers' figures: reduced sizes, or the papers' own with FULL=1
+# the papers' figures: reduced sizes, or the papers' own with FULL=1, which goes on where it was
 reproduce: setup
-	$(BIN)/python -m experiments $(if $(FULL),--full)
+	$(BIN)/python -m experiments --jobs $(JOBS) $(if $(FULL),--full --resume)
 
 # tutorial, glossary and the reference from the docstrings, into site/
 docs: setup

@@ -104,8 +104,9 @@ def within(text: str, one: Mapping[str, Any], other: Mapping[str, Any], margin: 
     differences = {}
     for place in one:
         first, second = np.asarray(one[place]), np.asarray(other[place])
-        differences[f'{place}, above'] = (1.0 + margin) * second - first
-        differences[f'{place}, below'] = first - (1.0 - margin) * second
+        at = f'{place}, ' if place else ''
+        differences[f'{at}above'] = (1.0 + margin) * second - first
+        differences[f'{at}below'] = first - (1.0 - margin) * second
     return claim(text, differences)
 
 

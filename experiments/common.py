@@ -72,11 +72,12 @@ class Experiment:
 def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outcome | None:
     """Run an experiment from the command line; write and print what it found."""
     options = parser(experiment.source).parse_args(arguments)
-    reason = experiment.unavailable(experiment.sizes[options.size])
+    size = experiment.sizes[options.size]
+    reason = '' if options.judge else experiment.unavailable(size)
     if reason:
         print(f'{experiment.source}: skipped, {reason}')
         return None
-    size, results = experiment.sizes[options.size], options.out / 'results'
+    results = options.out / 'results'
     tasks = tasks_of(size, options.seeds)
     store = Store(results, experiment.name, options.size)
     # judged again from what is stored

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import itertools
 import json
 from pathlib import Path
+import re
 from typing import Any
 
 from experiments.claims import FAILS, HOLDS, NOISE
@@ -45,7 +46,7 @@ def write_page(out: Path) -> None:
     stems = [path.stem for path in reduced]
     stems += [p.stem[:-5] for p in sorted(results.glob('*_full.json')) if p.stem[:-5] not in stems]
     figures = [_stored(results, name) for name in stems]
-    parts = [_failures(figures), *(_section(lines) for lines in figures)]
+    parts = [_failures(figures), _unfinished(figures), *(_section(lines) for lines in figures)]
     readme.write_text(f'{head}{START}\n\n' + '\n\n'.join(parts) + f'\n\n{END}{tail}', 'utf-8')
 
 
@@ -97,12 +98,41 @@ def _cell(claim: Line | None) -> str:
 
 def _failures(figures: Sequence[Sequence[tuple[str, Line]]]) -> str:
     """Return the list of all claims that fail or are not sure in any stored result."""
-    parts = ['## What does not hold here, or is not sure', '']
+    lines_of = {
+        size: [line for lines in figures for _, line in lines if line['size'] == size]
+        for size in ('reduced', 'full')
+    }
+    counts = [_counted(size, lines) for size, lines in lines_of.items() if lines]
+    parts = ['## What does not hold here, or is not sure', '', ' '.join(counts), '']
     for lines in figures:
         found = list(dict.fromkeys(itertools.chain(*(_lost(line) for _, line in lines))))
         if found:
             parts += [f'- {lines[0][1]["source"]}: ' + '; '.join(found) + '.']
-    return '\n'.join(parts if len(parts) > 2 else [*parts, 'Nothing: every claim holds.'])
+    return '\n'.join(parts)
+
+
+def _counted(size: str, lines: Sequence[Line]) -> str:
+    states = [one['state'] for line in lines for one in line['claims']]
+    held, noise, failed = (states.count(state) for state in (HOLDS, NOISE, FAILS))
+    return (
+        f'Of {held + noise + failed} claims at the {size} size {held} hold, {noise} are within '
+        f'noise and {failed} do not hold.'
+    )
+
+
+def _unfinished(figures: Sequence[Sequence[tuple[str, Line]]]) -> str:
+    """Return the list of what has not been run at full size."""
+    parts = ['## What has not been run at full size', '']
+    for lines in figures:
+        source = lines[0][1]['source']
+        full = [
+            line for picture, line in lines if line['size'] == 'full' and 'timed/' not in picture
+        ]
+        if not full:
+            parts.append(f'- {source}: nothing.')
+        elif re.search(r'\d of \d|not run', full[0]['completed']):
+            parts.append(f'- {source}: done are {full[0]["completed"]}.')
+    return '\n'.join(parts if len(parts) > 2 else [*parts, 'Nothing is missing.'])
 
 
 def _lost(line: Line) -> Iterable[str]:
