@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 import csv
 from dataclasses import dataclass
+import functools
+import importlib
 import json
 import logging
 from pathlib import Path
@@ -82,7 +84,10 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outco
     store = Store(results, experiment.name, options.size)
     # judged again from what is stored
     resume, minutes = (True, 0.0) if options.judge else (options.resume, options.minutes)
-    records = run_tasks(experiment.trial, size.fixed, tasks, store, resume, options.jobs, minutes)
+    # another process cannot take a function of the script that was started, only of a module
+    by_name = functools.partial(trial_of, experiment.name)
+    trial = experiment.trial if options.jobs == 1 else by_name
+    records = run_tasks(trial, size.fixed, tasks, store, resume, options.jobs, minutes)
     if not records.done:
         print(f'{experiment.source}: nothing is stored of the {options.size} size')
         return None
@@ -96,6 +101,11 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outco
         _with_times(experiment, records, tasks, options)
     report.write_page(options.out)
     return outcome
+
+
+def trial_of(name: str, rng: np.random.Generator, **arguments: Any) -> Any:
+    """Run a trial of the experiment of this name."""
+    return importlib.import_module(f'experiments.{name}').EXPERIMENT.trial(rng, **arguments)
 
 
 def _with_times(
