@@ -32,9 +32,9 @@ from matplotlib import pyplot
 import numpy as np
 
 GRID = {
-    'bandwidth_x': (0.2, 0.4, 0.8),
-    'bandwidth_y': (0.4, 0.8, 1.6),
-    'epsilon': (1e-3, 1e-2, 1e-1),
+    'bandwidth_x': (0.4, 0.8, 1.6),
+    'bandwidth_y': (0.8, 1.6, 3.2),
+    'epsilon': (1e-4, 1e-3, 1e-2),
     'delta': (1e-6, 1e-4, 1e-2),
 }
 """δ is that of the squared rule, the square of the thresholded one's."""
