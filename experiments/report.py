@@ -105,9 +105,13 @@ def _failures(figures: Sequence[Sequence[tuple[str, Line]]]) -> str:
     counts = [_counted(size, lines) for size, lines in lines_of.items() if lines]
     parts = ['## What does not hold here, or is not sure', '', ' '.join(counts), '']
     for lines in figures:
-        found = list(dict.fromkeys(itertools.chain(*(_lost(line) for _, line in lines))))
-        if found:
-            parts += [f'- {lines[0][1]["source"]}: ' + '; '.join(found) + '.']
+        found = itertools.chain(*(_lost(line) for _, line in lines))
+        states: dict[str, list[str]] = {}
+        for text, state in found:
+            states.setdefault(text, []).append(state)
+        lost = [f'{text} ({", ".join(where)})' for text, where in states.items()]
+        if lost:
+            parts += [f'- {lines[0][1]["source"]}: {"; ".join(lost)}.']
     return '\n'.join(parts)
 
 
@@ -135,11 +139,11 @@ def _unfinished(figures: Sequence[Sequence[tuple[str, Line]]]) -> str:
     return '\n'.join(parts if len(parts) > 2 else [*parts, 'Nothing is missing.'])
 
 
-def _lost(line: Line) -> Iterable[str]:
+def _lost(line: Line) -> Iterable[tuple[str, str]]:
     for state in (FAILS, NOISE):
         for one in line['claims']:
             if one['state'] == state:
-                yield f'{one["text"]} ({line["size"]}: {state})'
+                yield one['text'], f'{line["size"]}: {state}'
 
 
 def _trials(found: Sequence[Task], wanted: int) -> str:
