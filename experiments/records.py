@@ -117,7 +117,7 @@ class Store:
 
     def __init__(self, folder: Path, name: str, size: str) -> None:
         self.values_path = folder / 'records' / f'{name}_{size}.json'
-        self.seconds_path = folder / 'times' / f'{name}_{size}.json'
+        self.seconds_path = folder / 'times' / 'records' / f'{name}_{size}.json'
 
     def load(self, tasks: Sequence[Task]) -> dict[str, Record]:
         """Return the records of those tasks that are stored."""

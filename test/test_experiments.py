@@ -33,6 +33,7 @@ furnished, looking_at = (
 
 STATES = (claims.HOLDS, claims.NOISE, claims.FAILS, claims.NOT_RUN)
 NAMED = ('whole', 'parts')
+FOLDERS = ('', 'times', 'timed')
 PNG = b'\x89PNG\r\n\x1a\n'
 
 
@@ -155,6 +156,15 @@ def test_what_is_missing_of_a_run_is_told(tmp_path):
     tasks = [*records.tasks_of(records.Size(1, {'n': (100, 200)}), seeds=(0, 3))]
     done = report.completed(records.Records([records.Record(task, {}, {})]), tasks)
     assert done == 'n = 100: seed 3, 1 of 2 runs; n = 200: not run'
+
+
+@pytest.mark.parametrize('size', common.SIZES)
+def test_times_and_what_is_made_of_them_have_files_of_their_own(size, tmp_path):
+    store = records.Store(tmp_path, 'nine', size)
+    assert 'times' in store.seconds_path.parts
+    written = [tmp_path / folder / f'{common.stem("nine", size)}.json' for folder in FOLDERS]
+    assert store.seconds_path not in written
+    assert store.values_path not in written
 
 
 def test_processes_find_the_same_numbers(tmp_path):
