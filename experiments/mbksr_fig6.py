@@ -122,10 +122,13 @@ def judge(records: Records, size: Size) -> common.Outcome:
         below(f'{lower} below {upper} at every n', named[lower], named[upper])
         for lower, upper in pairs
     ]
+    last = [f'n = {n}' for n in sizes[-1:]]
     claims += [
-        below(f'{lower} below {upper} at n = {n}', errors[lower][n], errors[upper][n])
+        below(
+            f'{lower} below {upper} at the largest n',
+            *({n: named[name][n] for n in last} for name in (lower, upper)),
+        )
         for lower, upper in pairs
-        for n in sizes[-1:]
     ]
     return common.Outcome(rows, ours, claims, lambda: _draw(rows))
 
