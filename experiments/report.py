@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 import itertools
 import json
+import math
 from pathlib import Path
 import re
 from typing import Any
@@ -157,6 +158,12 @@ def _trials(found: Sequence[Task], wanted: int) -> str:
 
 
 def _cells(cells: Sequence[tuple[tuple[str, Any], ...]]) -> str:
+    """Name cells, those that are a product of values by the values of each axis."""
+    axes: dict[str, dict[Any, None]] = {}
+    for name, value in itertools.chain(*cells):
+        axes.setdefault(name, {})[value] = None
+    if math.prod(len(values) for values in axes.values()) == len(cells):
+        return ', '.join(f'{name} = {" and ".join(map(str, axes[name]))}' for name in axes)
     return ' and '.join(', '.join(f'{name} = {value}' for name, value in cell) for cell in cells)
 
 
