@@ -153,7 +153,9 @@ class KernelBayesFilter:
         self.regularisation.begin()
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
-        self.odometry.disperse(self._beliefs(), self.rng)
+        self.odometry.disperse(
+            self._beliefs(), self.rng, learn=self.hypotheses.confirmation.confirmed
+        )
         self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0

@@ -88,9 +88,16 @@ class OdometryCalibration:
         for belief in beliefs:
             belief.move(increment + (self.mapped + belief.odometry) @ effect.T)
 
-    def disperse(self, beliefs: list[Belief], rng: np.random.Generator) -> None:
-        """Draw the errors of the motion since the last update for every point, and learn."""
-        effects, prior = self._effects, self.covariance
+    def disperse(
+        self, beliefs: list[Belief], rng: np.random.Generator, learn: bool = True
+    ) -> None:
+        """
+        Draw the errors of the motion since the last update for every point, and learn from them.
+
+        Without `learn` the parameters are taken as they are: points that may be at another place
+        would learn what fits that place.
+        """
+        effects, prior = self._effects * learn, self.covariance
         total = self.noise + effects @ prior @ effects.T + _SMALLEST
         gain = np.linalg.solve(total, effects @ prior).T
         root = np.linalg.cholesky(total)
