@@ -18,7 +18,11 @@ from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.map_fit import MapFit
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.kbr.odometry_check import OdometryCheck
-from kbr_localization.localization.kbr.starting import drawn_from_image, Regularisation
+from kbr_localization.localization.kbr.starting import (
+    drawn_about,
+    drawn_from_image,
+    Regularisation,
+)
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -28,6 +32,7 @@ import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5  # of the points are effective
+_SAID = 0.1  # of log E, either way, by an image that says something of the place
 _MOVED = 0.1  # metres in which an image of a living camera changes
 
 
@@ -62,7 +67,7 @@ class KernelBayesFilter:
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
-        self.belief = Belief.gaussian(pose, covariance, self.config.points, self.rng)
+        self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.hypotheses.confirmation.given()
 
     def initialize_globally(self) -> None:
@@ -143,7 +148,8 @@ class KernelBayesFilter:
             self._start(seen)
         elif self.belief is not None:
             self._weigh(self.belief, seen)
-            self._images += 1
+            # one that says nothing makes a given pose no surer
+            self._images += abs(float(np.log(self.hypotheses.here))) > _SAID
 
     def _is_frozen(self, image: np.ndarray) -> bool:
         """Whether an image is the last one again, to the last bit, though the robot has moved."""
