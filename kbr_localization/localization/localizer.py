@@ -10,6 +10,10 @@ import numpy as np
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
+NOT_ON_THIS_MAP = 'not on this map'
+"""The status when the images are proof against the map: those of another building."""
+NO_POSE = ('not localized', NOT_ON_THIS_MAP)
+"""The statuses in which the pose means nothing."""
 LOST_M = 1.0
 """A position that is further off than this is lost."""
 
@@ -21,8 +25,9 @@ class PoseEstimate:
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
-    `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
-    by name, for diagnostics. `updated`: whether an image entered since the estimate before.
+    `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `why`: the numbers
+    behind the status, by name, for diagnostics. `updated`: whether an image entered since the
+    estimate before.
     """
 
     pose: FloatArray
@@ -36,6 +41,11 @@ class PoseEstimate:
     def localized(self) -> bool:
         """Whether the pose may be used."""
         return self.status == 'localized'
+
+    @property
+    def has_pose(self) -> bool:
+        """Whether the pose means anything."""
+        return self.status not in NO_POSE
 
 
 def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:

@@ -16,6 +16,7 @@ LEVELS = {
     'localized': DiagnosticStatus.OK,
     'uncertain': DiagnosticStatus.WARN,
     'not localized': DiagnosticStatus.ERROR,
+    'not on this map': DiagnosticStatus.ERROR,
 }
 
 
@@ -46,7 +47,7 @@ def node_label(node: Node) -> str:
 def localization_status(
     name: str, estimate: PoseEstimate | None, missing: str, age: float | None
 ) -> DiagnosticStatus:
-    """Status of the pose: Localized, Uncertain or Not localized, with the reasons."""
+    """Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why."""
     if estimate is None:
         return status(
             name,

@@ -65,7 +65,8 @@ class MapGrowth:
     """
     Decide which images join a map; everything belongs to the worker's thread.
 
-    By itself it adds images of places that have changed, not of a light that has: in another
+    By itself it adds images only while the filter has proof that the robot is on the map
+    (`map_fit.MapFit.proven`), and of places that have changed, not of a light that has: in another
     light every view matches badly, and the first images of it would match those of all other
     places better than the map's own images of these places do.
 
@@ -113,8 +114,12 @@ class MapGrowth:
 
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
+        # a method that does not tell has none
+        proven = answer.estimate.why.get('map_proven', 0.0) > 0.0
         if len(self._recent) < FEW:
             return 'too few views yet to compare with'
+        if not proven:
+            return 'no proof yet that the robot is on this map'
         if float(np.median(self._recent)) < self._config().grow_below:
             return 'nearly all views match badly, as in another light'
         if self._is_near_added(answer.estimate.pose):

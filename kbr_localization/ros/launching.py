@@ -54,8 +54,8 @@ TEXTS = {
     'map_files': 'several maps: name=path,name=path; each gets a service ~/load_map/<name>',
     'grow_map': 'add images to the map where the pose is sure but no map image looks alike',
     'grow_into': (
-        'folder for maps with added images; empty: the map file itself is replaced; of several '
-        'robots each has its own folder in it, by default in ~/.ros/kbr_localization/grown'
+        'folder for maps with added images; empty: beside the map, as in office_grown.h5; of '
+        'several robots each has its own folder in it, by default in ~/.ros/kbr_localization/grown'
     ),
     'run': 'COLD run folder or rosbag2 to play',
     'params_file': (

@@ -48,7 +48,9 @@ class Localization:
         self._node, self._settings, self._tell = node, settings, tell
         config = settings.config
         self.pose_file = starting_points.pose_file(config, node)
-        self._shelf = MapShelf(config.map_files, config.grow_into, tell, config.image_topics)
+        self._shelf = MapShelf(
+            config.map_files, config.grow_into, tell, config.image_topics, config.grow_in_place
+        )
         saved = starting_points.saved_pose(self.pose_file, config, tell)
         in_use = self._shelf.read(self._first_map(saved))
         settings.follow_map(in_use.kernel_map.filter_config)

@@ -12,7 +12,12 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
-from kbr_localization.localization.map.grow import grown, is_grown_from
+from kbr_localization.localization.map.grow import (
+    grown,
+    grown_form,
+    grown_path,
+    is_grown_from,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 
@@ -47,9 +52,10 @@ class MapShelf:
     """
     The maps of the parameters `map_file` and `map_files`.
 
-    `map_file` is a path or one of the names; empty, it means the first name. With `grow_into`
-    the images that were added to a map are in a file of the same name in that folder, which is
-    read in its place.
+    `map_file` is a path or one of the names; empty, it means the first name. The map with the
+    images that were added to it is in a file of its own, which is read in its place: beside it,
+    as in office_grown.h5, or of the same name in the folder `grow_into`; unless it is to be
+    replaced itself, by `in_place`.
     """
 
     def __init__(
@@ -58,7 +64,9 @@ class MapShelf:
         grow_into: str,
         tell: Callable[[str, str], None],
         image_topics: Sequence[str] = (),
+        in_place: bool = False,
     ) -> None:
+        self._in_place = in_place
         self.paths = parse_map_files(map_files)
         self._grow_into, self._tell = grow_into, tell
         self._image_topics = image_topics
@@ -98,33 +106,31 @@ class MapShelf:
             raise MapError(f'{error}; names out of map_files: {known}') from error
         return self._grown_form(base, path, self._save_path(name, path))
 
-    def _grown_form(self, base: KernelMap, path: Path, grown_path: Path) -> KernelMap:
+    def _grown_form(self, base: KernelMap, path: Path, added: Path) -> KernelMap:
         """Return the map with what was added to it in another file, where there is one."""
-        if grown_path == path or not grown_path.is_file():
+        if added == path or not added.is_file():
             return base
         try:
-            kernel_map = KernelMap.load(grown_path)
+            kernel_map = KernelMap.load(added)
         except MapError as error:
             self._tell('warning', f'{path} is used without what was added to it: {error}')
             return base
         if is_grown_from(kernel_map, base):
-            # the map may have been tuned since it grew
-            return replace(
-                kernel_map,
-                filter_config=base.filter_config,
-                motion_noise=base.motion_noise,
-                baselines=base.baselines,
-            )
+            count = len(kernel_map) - len(base)
+            self._tell('info', f'{count} images that were added to {path} are read from {added}')
+            return grown_form(base, kernel_map)
         self._tell(
             'warning',
-            f'{grown_path} is not grown from {path}, which was built anew: it is not used, and '
+            f'{added} is not grown from {path}, which was built anew: it is not used, and '
             'overwritten with the next image that is added',
         )
         return base
 
     def _save_path(self, name: str, path: Path) -> Path:
-        if not self._grow_into:
+        if self._in_place:
             return path
+        if not self._grow_into:
+            return grown_path(path)
         # floors may have files of one name in different folders
         file_name = f'{name}.h5' if name in self.paths else path.name
         return Path(self._grow_into).expanduser() / file_name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization.configuration import parameter, validate
+from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.pipeline import METHODS
 from kbr_localization.ros.maps import parse_map_files
 from kbr_localization.ros.odometry_buffer import MAX_SPEED
@@ -136,7 +137,10 @@ class NodeConfig:
     grow_into: str = parameter(
         '',
         'folder for the maps with the added images, from which they are read at the next start; '
-        'empty: the map file itself is replaced',
+        'empty: beside the map, as in office_grown.h5; see `kbr map grown`',
+    )
+    grow_in_place: bool = parameter(
+        False, 'replace the map file itself when images are added, which cannot be undone'
     )
 
     def __post_init__(self) -> None:
@@ -144,6 +148,11 @@ class NodeConfig:
         # tf2 knows no frame with a slash before it; nav2_amcl takes it away as well
         for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
             object.__setattr__(self, name, getattr(self, name).lstrip('/'))
+        if self.grow_in_place and self.grow_into:
+            raise ConfigurationError(
+                "parameter 'grow_in_place' is true and 'grow_into' names a folder: give one of "
+                'them'
+            )
         parse_map_files(self.map_files)
 
 

@@ -103,7 +103,7 @@ class Outputs:
         if not is_known(answer) or not self._take(answer, is_current):
             return
         self._publish_pose(answer)
-        if answer.estimate.status != 'not localized':
+        if answer.estimate.has_pose:
             self._send_transform(answer.stamp_ns)
         self._measure(answer)
         if self._particles.get_subscription_count():
@@ -118,7 +118,7 @@ class Outputs:
         """Send an answer's transform from now on, unless a reset has come before."""
         with self._lock:
             current = is_current()
-            if current and answer.estimate.status != 'not localized':
+            if current and answer.estimate.has_pose:
                 self._odom_in_map = answer.odom_in_map
         return current
 
@@ -200,4 +200,4 @@ def particle_cloud(poses: se2.FloatArray, stamp_ns: int, frame_id: str) -> Any:
 
 def is_known(answer: Answer) -> bool:
     """Whether there is anything to say: not before the first image of a global start."""
-    return answer.estimate.status != 'not localized' or answer.estimate.confidence > 0.0
+    return answer.estimate.has_pose or answer.estimate.confidence > 0.0

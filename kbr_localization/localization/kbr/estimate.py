@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate, unknown
+from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -38,20 +38,23 @@ def summarize(
     log_evidence: float | None,
     why: dict[str, float],
     updated: bool,
+    *,
+    off_map: bool = False,
 ) -> PoseEstimate:
     """
     Mean and covariance about the belief's highest mode, and how far they can be trusted.
 
     `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
     dispersed. `here`: probability of the belief against being elsewhere, `confirmed`: whether
-    images speak for it, `log_evidence`: their mean, None before the first.
+    images speak for it, `log_evidence`: their mean, None before the first. `off_map`: whether the
+    images are proof against the map.
     """
     members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
     confidence = mass * here
-    status = _status(confidence, confirmed, config)
+    status = NOT_ON_THIS_MAP if off_map else _status(confidence, confirmed, config)
     spread = covariance + in_map_axes(noise, float(pose[2]))
-    stated = unknown() if status == 'not localized' else calibrated(spread, config, log_evidence)
+    stated = unknown() if status in NO_POSE else calibrated(spread, config, log_evidence)
     details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 

@@ -15,8 +15,14 @@ from kbr_localization.localization.kbr.estimate import OTHER_WAY, summarize
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.likelihood import Likelihood
+from kbr_localization.localization.kbr.map_fit import MapFit
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
-from kbr_localization.localization.kbr.starting import drawn_from_image, Regularisation
+from kbr_localization.localization.kbr.odometry_check import OdometryCheck
+from kbr_localization.localization.kbr.starting import (
+    drawn_about,
+    drawn_from_image,
+    Regularisation,
+)
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -26,6 +32,7 @@ import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5  # of the points are effective
+_SAID = 0.1  # of log E, either way, by an image that says something of the place
 _MOVED = 0.1  # metres in which an image of a living camera changes
 
 
@@ -47,6 +54,8 @@ class KernelBayesFilter:
         self.odometry = OdometryCalibration(
             kernel_map.motion_noise, self.config.noise_scale, self.config.odometry_calibration
         )
+        self.fit = MapFit(statistics)
+        self.check = OdometryCheck(self.hypotheses, self.odometry.mapped)
         self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
@@ -58,7 +67,7 @@ class KernelBayesFilter:
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
-        self.belief = Belief.gaussian(pose, covariance, self.config.points, self.rng)
+        self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.hypotheses.confirmation.given()
 
     def initialize_globally(self) -> None:
@@ -82,6 +91,7 @@ class KernelBayesFilter:
         if self.belief is not None:
             self._way += float(np.hypot(odometry_increment[0], odometry_increment[1]))
             self.odometry.predict(odometry_increment, self._beliefs())
+            self.check.predict(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:
         """KBR: weigh the points by an image (d,), compared with the map."""
@@ -100,7 +110,10 @@ class KernelBayesFilter:
         why = self.why | self.odometry.described(self.belief)
         why |= {
             'elsewhere': hypotheses.elsewhere,
+            'odometry_wrong': self.check.wrong,
             'log_evidence': confirmation.mean,
+            'map_evidence': self.fit.mean,
+            'map_proven': float(self.fit.proven),
             'informative': hypotheses.informative.probability,
         }
         return summarize(
@@ -108,10 +121,11 @@ class KernelBayesFilter:
             self.config,
             self.odometry.noise,
             1.0 - hypotheses.elsewhere,
-            confirmation.confirmed,
+            confirmation.confirmed and not self.check.refuted,
             confirmation.mean if self._images else None,
             why,
             self._updated,
+            off_map=self.fit.refuted,
         )
 
     def particles(self, size: int) -> FloatArray:
@@ -134,7 +148,8 @@ class KernelBayesFilter:
             self._start(seen)
         elif self.belief is not None:
             self._weigh(self.belief, seen)
-            self._images += 1
+            # one that says nothing makes a given pose no surer
+            self._images += abs(float(np.log(self.hypotheses.here))) > _SAID
 
     def _is_frozen(self, image: np.ndarray) -> bool:
         """Whether an image is the last one again, to the last bit, though the robot has moved."""
@@ -153,16 +168,24 @@ class KernelBayesFilter:
         self.regularisation.begin()
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
+        self.check.disperse(self.odometry.noise)
         self.odometry.disperse(
             self._beliefs(), self.rng, learn=self.hypotheses.confirmation.confirmed
         )
         self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0
+        self._judge(belief, seen)
         if found is not None:
             self._recover(belief, found)
         elif belief.effective_size() < _RESAMPLE_BELOW * len(belief.points):
             self.belief = belief.resampled(self.config.points, self.rng)
+
+    def _judge(self, belief: Belief, seen: Similarity) -> None:
+        """Take an image as evidence on the odometry, and on the map."""
+        evidence = self.check.see(seen, self.hypotheses.here, belief)
+        best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
+        self.fit.see(float(np.log(evidence)), self.hypotheses.coverage, best)
 
     def _recover(self, belief: Belief, found: Belief) -> None:
         """Take over what was found elsewhere; the belief itself gets to a place nearby."""
@@ -176,6 +199,7 @@ class KernelBayesFilter:
             self.hypotheses.confirmation.forget()
             self.regularisation.begin()
             self.why['recoveries'] += 1
+            self.check.follow(self.belief)
 
     def _beliefs(self) -> list[Belief]:
         both = (self.belief, self.hypotheses.alternatives)
@@ -190,6 +214,8 @@ class KernelBayesFilter:
         self.belief = None
         self.hypotheses.forget()
         self.odometry.reset()
+        self.check.forget()
+        self.fit.forget()
         self.gate.reopen()
         self._global_start = self._updated = False
         self.regularisation.stop()

@@ -142,7 +142,8 @@ class Hypotheses:
     The belief against the hypothesis that the robot is elsewhere.
 
     `alternatives`: points that look elsewhere, or None. `elsewhere`: the posterior probability of
-    being there.
+    being there. `here`, `coverage`: the marginal likelihood E of the last image under the belief,
+    and the share c of this that the map covers.
     """
 
     def __init__(
@@ -166,7 +167,7 @@ class Hypotheses:
     def drop(self) -> None:
         """Start with no alternatives."""
         self.alternatives: Belief | None = None
-        self.elsewhere = 0.0
+        self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
@@ -191,6 +192,7 @@ class Hypotheses:
         """
         before = belief.odometry[self.rng.choice(len(belief.points), _ALTERNATIVES)]
         here, match = self.weigh(belief, similarity)
+        self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
         self.confirmation.see(float(np.log(here)), match.coverage)
         if self.config.carried_rate == 0.0:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
@@ -15,6 +17,7 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
+_LARGEST_EVIDENCE = 100.0  # log of a ratio
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
@@ -94,6 +97,24 @@ def check_noise(noise: MotionNoise) -> None:
                 f'motion_noise/{name} is {value}: expected a number in [{lowest:g}, '
                 f'{_LARGEST_DRIFT:g}]'
             )
+
+
+def check_statistics(statistics: MapStatistics) -> None:
+    """Raise MapError unless the numbers are finite and in the range that kernel values allow."""
+    low = {'lead_here': 0.0, 'lead_elsewhere': 0.0}
+    high = {'lead_here': 1.0, 'lead_elsewhere': 1.0}
+    for name, value in dataclasses.asdict(statistics).items():
+        least, most = low.get(name, -_LARGEST_EVIDENCE), high.get(name, _LARGEST_EVIDENCE)
+        # written so that NaN fails
+        if not isinstance(value, float) or not least <= value <= most:
+            raise MapError(
+                f'statistics/{name} is {value}: expected a number in [{least:g}, {most:g}]'
+            )
+    if not 0.0 < statistics.lead_elsewhere <= statistics.lead_here:
+        raise MapError(
+            f'statistics: leads {statistics.lead_here} here and {statistics.lead_elsewhere} '
+            'elsewhere: expected the latter to be positive and smaller'
+        )
 
 
 def _check(

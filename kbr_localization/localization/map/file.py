@@ -21,6 +21,7 @@ from kbr_localization.localization.map.checks import (
     check_cameras,
     check_index,
     check_noise,
+    check_statistics,
 )
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -223,7 +224,9 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
 def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
-    return from_mapping(MapStatistics, _read_mapping(file['statistics']))
+    statistics = from_mapping(MapStatistics, _read_mapping(file['statistics']))
+    check_statistics(statistics)
+    return statistics
 
 
 def _read_filter(group: h5py.Group) -> KbrConfig:
