@@ -45,7 +45,10 @@ class KernelBayesFilter:
         statistics = kernel_map.statistics or MapStatistics()
         self.hypotheses = Hypotheses(self.likelihood, statistics, self.config, self.rng)
         self.odometry = OdometryCalibration(
-            kernel_map.motion_noise, self.config.noise_scale, self.config.odometry_calibration
+            kernel_map.motion_noise,
+            kernel_map.known_odometry,
+            self.config.noise_scale,
+            self.config.odometry_calibration,
         )
         self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
@@ -59,6 +62,7 @@ class KernelBayesFilter:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
         self.belief = Belief.gaussian(pose, covariance, self.config.points, self.rng)
+        self.belief.odometry[:] = self.odometry.first
         self.hypotheses.confirmation.given()
 
     def initialize_globally(self) -> None:
@@ -147,6 +151,7 @@ class KernelBayesFilter:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
+        born.odometry[:] = self.odometry.first
         self.hypotheses.weigh(born, seen)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start, self._images = False, 1
