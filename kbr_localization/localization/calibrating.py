@@ -7,11 +7,11 @@ turning. The errors p solve the likelihood equations
 
     sum_i w_i S_i^T Q_i^-1 (T_i - M_i(p)) = 0,     w_i = (n + 3) / (n + e_i^T Q_i^-1 e_i),
 
-of Student's t with n degrees of freedom, which slip and jumps of the reference cannot bend (Lange,
-Little and Taylor, *Robust statistical modeling using the t distribution*, JASA 1989), Q_i included.
-The derivatives S_i are taken along the reference: those along the odometry share its noise, and
-would make all scales too small (an instrumental variable, Durbin 1954). The uncertainty is that of
-estimating equations, with correlated neighbours (Newey and West, Econometrica 1987).
+of Student's t with n degrees of freedom, which slip and jumps of the reference cannot bend, Q_i
+included (Lange, Little and Taylor, *Robust statistical modeling using the t distribution*, JASA
+1989). The derivatives S_i are taken along the reference: those along the odometry share its noise,
+and would make all scales too small (an instrumental variable, Durbin 1954). The uncertainty is
+that of estimating equations, with correlated neighbours (Newey and West, Econometrica 1987).
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ _FEWEST = 10
 """Windows without which a run tells nothing."""
 _SIDEWAYS = 0.05  # of the way: more than wheels slip, less than a base that moves so at will
 _ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, shares
+_ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
 _LEAST = 1e-10  # smallest variance over a window, for odometry that is the truth
 
 
@@ -241,7 +242,7 @@ def _uncertainty(
     spread = scores.T @ scores + 0.5 * (lagged + lagged.T)  # Newey and West, with one lag
     covariance = inverse @ (spread + precision) @ inverse.T
     few = np.sqrt(_few(scores @ inverse.T))
-    return np.asarray(0.5 * np.outer(few, few) * (covariance + covariance.T))
+    return np.asarray(0.5 * np.outer(few, few) * (covariance + covariance.T) + _ROUNDING)
 
 
 def _few(shares: FloatArray) -> FloatArray:

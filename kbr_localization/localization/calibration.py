@@ -31,7 +31,6 @@ NAMES = (
     'drift',
 )
 """Metres ahead and to the left, radians, shares of what was counted, radians per metre."""
-UNITS = ('m', 'm', 'rad', '', '', '', 'rad/m')
 SIZE = len(NAMES)
 UNLIKE = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03]) / np.sqrt(3.0)
 """
@@ -64,7 +63,7 @@ class Calibration:
     def of_drift(drift: float, deviation: float) -> Calibration:
         """Say that only the drift was measured, in radians per metre."""
         unknown = Calibration.unknown()
-        unknown.values[-1], unknown.covariance[-1, -1] = drift, deviation**2
+        unknown.values[-1], unknown.covariance[-1, -1] = drift, max(deviation, 1e-4) ** 2
         return unknown
 
     def for_another_drive(self) -> Calibration:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -23,6 +24,7 @@ class PoseEstimate:
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
     `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
     by name, for diagnostics. `updated`: whether an image entered since the estimate before.
+    `odometry`: its systematic errors as far as they are learnt, None where nothing is.
     """
 
     pose: FloatArray
@@ -31,6 +33,7 @@ class PoseEstimate:
     status: str
     why: dict[str, float]
     updated: bool = False
+    odometry: Calibration | None = None
 
     @property
     def localized(self) -> bool:

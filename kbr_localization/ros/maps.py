@@ -113,6 +113,7 @@ class MapShelf:
                 kernel_map,
                 filter_config=base.filter_config,
                 motion_noise=base.motion_noise,
+                calibration=base.calibration,
                 baselines=base.baselines,
             )
         self._tell(

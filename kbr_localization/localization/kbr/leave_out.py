@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
@@ -119,7 +120,8 @@ def _drive(kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrCo
     localizer.initialize_globally()
     confirmation, largest = localizer.hypotheses.confirmation, -np.inf
     for before, index in zip([order[0], *order[:-1]], order, strict=True):
-        localizer.predict(se2.between(kernel_map.poses[before], kernel_map.poses[index]))
+        motion = se2.between(kernel_map.poses[before], kernel_map.poses[index])
+        localizer.predict(reported(motion, localizer.odometry.mapped))
         if localizer.wants_image():
             localizer.update(kernel_map.descriptors[index])
             if confirmation.enough and _is_wrong(localizer, kernel_map.poses[index]):

@@ -23,7 +23,7 @@ from kbr_localization.localization.calibration import (
     NAMES,
     SIZE,
 )
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.belief import Belief, weighted_mean
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -39,7 +39,7 @@ class OdometryCalibration:
     `how`: 'learnt' as above, 'mapped' keeps what the map's runs tell, 'off' takes all for zero.
     Beliefs hold the means (m, 7) as deviations from `mapped`; `covariance` (7, 7) is common to
     all. `noise` (3, 3): covariance of the motion that no update has taken in yet, in the frame of
-    the base.
+    the base. `learnt`: what a start begins with, None before a belief was worth relying on.
     """
 
     def __init__(
@@ -49,28 +49,29 @@ class OdometryCalibration:
         prior = calibration.for_another_drive()
         self.mapped = prior.values * (how != 'off')
         self._prior = prior.covariance * (how == 'learnt')
-        self._learnt: Calibration | None = None
+        self.learnt: Calibration | None = None
         self.noise: FloatArray = np.zeros((3, 3))
         self._effects: FloatArray = np.zeros((3, SIZE))
         self._way = 0.0
-        self.reset()
+        self.begin([])
 
-    def reset(self) -> None:
+    def begin(self, beliefs: list[Belief]) -> None:
         """Know no motion, and of the odometry what was learnt last or else what the map knows."""
-        learnt = self._learnt
-        self.covariance: FloatArray = (learnt.covariance if learnt else self._prior).copy()
-        self.first: FloatArray = learnt.values - self.mapped if learnt else np.zeros(SIZE)
+        known = self.learnt or Calibration(self.mapped, self._prior)
+        self.covariance: FloatArray = known.covariance.copy()
+        for belief in beliefs:
+            belief.odometry = np.tile(known.values - self.mapped, (len(belief.points), 1))
         self._settle()
 
     def go_on_from(self, learnt: Calibration) -> None:
         """Take what was learnt in an earlier drive of this robot, from the next start on."""
         if self._prior.any():
-            self._learnt = learnt
+            self.learnt = learnt
 
     def keep(self, belief: Belief) -> None:
         """Keep for later starts what a belief that may be relied on has learnt."""
         if self._prior.any():
-            self._learnt = self.law(belief)
+            self.learnt = self.law(belief)
 
     def law(self, belief: Belief) -> Calibration:
         """Return the errors of the odometry that a belief takes for granted, and how well."""
@@ -90,6 +91,25 @@ class OdometryCalibration:
         before = _turned(motion[2]) @ effect
         for belief in beliefs:
             belief.move(motion + belief.odometry @ before.T)
+
+    def pool(self, belief: Belief) -> None:
+        """
+        Give the points the law of the errors that the belief as a whole has.
+
+        Its Gaussian approximation: linear in the pose, with the covariance of what is left. The
+        points alone would forget that other ways lead to where they are, because resampling
+        leaves few of those that began long ago.
+        """
+        weights = belief.weights
+        root = np.sqrt(weights)[:, np.newaxis]
+        mean = weights @ belief.odometry
+        apart = se2.between(weighted_mean(belief.points, weights[np.newaxis])[0], belief.points)
+        centred = root * (apart - weights @ apart)
+        errors = root * (belief.odometry - mean)
+        slope = np.linalg.solve(centred.T @ centred + _SMALLEST, centred.T @ errors)
+        left = errors - centred @ slope
+        belief.odometry = mean + (apart - weights @ apart) @ slope
+        self.covariance = self.covariance + left.T @ left
 
     def disperse(self, beliefs: list[Belief], rng: np.random.Generator) -> None:
         """Draw the errors of the motion since the last update for every point, and learn."""
