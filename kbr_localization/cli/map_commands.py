@@ -91,7 +91,10 @@ def info(map_file: MapFile, json: Json = False) -> None:
     if json:
         console.print_json(facts)
     else:
+        odometry = facts.pop('odometry')
         console.print_table(str(map_file), _flat(facts))
+        words = {name: values['words'] for name, values in odometry.items()}
+        console.print_table('systematic errors of the odometry of the runs', words)
 
 
 @app.command()
@@ -232,6 +235,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
     from kbr_localization.configuration import to_mapping
+    from kbr_localization.localization.calibration_words import described
 
     runs = {}
     for index, name in enumerate(kernel_map.run_names):
@@ -250,6 +254,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
+        'odometry': described(kernel_map.known_odometry),
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -25,9 +26,15 @@ class PoseEstimate:
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
+<<<<<<< HEAD
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `why`: the numbers
     behind the status, by name, for diagnostics. `updated`: whether an image entered since the
     estimate before.
+=======
+    `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
+    by name, for diagnostics. `updated`: whether an image entered since the estimate before.
+    `odometry`: its systematic errors as far as they are learnt, None where nothing is.
+>>>>>>> h17
     """
 
     pose: FloatArray
@@ -36,6 +43,7 @@ class PoseEstimate:
     status: str
     why: dict[str, float]
     updated: bool = False
+    odometry: Calibration | None = None
 
     @property
     def localized(self) -> bool:

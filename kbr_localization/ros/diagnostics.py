@@ -68,8 +68,14 @@ def localization_status(
     if missing:
         return status(name, DiagnosticStatus.STALE, f'{text}, but: {missing}', values)
     if estimate.status != 'localized':
-        text += ': ' + ', '.join(f'{key} {value:.3g}' for key, value in estimate.why.items())
+        told = {key: value for key, value in estimate.why.items() if not _is_slow(key)}
+        text += ': ' + ', '.join(f'{key} {value:.3g}' for key, value in told.items())
     return status(name, LEVELS[estimate.status], text, values)
+
+
+def _is_slow(name: str) -> bool:
+    """Whether a value says nothing of the moment."""
+    return name.startswith('odometry_')
 
 
 def input_status(

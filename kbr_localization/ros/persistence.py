@@ -11,6 +11,7 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.files import read_file, write_text
+from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.map.checks import FARTHEST
 from kbr_localization.ros.odometry_buffer import begins_anew, MAX_SPEED
 import numpy as np
@@ -25,7 +26,8 @@ class SavedPose:
     A pose (3,) with its covariance (3, 3), stamp, map, and the odometry pose (3,) at the stamp.
 
     `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
-    maps the robot was on. `clock`: whose time the stamp is, as `clock_source` says.
+    maps the robot was on. `clock`: whose time the stamp is, as `clock_source` says. `learnt`: the
+    systematic errors of the odometry, None where nothing was learnt of them.
     """
 
     stamp_ns: int
@@ -35,6 +37,7 @@ class SavedPose:
     map_id: str
     map_name: str = ''
     clock: str = ''
+    learnt: Calibration | None = None
 
     def resumed(
         self,
@@ -81,6 +84,7 @@ def save_pose(path: Path, saved: SavedPose) -> None:
         'map_id': saved.map_id,
         'map_name': saved.map_name,
         'clock': saved.clock,
+        'learnt': None if saved.learnt is None else _written(saved.learnt),
     }
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -108,6 +112,7 @@ def load_pose(path: Path) -> SavedPose | None:
             map_id=_text(values['map_id']),
             map_name=_text(values.get('map_name', '')),
             clock=_text(values.get('clock', '')),
+            learnt=_learnt(values.get('learnt')),
         )
     except FileNotFoundError:
         return None
@@ -138,12 +143,28 @@ def _text(value: object) -> str:
     return value
 
 
+def _written(learnt: Calibration) -> dict[str, object]:
+    return {
+        'names': list(NAMES),
+        'values': learnt.values.tolist(),
+        'covariance': learnt.covariance.tolist(),
+    }
+
+
+def _learnt(values: object) -> Calibration | None:
+    """Errors of the odometry that were saved; None of those of a package that had others."""
+    if not isinstance(values, dict) or values.get('names') != list(NAMES):
+        return None
+    covariance = _covariance(values['covariance'], SIZE)
+    return Calibration(_array(values['values'], (SIZE,), FARTHEST), covariance)
+
+
 def _pose(values: object) -> se2.FloatArray:
     return _array(values, (3,), FARTHEST)
 
 
-def _covariance(values: object) -> se2.FloatArray:
-    covariance = _array(values, (3, 3), FARTHEST**2)
+def _covariance(values: object, size: int = 3) -> se2.FloatArray:
+    covariance = _array(values, (size, size), FARTHEST**2)
     scale = float(np.abs(covariance).max())
     symmetric = np.allclose(covariance, covariance.T, atol=1e-6 * scale)
     if not symmetric or np.linalg.eigvalsh(covariance)[0] < -1e-6 * scale:

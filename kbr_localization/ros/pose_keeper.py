@@ -64,6 +64,7 @@ class PoseKeeper:
             in_use.map_id,
             in_use.name,
             self._clock(),
+            estimate.odometry,
         )
 
     def _write(self) -> None:

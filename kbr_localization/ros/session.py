@@ -23,6 +23,7 @@ from kbr_localization.ros.beginnings import Beginnings
 from kbr_localization.ros.feed import Feed
 from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.odometry_buffer import Added
+from kbr_localization.ros.trackers import TrackerMaker
 import numpy as np
 
 MIN_WAIT = 1e-3
@@ -46,19 +47,17 @@ class Session:
         on_reset: Callable[[], None] = lambda: None,
         feed: Feed | None = None,
     ) -> None:
-        self._make_tracker, self._tell, self._on_reset = make_tracker, tell, on_reset
+        self._tell, self._on_reset = tell, on_reset
         self._beginnings = Beginnings(beginning, tell)
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._feed = feed or Feed()
-        self._tracker = make_tracker()
-        self._tracker_is_stale = False
-        self._update_requested = False
+        self._new_tracker = TrackerMaker(make_tracker, beginning.saved)
+        self._tracker = self._new_tracker()
+        self._tracker_is_stale = self._update_requested = self.has_belief = False
         self._prepared: QueuedImage | None = None
         self._wishes: list[Callable[[], None]] = []
-        self.has_belief = False
-        self.odometry_counts: Counter[str] = Counter()
-        self.failures: Counter[str] = Counter()
+        self.odometry_counts, self.failures = Counter[str](), Counter[str]()
         self.used = 0
         self.last: Answer | None = None
 
@@ -131,6 +130,7 @@ class Session:
         def switch() -> None:
             with self._lock:
                 self._beginnings.kept = None
+                self._new_tracker.forget()
                 self.forget_belief()
             change()
 
@@ -142,7 +142,7 @@ class Session:
             self._replace()
 
     def _replace(self) -> None:
-        tracker = self._make_tracker()
+        tracker = self._new_tracker()
         with self._lock:
             last, had_belief = self.last, self.has_belief
             self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
@@ -233,6 +233,7 @@ class Session:
         estimate = self._estimate(image, odometry)
         if estimate is None:
             return None
+        self._new_tracker.learn(estimate)
         seconds = time.monotonic() - started
         answer = Answer(image.stamp_ns, estimate, raw, image, seconds, resets)
         with self._lock:
@@ -284,7 +285,7 @@ class Session:
     def _refresh_tracker(self) -> None:
         """Make a new tracker in place of one that is out of date; its belief is still to come."""
         if self._tracker_is_stale:
-            tracker = self._make_tracker()
+            tracker = self._new_tracker()
             with self._lock:
                 self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
 

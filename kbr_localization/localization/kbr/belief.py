@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.spatial.distance import cdist
 
-_ODOMETRY = 6  # parameters of the odometry
 _MODE_STARTS = 4
 _MODE_ROUNDS = 15
 _MODE_HEADING = 0.4  # bandwidth in (cos, sin)
@@ -21,16 +21,16 @@ class Belief:
     """
     Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one.
 
-    `odometry`: (m, 6) what each point holds of the odometry's errors (see `OdometryCalibration`).
+    `odometry`: (m, 7) what each point holds of the odometry's errors (see `OdometryCalibration`).
     """
 
     points: FloatArray
     weights: FloatArray
-    odometry: FloatArray = field(default_factory=lambda: np.zeros((0, _ODOMETRY)))
+    odometry: FloatArray = field(default_factory=lambda: np.zeros((0, SIZE)))
 
     def __post_init__(self) -> None:
         if len(self.odometry) != len(self.points):
-            self.odometry = np.zeros((len(self.points), _ODOMETRY))
+            self.odometry = np.zeros((len(self.points), SIZE))
 
     @staticmethod
     def gaussian(

@@ -8,7 +8,10 @@ Monte Carlo filter, Kanagawa et al., AAAI 2014), and updated by the kernel Bayes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbr_localization import se2
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import OTHER_WAY, summarize
@@ -52,7 +55,10 @@ class KernelBayesFilter:
         statistics = kernel_map.statistics or MapStatistics()
         self.hypotheses = Hypotheses(self.likelihood, statistics, self.config, self.rng)
         self.odometry = OdometryCalibration(
-            kernel_map.motion_noise, self.config.noise_scale, self.config.odometry_calibration
+            kernel_map.motion_noise,
+            kernel_map.known_odometry,
+            self.config.noise_scale,
+            self.config.odometry_calibration,
         )
         self.fit = MapFit(statistics)
         self.check = OdometryCheck(self.hypotheses, self.odometry.mapped)
@@ -68,6 +74,7 @@ class KernelBayesFilter:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
         self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
+        self.odometry.begin([self.belief])
         self.hypotheses.confirmation.given()
 
     def initialize_globally(self) -> None:
@@ -79,6 +86,10 @@ class KernelBayesFilter:
         """Go on with the belief on a map that has more images at its end."""
         self.kernel_map = kernel_map
         self.likelihood = self.hypotheses.likelihood = Likelihood(kernel_map, self.config)
+
+    def know_odometry(self, learnt: Calibration) -> None:
+        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
+        self.odometry.go_on_from(learnt)
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -116,7 +127,7 @@ class KernelBayesFilter:
             'map_proven': float(self.fit.proven),
             'informative': hypotheses.informative.probability,
         }
-        return summarize(
+        answer = summarize(
             self.belief,
             self.config,
             self.odometry.noise,
@@ -127,6 +138,7 @@ class KernelBayesFilter:
             self._updated,
             off_map=self.fit.refuted,
         )
+        return replace(answer, odometry=self.odometry.learnt)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
@@ -162,6 +174,7 @@ class KernelBayesFilter:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
+        self.odometry.begin([born])
         self.hypotheses.weigh(born, seen)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start, self._images = False, 1
@@ -169,13 +182,16 @@ class KernelBayesFilter:
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
         self.check.disperse(self.odometry.noise)
-        self.odometry.disperse(
-            self._beliefs(), self.rng, learn=self.hypotheses.confirmation.confirmed
-        )
+        learn = self.hypotheses.confirmation.confirmed
+        if learn:
+            self.odometry.pool(belief)
+        self.odometry.disperse(self._beliefs(), self.rng, learn=learn)
         self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0
         self._judge(belief, seen)
+        if self.hypotheses.confirmation.confirmed:
+            self.odometry.keep(belief)
         if found is not None:
             self._recover(belief, found)
         elif belief.effective_size() < _RESAMPLE_BELOW * len(belief.points):
@@ -196,6 +212,7 @@ class KernelBayesFilter:
         self.hypotheses.drop()
         if elsewhere or abs(apart[2]) > OTHER_WAY:
             self.belief = found.resampled(self.config.points, self.rng)
+            self.odometry.begin([self.belief])
             self.hypotheses.confirmation.forget()
             self.regularisation.begin()
             self.why['recoveries'] += 1
@@ -213,7 +230,6 @@ class KernelBayesFilter:
     def _reset(self) -> None:
         self.belief = None
         self.hypotheses.forget()
-        self.odometry.reset()
         self.check.forget()
         self.fit.forget()
         self.gate.reopen()

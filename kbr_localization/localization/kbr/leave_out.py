@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
@@ -129,11 +130,18 @@ def _drive(
     often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
     localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
     localizer.initialize_globally()
+<<<<<<< HEAD
     confirmation, found = localizer.hypotheses.confirmation, []
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
         localizer.predict(se2.between(before, pose))
+=======
+    confirmation, largest = localizer.hypotheses.confirmation, -np.inf
+    for before, index in zip([order[0], *order[:-1]], order, strict=True):
+        motion = se2.between(kernel_map.poses[before], kernel_map.poses[index])
+        localizer.predict(reported(motion, localizer.odometry.mapped))
+>>>>>>> h17
         if localizer.wants_image():
             localizer.update_similarities(view)
             if confirmation.enough and _is_wrong(localizer, pose):

@@ -12,9 +12,10 @@ wrong. A right one leads the belief to where each image is explained, and them a
 
 from __future__ import annotations
 
+from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
-from kbr_localization.localization.kbr.odometry import jacobian
+from kbr_localization.localization.kbr.odometry import motions
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -26,7 +27,7 @@ _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _TURNED = 0.4  # share of wrong turns that go to the other side
 _CORRELATION = 0.7  # power of the evidence, as between other hypotheses
 _JITTER = 0.01  # of the factors of points that are drawn again
-_FORWARD, _TURN = 3, 4  # columns of `Belief.odometry`
+_FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')  # columns of `Belief.odometry`
 _MIRRORED = 2.0  # share of the turn that is taken away
 
 
@@ -54,7 +55,7 @@ class OdometryCheck:
         self.wrong, self._way = 0.0, np.zeros(2)
 
     def expected(self) -> FloatArray:
-        """Return the parameters (6,) that the odometry has if it is wrong; see `odometry`."""
+        """Return the parameters (7,) that the odometry has if it is wrong; see `odometry`."""
         if self._led is None:
             return self._mapped
         return np.asarray(self._mapped + self._led.weights @ self._led.odometry)
@@ -63,8 +64,7 @@ class OdometryCheck:
         """Move the points by an increment (3,), each by what it takes that for."""
         self._way += np.hypot(increment[0], increment[1]), abs(increment[2])
         if self._led is not None:
-            taken = (self._mapped + self._led.odometry) @ jacobian(increment).T
-            self._led.move(increment + taken)
+            self._led.move(motions(increment, self._mapped, self._led.odometry))
 
     def disperse(self, noise: FloatArray) -> None:
         """Spread the points by the noise (3, 3) of the motion since the last update."""
@@ -117,7 +117,7 @@ class OdometryCheck:
         self.wrong = total
 
     def _errors(self, size: int, turns: float) -> FloatArray:
-        """Parameters (size, 6) of a grossly wrong odometry, a share `turns` of it in the turns."""
+        """Parameters (size, 7) of a grossly wrong odometry, a share `turns` of it in the turns."""
         rng, errors = self._rng, np.zeros((size, self._mapped.size))
         logs = rng.uniform(np.log(_LEAST), np.log(_MOST), size) * rng.choice([-1.0, 1.0], size)
         in_turns, mirrored = rng.random(size) < turns, rng.random(size) < _TURNED

@@ -8,7 +8,11 @@ from typing import Any
 
 from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError
+<<<<<<< HEAD
 from kbr_localization.localization.map.map_statistics import MapStatistics
+=======
+from kbr_localization.localization.calibration import Calibration, SIZE
+>>>>>>> h17
 from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
@@ -17,7 +21,11 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
+<<<<<<< HEAD
 _LARGEST_EVIDENCE = 100.0  # log of a ratio
+=======
+_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, shares
+>>>>>>> h17
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
@@ -83,9 +91,24 @@ def check_cameras(state: Mapping[str, Any]) -> None:
     check_size(sides[1], sides[0], 'of the camera of a map')
 
 
+def check_calibration(calibration: Calibration) -> None:
+    """Raise MapError unless the numbers are finite, and a covariance with their values."""
+    shapes = {'values': (SIZE,), 'covariance': (SIZE, SIZE)}
+    for name, shape in shapes.items():
+        values = getattr(calibration, name)
+        _check(f'calibration/{name}', values, shape, *_DOUBLE)
+        if not np.all(np.abs(values) <= _LARGEST_ERROR):
+            raise MapError(f'calibration/{name} has values beyond {_LARGEST_ERROR:g}')
+    covariance = calibration.covariance
+    symmetric = np.allclose(covariance, covariance.T, atol=1e-9)
+    if not symmetric or np.linalg.eigvalsh(covariance)[0] <= 0.0:
+        raise MapError('calibration/covariance: expected a covariance that has an inverse')
+
+
 def check_noise(noise: MotionNoise) -> None:
     """Raise MapError unless the numbers are finite, in range, and as many as needed."""
-    for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4)):
+    aside = () if noise.per_metre_aside is None else (('per_metre_aside', 3),)
+    for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4), *aside):
         values = np.asarray(getattr(noise, name))
         _check(f'motion_noise/{name}', values, (count,), 'f')
         if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > FARTHEST):

@@ -15,9 +15,11 @@ from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.checks import (
     check_arrays,
+    check_calibration,
     check_cameras,
     check_index,
     check_noise,
@@ -120,6 +122,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     write_array(file, 'run_names', np.array([name.encode() for name in kernel_map.run_names]))
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
+    if kernel_map.calibration is not None:
+        _write_mapping(file.create_group('calibration'), to_mapping(kernel_map.calibration))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
@@ -141,6 +145,8 @@ def _write_mapping(group: h5py.Group, values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, Mapping):
             _write_mapping(group.create_group(name), value)
+        elif value is None:
+            continue  # takes its default when it is read
         elif isinstance(value, (np.ndarray, VerifiedArray)) and value.ndim > 0:
             write_array(group, name, value)
         else:
@@ -195,6 +201,7 @@ def _read(file: h5py.File) -> KernelMap:
         baselines=_read_baselines(file),
         index=_read_index(file),
         statistics=_read_statistics(file),
+        calibration=_read_calibration(file),
     )
 
 
@@ -227,6 +234,14 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
     statistics = from_mapping(MapStatistics, _read_mapping(file['statistics']))
     check_statistics(statistics)
     return statistics
+
+
+def _read_calibration(file: h5py.File) -> Calibration | None:
+    if 'calibration' not in file:
+        return None
+    calibration = from_mapping(Calibration, _read_mapping(file['calibration']))
+    check_calibration(calibration)
+    return calibration
 
 
 def _read_filter(group: h5py.Group) -> KbrConfig:
