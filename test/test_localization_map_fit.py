@@ -87,7 +87,7 @@ def seen(fit, count, log_evidence, coverage=1.0):
 
 
 def test_proof_takes_a_way_and_outlives_a_recovery():
-    statistics = MapStatistics(largest_evidence=1.0, typical_evidence=0.4)
+    statistics = MapStatistics(evidence_limit_40=1.0, typical_evidence=0.4)
     fit = MapFit(statistics)
     assert not seen(fit, 15, 0.0).refuted
     assert seen(fit, 15, 0.0).refuted

@@ -26,15 +26,10 @@ class PoseEstimate:
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
-<<<<<<< HEAD
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `why`: the numbers
     behind the status, by name, for diagnostics. `updated`: whether an image entered since the
-    estimate before.
-=======
-    `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
-    by name, for diagnostics. `updated`: whether an image entered since the estimate before.
-    `odometry`: its systematic errors as far as they are learnt, None where nothing is.
->>>>>>> h17
+    estimate before. `odometry`: its systematic errors as far as they are learnt, None where
+    nothing is.
     """
 
     pose: FloatArray

@@ -12,11 +12,12 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.hypotheses import lead, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student_t
 
 Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
@@ -24,6 +25,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
+_SURE = 0.99  # of the drives stay below a limit
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
@@ -38,15 +40,11 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _leads(part)
-    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
+    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
     found = _evidence_elsewhere(part, leads, config)
-    if len(found) == 0:
-        return replace(leads, largest_evidence=_LEAST_EVIDENCE)
-    return replace(
-        leads,
-        largest_evidence=max(_LEAST_EVIDENCE, float(found.max())),
-        typical_evidence=max(0.0, float(np.median(found))),
-    )
+    ten, twenty, forty = map(_limit, found.T, MEMORIES)
+    typical = max(0.0, float(np.median(found[:, 0]))) if len(found) else 0.0
+    return MapStatistics(leads.lead_here, elsewhere, ten, twenty, forty, typical)
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
@@ -109,9 +107,9 @@ def _mean(leads: list[float], usual: float) -> float:
 def _evidence_elsewhere(
     kernel_map: KernelMap, leads: MapStatistics, config: KbrConfig
 ) -> FloatArray:
-    """Mean log evidences of drives through one half of the map on the other half."""
+    """Mean log evidences (w, 3) at wrong places of drives through half of the map on the other."""
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
-    found: list[float] = []
+    found: list[FloatArray] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:
         position = centred @ axis
         for side in (position > np.median(position), position <= np.median(position)):
@@ -119,33 +117,42 @@ def _evidence_elsewhere(
             if min(drive.size, rest.size) >= _FEWEST:
                 half = replace(kernel_map.subset(rest), statistics=leads)
                 found += _drive(kernel_map, drive, half, config)
-    return np.array(found)
+    return np.array(found).reshape(-1, len(MEMORIES))
+
+
+def _limit(found: FloatArray, memory: float) -> float:
+    """
+    Return what 99 of 100 wrong drives stay below, given means (w,) over `memory` images.
+
+    The prediction limit of Student's law, of as many samples as there are memories in the drives,
+    and no less than what was found.
+    """
+    known = found[np.isfinite(found)]
+    if known.size < _FEWEST:
+        return max([_LEAST_EVIDENCE, *known.tolist()])
+    count = max(known.size / memory, 2.0)
+    quantile = float(student_t.ppf(_SURE, count - 1.0)) * np.sqrt(1.0 + 1.0 / count)
+    return float(max(_LEAST_EVIDENCE, known.max(), known.mean() + quantile * known.std()))
 
 
 def _drive(
     kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig
-) -> list[float]:
+) -> list[FloatArray]:
     """Run the filter over images of a map on a part of it that does not show them."""
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
     localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
     localizer.initialize_globally()
-<<<<<<< HEAD
-    confirmation, found = localizer.hypotheses.confirmation, []
+    confirmation = localizer.hypotheses.confirmation
+    found: list[FloatArray] = []
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
-        localizer.predict(se2.between(before, pose))
-=======
-    confirmation, largest = localizer.hypotheses.confirmation, -np.inf
-    for before, index in zip([order[0], *order[:-1]], order, strict=True):
-        motion = se2.between(kernel_map.poses[before], kernel_map.poses[index])
-        localizer.predict(reported(motion, localizer.odometry.mapped))
->>>>>>> h17
+        localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
         if localizer.wants_image():
             localizer.update_similarities(view)
-            if confirmation.enough and _is_wrong(localizer, pose):
-                found.append(confirmation.mean)
+            if np.isfinite(confirmation.means[0]) and _is_wrong(localizer, pose):
+                found.append(confirmation.means)
     return found
 
 

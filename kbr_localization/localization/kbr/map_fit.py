@@ -26,7 +26,7 @@ class MapFit:
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._typical, self._largest = statistics.typical_evidence, statistics.largest_evidence
+        self._typical, self._largest = statistics.typical_evidence, statistics.evidence_limit_40
         self.forget()
 
     def forget(self) -> None:

@@ -27,7 +27,7 @@ _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _TURNED = 0.4  # share of wrong turns that go to the other side
 _CORRELATION = 0.7  # power of the evidence, as between other hypotheses
 _JITTER = 0.01  # of the factors of points that are drawn again
-_FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')  # columns of `Belief.odometry`
+_FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
 _MIRRORED = 2.0  # share of the turn that is taken away
 
 

@@ -8,11 +8,8 @@ from typing import Any
 
 from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError
-<<<<<<< HEAD
-from kbr_localization.localization.map.map_statistics import MapStatistics
-=======
 from kbr_localization.localization.calibration import Calibration, SIZE
->>>>>>> h17
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
@@ -21,11 +18,8 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
-<<<<<<< HEAD
 _LARGEST_EVIDENCE = 100.0  # log of a ratio
-=======
 _LARGEST_ERROR = 100.0  # of the odometry: metres, radians, shares
->>>>>>> h17
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
