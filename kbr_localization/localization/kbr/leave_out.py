@@ -17,7 +17,6 @@ from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student_t
 
 Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
@@ -25,7 +24,6 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
-_SURE = 0.99  # of the drives stay below a limit
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
@@ -42,7 +40,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     here, elsewhere = _leads(part)
     leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
     found = _evidence_elsewhere(part, leads, config)
-    ten, twenty, forty = map(_limit, found.T, MEMORIES)
+    ten, twenty, forty = _limits(found)
     typical = max(0.0, float(np.median(found[:, 0]))) if len(found) else 0.0
     return MapStatistics(leads.lead_here, elsewhere, ten, twenty, forty, typical)
 
@@ -120,19 +118,19 @@ def _evidence_elsewhere(
     return np.array(found).reshape(-1, len(MEMORIES))
 
 
-def _limit(found: FloatArray, memory: float) -> float:
+def _limits(found: FloatArray) -> list[float]:
     """
-    Return what 99 of 100 wrong drives stay below, given means (w,) over `memory` images.
+    Largest means of those (w, 3) at wrong places.
 
-    The prediction limit of Student's law, of as many samples as there are memories in the drives,
-    and no less than what was found.
+    Drives that have been wrong for less than a memory do not tell what is possible over one: the
+    limit of the shorter memory is kept.
     """
-    known = found[np.isfinite(found)]
-    if known.size < _FEWEST:
-        return max([_LEAST_EVIDENCE, *known.tolist()])
-    count = max(known.size / memory, 2.0)
-    quantile = float(student_t.ppf(_SURE, count - 1.0)) * np.sqrt(1.0 + 1.0 / count)
-    return float(max(_LEAST_EVIDENCE, known.max(), known.mean() + quantile * known.std()))
+    limits = [_LEAST_EVIDENCE]
+    for column, memory in zip(found.T, MEMORIES, strict=True):
+        known = column[np.isfinite(column)]
+        told = known.size >= (memory if len(limits) > 1 else 1)
+        limits.append(max(_LEAST_EVIDENCE, float(known.max())) if told else limits[-1])
+    return limits[1:]
 
 
 def _drive(

@@ -16,8 +16,8 @@ class MapStatistics:
     The lead of an image is the kernel value k_Y of its best match less that of the best match at
     another place. `lead_here`, `lead_elsewhere`: its mean where the map shows the place, and where
     the neighbourhood is left out. `evidence_limit_10`, `_20`, `_40`: what the mean log evidence
-    over so many images (`MEMORIES`) stays below in 99% of the drives whose own places are left
-    out of the map (see `hypotheses.Confirmation`): a robot that is not where it is believed to be
+    over so many images (`MEMORIES`) stays below in drives whose own places are left out of the
+    map (see `hypotheses.Confirmation`): a robot that is not where it is believed to be
     has no more. `typical_evidence`: the median of the first; over a long way a robot that is on
     the map has more (`map_fit.MapFit`). The defaults are those of an office that nothing is known
     of.
