@@ -42,17 +42,17 @@ def test_two_headings_at_one_place_are_two_beliefs():
 
 
 def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
-    np.testing.assert_array_equal(calibrated(SPREAD, CONFIG, None), SPREAD)
+    np.testing.assert_array_equal(calibrated(SPREAD, 0.0, CONFIG, None), SPREAD)
     wide = belief_of(np.zeros(3), deviation=0.3)
     stated = answer(wide, log_evidence=None).covariance
     assert stated[0, 0] == pytest.approx(0.09, rel=0.2)
 
 
 def test_the_covariance_grows_as_images_stand_out_less():
-    sizes = [np.trace(calibrated(SPREAD, CONFIG, z)) for z in (4.0, 2.0, 0.5, -1.0)]
+    sizes = [np.trace(calibrated(SPREAD, 0.0, CONFIG, z)) for z in (4.0, 2.0, 0.5, -1.0)]
     assert sizes == sorted(sizes)
-    doubled = calibrated(SPREAD, KbrConfig(covariance_scale=2.0), 2.0)
-    np.testing.assert_allclose(doubled, 2.0 * calibrated(SPREAD, CONFIG, 2.0))
+    doubled = calibrated(SPREAD, 0.0, KbrConfig(covariance_scale=2.0), 2.0)
+    np.testing.assert_allclose(doubled, 2.0 * calibrated(SPREAD, 0.0, CONFIG, 2.0))
 
 
 def test_motion_since_the_last_update_widens_along_the_heading():
@@ -60,3 +60,11 @@ def test_motion_since_the_last_update_widens_along_the_heading():
     noise = np.diag([0.09, 0.0, 0.0])
     grown = answer(belief, noise=noise).covariance - answer(belief).covariance
     assert grown[1, 1] > 0.02 > abs(grown[0, 0])
+
+
+def test_what_images_share_lies_ahead_of_the_robot():
+    ahead = calibrated(np.zeros((3, 3)), 0.0, CONFIG, 3.0)
+    aside = calibrated(np.zeros((3, 3)), np.pi / 2, CONFIG, 3.0)
+    assert ahead[0, 0] > 2.0 * ahead[1, 1]
+    assert aside[1, 1] == pytest.approx(ahead[0, 0])
+    assert aside[0, 0] == pytest.approx(ahead[1, 1])

@@ -4,11 +4,13 @@ From a belief on points to the answer that a robot can use.
 The covariance of the points is as small as the images are many, not as they are right: images
 nearby err in the same way, by the light and by what the odometry does not say. So it is
 
-    covariance = s (a C + b^2 exp(2 g (3 - z)) I),
+    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2),
 
-C that of the points, z the mean log evidence of the last images (how far they stand out from
-the rest of the map), s the parameter `covariance_scale`. A pose that was given and has met no
-image yet is stated as it was given.
+C that of the points, z the mean log evidence of the last images (how far they stand out from the
+rest of the map), s the parameter `covariance_scale`. b is along, across and in heading of the
+robot: another camera, or the same one mounted otherwise, shows every place from a little ahead or
+behind, which no image and no odometry can tell from the place itself. A pose that was given and
+has met no image yet is stated as it was given.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.25  # a: share of the points' covariance that is that of independent errors
-_COMMON_M, _COMMON_RAD = 0.075, 0.02  # b: deviation of what images nearby share, at z = 3
+_INDEPENDENT = 0.4  # a: share of the points' covariance that is that of independent errors
+_COMMON = np.array([0.16, 0.08, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
 _GROWTH = 0.3  # g: per unit of z below
 _TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
 _HALVINGS = 20
@@ -53,19 +55,23 @@ def summarize(
     pose, covariance = belief.moments(members)
     confidence = mass * here
     status = NOT_ON_THIS_MAP if off_map else _status(confidence, confirmed, config)
-    spread = covariance + in_map_axes(noise, float(pose[2]))
-    stated = unknown() if status in NO_POSE else calibrated(spread, config, log_evidence)
+    heading = float(pose[2])
+    spread = covariance + in_map_axes(noise, heading)
+    stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, log_evidence)
     details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 
 
-def calibrated(spread: FloatArray, config: KbrConfig, log_evidence: float | None) -> FloatArray:
+def calibrated(
+    spread: FloatArray, heading: float, config: KbrConfig, log_evidence: float | None
+) -> FloatArray:
     """Covariance (3, 3) to state for points of that covariance; see the module."""
     if log_evidence is None:
         return spread
     missing = _TYPICAL - float(np.clip(log_evidence, 0.0, _LARGEST))
-    common = np.array([_COMMON_M, _COMMON_M, _COMMON_RAD]) * np.exp(_GROWTH * missing)
-    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + np.diag(common**2)))
+    shared = np.diag((_COMMON * np.exp(_GROWTH * missing)) ** 2)
+    common = in_map_axes(shared, heading)
+    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common))
 
 
 def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:

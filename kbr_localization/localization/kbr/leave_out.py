@@ -24,6 +24,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
+_MARGIN = 1.3  # another building resembles a map more than the halves of this resemble each other
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
@@ -120,7 +121,7 @@ def _evidence_elsewhere(
 
 def _limits(found: FloatArray) -> list[float]:
     """
-    Largest means of those (w, 3) at wrong places.
+    Return the largest means of those (w, 3) at wrong places, with a margin.
 
     Drives that have been wrong for less than a memory do not tell what is possible over one: the
     limit of the shorter memory is kept.
@@ -129,7 +130,8 @@ def _limits(found: FloatArray) -> list[float]:
     for column, memory in zip(found.T, MEMORIES, strict=True):
         known = column[np.isfinite(column)]
         told = known.size >= (memory if len(limits) > 1 else 1)
-        limits.append(max(_LEAST_EVIDENCE, float(known.max())) if told else limits[-1])
+        largest = _MARGIN * float(known.max(initial=0.0))
+        limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
     return limits[1:]
 
 
