@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip('rosbags')
-import bag_helpers as bags  # noqa: E402
+import bag_helpers as bags
 
 NUMBER = st.floats(width=64) | st.floats(-5.0, 5.0)
 NANOSECONDS = st.integers(0, 2**31 * bags.SECOND - 1) | st.integers(0, 5 * bags.SECOND)

@@ -49,7 +49,7 @@ def test_any_value_is_taken_in_range_or_refused(node, changes, at_once):
     else:
         results = node.set_parameters(given_changes)
     for result in results:
-        assert result.successful or result.reason and '\n' not in result.reason
+        assert result.successful or (result.reason and '\n' not in result.reason)
     if not any(result.successful for result in results):
         assert (node.settings.config, node.settings.filter) == before
     # what is in use is valid: their constructors check every value
