@@ -143,3 +143,9 @@ def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):
     arguments = {'out': tmp_path / 'run', 'label': 7, 'max_position_sd': 1, 'jpeg_quality': 50}
     code, output = ros2_launch('mapping', 30.0, 'recording into', **arguments)
     assert code == ENDED and 'recording into' in output and 'not known' not in output
+
+
+def test_ctrl_c_while_the_demo_renders_is_no_failure(ros2_launch, monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    code, output = ros2_launch('demo', 120.0, 'render train')
+    assert code == ENDED and 'Caught exception' not in output and 'Traceback' not in output
