@@ -59,6 +59,8 @@ def chain(commands, last):
     )
 
     def go_on(event, context):
+        if context.is_shutdown:
+            return None  # somebody pressed Ctrl-C
         if event.returncode != 0:
             raise RosError(f'`kbr {" ".join(commands[0])}` failed: see above')
         return chain(commands[1:], last)

@@ -124,6 +124,21 @@ def test_a_cleanup_lets_the_map_go(ros, tiny_world):
             gc.enable()
 
 
+def test_configuring_and_cleaning_up_again_and_again_grows_no_memory(ros, tiny_world):
+    psutil = pytest.importorskip('psutil')
+
+    def cycle(times):
+        for _ in range(times):
+            assert change_state(ros, Transition.TRANSITION_CONFIGURE)
+            assert change_state(ros, Transition.TRANSITION_CLEANUP)
+        return psutil.Process(node.popen.pid).memory_info().rss
+
+    node = start_node(ros, tiny_world, autostart=False)
+    before = cycle(5)
+    assert cycle(25) - before < 20e6, 'a leak of a megabyte each time, or more'
+    assert node.stop() == 0
+
+
 def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     reports = ros.collect(DiagnosticArray, '/diagnostics')

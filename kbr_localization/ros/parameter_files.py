@@ -12,6 +12,7 @@ import yaml
 
 PARAMETERS = 'ros__parameters'
 WILDCARDS = ('*', '**')
+_DEEPEST, _MOST = 32, 100_000
 
 
 def shared_names(arguments: Sequence[str]) -> set[str]:
@@ -41,6 +42,7 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
     Raises ConfigurationError when the file cannot be read.
     """
     root = _composed(path) if path else yaml.compose('{}')
+    _check_keys(root, path)
     for values in _parameter_nodes(root):
         values.value = [pair for pair in values.value if pair[0].value not in given]
     namespace = namespace.strip('/')
@@ -52,10 +54,37 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
     return str(yaml.serialize(root))
 
 
+def _check_keys(root: yaml.Node, path: str) -> None:
+    """Raise ConfigurationError where a key is no plain word, or sections lie in themselves."""
+    waiting: list[tuple[yaml.Node, int]] = [(root, 0)]
+    count = 0
+    while waiting:
+        node, depth = waiting.pop()
+        children: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            strange = [key for key, _ in node.value if not isinstance(key, yaml.ScalarNode)]
+            if strange:
+                raise ConfigurationError(
+                    f'params_file: expected names as keys, got a list or a section as one in '
+                    f'{path!r}, line {strange[0].start_mark.line + 1}'
+                )
+            children = [value for _, value in node.value]
+        elif isinstance(node, yaml.SequenceNode):
+            children = list(node.value)
+        # a section that an alias puts into itself never ends
+        count += len(children)
+        if depth > _DEEPEST or count > _MOST:
+            raise ConfigurationError(
+                f'params_file: expected at most {_DEEPEST} sections in each other and {_MOST} '
+                f'values, got more in {path!r}: is an alias used in what it stands for?'
+            )
+        waiting += [(child, depth + 1) for child in children]
+
+
 def _composed(path: str) -> yaml.MappingNode:
     try:
         root = yaml.compose(Path(path).expanduser().read_text(encoding='utf-8'))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = ' '.join(str(error).split())
         raise ConfigurationError(
             f'params_file: expected a YAML file of ROS parameters, got {path!r} ({reason}): '
@@ -111,8 +140,12 @@ def _files(arguments: Sequence[str]) -> Iterator[Path]:
 
 def _read(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding='utf-8'))
-    except (OSError, ValueError, yaml.YAMLError):
+        text = path.read_text(encoding='utf-8')
+        root = yaml.compose(text)
+        if root is not None:
+            _check_keys(root, str(path))
+        return yaml.safe_load(text)
+    except (OSError, ValueError, yaml.YAMLError, RecursionError, ConfigurationError):
         return None
 
 

@@ -97,7 +97,8 @@ def coerce(field: dataclasses.Field[Any], value: Any) -> Any:
     """Convert what YAML makes of a number, a word or a list, if nothing is lost."""
     if isinstance(field.default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
-    if isinstance(field.default, tuple) and not isinstance(value, str):
+    one = isinstance(value, (str, bool, int, float, bytes))
+    if isinstance(field.default, tuple) and not one:
         return tuple(item for item in (value or ()) if item != '')
     return configuration.written_word(field, value)
 
