@@ -166,11 +166,11 @@ class KernelBayesFilter:
         self.regularisation.begin()
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
-        self.odometry.pool(belief)
         self.odometry.disperse(self._beliefs(), self.rng)
         self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0
+        self.odometry.pool(belief)
         if self.hypotheses.confirmation.confirmed:
             self.odometry.keep(belief)
         if found is not None:

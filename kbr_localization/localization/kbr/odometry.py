@@ -28,7 +28,7 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MEMORY = 2000.0  # metres in which they may have become any other
+_MEMORY = 5000.0  # metres in which they may have become any other: a day of driving
 _SMALLEST = 1e-12 * np.eye(3)
 
 
@@ -96,9 +96,9 @@ class OdometryCalibration:
         """
         Give the points the law of the errors that the belief as a whole has.
 
-        Its Gaussian approximation: linear in the pose, with the covariance of what is left. The
-        points alone would forget that other ways lead to where they are, because resampling
-        leaves few of those that began long ago.
+        Its Gaussian approximation: linear in the pose, with the covariance of what is left and
+        that of a mean of so many points. The points alone would forget that other ways lead to
+        where they are, because resampling leaves few of those that began long ago.
         """
         weights = belief.weights
         root = np.sqrt(weights)[:, np.newaxis]
@@ -109,7 +109,8 @@ class OdometryCalibration:
         slope = np.linalg.solve(centred.T @ centred + _SMALLEST, centred.T @ errors)
         left = errors - centred @ slope
         belief.odometry = mean + (apart - weights @ apart) @ slope
-        self.covariance = self.covariance + left.T @ left
+        few = errors.T @ errors / belief.effective_size()
+        self.covariance = self.covariance + left.T @ left + few
 
     def disperse(self, beliefs: list[Belief], rng: np.random.Generator) -> None:
         """Draw the errors of the motion since the last update for every point, and learn."""
