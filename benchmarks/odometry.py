@@ -1,5 +1,5 @@
 """
-Do the stated uncertainties of the odometry's errors cover the truth?
+How often the stated uncertainties of the odometry's errors cover the truth.
 
 Robots are drawn whose wheels differ as `calibration.UNLIKE` says, drive along corridors and slip
 now and then. Once their errors are measured against the true poses, as when a map is built; once
@@ -26,10 +26,12 @@ from kbr_localization.localization.calibration import (
     SIZE,
     UNLIKE,
 )
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.motion import measure_odometry, Track
 from kbr_localization.se2 import FloatArray
+from matplotlib.figure import Figure
 import numpy as np
 
 METRES, STEP = 100.0, 0.1
@@ -44,7 +46,7 @@ COLUMNS = ['error', 'covered, map built', 'its sd', 'covered, learnt', 'its sd '
 
 
 def corridors(rng: np.random.Generator, metres: float = METRES) -> FloatArray:
-    """True motions (m, 3) of a robot that follows corridors: ahead, and round corners."""
+    """Drive along corridors: true motions (m, 3), ahead and round corners."""
     count = int(metres / STEP)
     steps = np.zeros((count, 3))
     steps[:, 0] = STEP
@@ -116,9 +118,7 @@ def coverage(
 
 
 def draw(path: Path) -> None:
-    """Draw a drive by its odometry as it is, by that without its errors, and as it was."""
-    from matplotlib.figure import Figure
-
+    """Draw a drive as it was, by its odometry, and by that without its errors; print these."""
     rng = np.random.default_rng(3)
     values, found = measured(rng)
     steps = corridors(rng)
@@ -136,6 +136,8 @@ def draw(path: Path) -> None:
     axes.set_ylabel('y [m]')
     axes.legend(fontsize=8, loc='lower right')
     figure.savefig(path, dpi=90)
+    for name, facts in described(found).items():
+        print(f'{name:<14} {facts["words"]}')
 
 
 def main() -> None:
@@ -145,7 +147,11 @@ def main() -> None:
     )
     parser.add_argument('--robots', type=int, default=100, help='how many are simulated')
     parser.add_argument('--seed', type=int, default=0)
-    parser.add_argument('--picture', type=Path, help='only draw a drive before and after')
+    parser.add_argument(
+        '--picture',
+        type=Path,
+        help='only draw a drive before and after, and print what was taken out',
+    )
     options = parser.parse_args()
     if options.picture is not None:
         draw(options.picture)

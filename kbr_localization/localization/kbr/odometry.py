@@ -28,7 +28,7 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MEMORY = 5000.0  # metres in which they may have become any other: a day of driving
+_MEMORY = 20_000.0  # metres in which they may have become any other: days of driving
 _SMALLEST = 1e-12 * np.eye(3)
 
 
@@ -59,8 +59,10 @@ class OdometryCalibration:
         """Know no motion, and of the odometry what was learnt last or else what the map knows."""
         known = self.learnt or Calibration(self.mapped, self._prior)
         self.covariance: FloatArray = known.covariance.copy()
+        # errors multiply (a drift at a lever arm looks like a mounting angle): linear about these
+        self._about: FloatArray = known.values - self.mapped
         for belief in beliefs:
-            belief.odometry = np.tile(known.values - self.mapped, (len(belief.points), 1))
+            belief.odometry = np.tile(self._about, (len(belief.points), 1))
         self._settle()
 
     def go_on_from(self, learnt: Calibration) -> None:
@@ -81,8 +83,8 @@ class OdometryCalibration:
 
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
         """Move beliefs by an odometry increment (3,), each point by what it takes it for."""
-        effect = effects(increment, self.mapped)
-        motion = moved(increment, self.mapped)
+        about = self.mapped + self._about
+        effect, motion = effects(increment, about), moved(increment, about)
         carried = _transport(motion)
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
@@ -90,7 +92,7 @@ class OdometryCalibration:
         self._way += float(np.hypot(increment[0], increment[1]))
         before = _turned(motion[2]) @ effect
         for belief in beliefs:
-            belief.move(motion + belief.odometry @ before.T)
+            belief.move(motion + (belief.odometry - self._about) @ before.T)
 
     def pool(self, belief: Belief) -> None:
         """
@@ -111,6 +113,7 @@ class OdometryCalibration:
         belief.odometry = mean + (apart - weights @ apart) @ slope
         few = errors.T @ errors / belief.effective_size()
         self.covariance = self.covariance + left.T @ left + few
+        self._about = mean
 
     def disperse(self, beliefs: list[Belief], rng: np.random.Generator) -> None:
         """Draw the errors of the motion since the last update for every point, and learn."""
