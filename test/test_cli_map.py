@@ -51,6 +51,8 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
     assert 'runs.train.images' in table and 'filter.sharpening' in table
+    assert facts['odometry']['offset_x']['observable'] is False
+    assert 'not observable' in table
 
 
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):

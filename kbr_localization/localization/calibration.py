@@ -79,7 +79,7 @@ class Calibration:
 
     @property
     def deviations(self) -> FloatArray:
-        """Standard deviations (7,) of the values."""
+        """Return the standard deviations of the values, shape (7,)."""
         return np.sqrt(np.diag(self.covariance))
 
     def observable(self) -> np.ndarray:
@@ -137,7 +137,7 @@ def effects(increments: FloatArray, values: FloatArray) -> FloatArray:
 
 def twists(increments: FloatArray) -> FloatArray:
     """
-    Return the twists (ahead, to the left, turn) of steps taken for arcs.
+    Take steps for arcs: their twists, which are metres ahead and to the left, and the turn.
 
     Shapes: (..., 3) -> (..., 3).
     """

@@ -183,13 +183,13 @@ class KernelBayesFilter:
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
         self.check.disperse(self.odometry.noise)
         learn = self.hypotheses.confirmation.confirmed
-        if learn:
-            self.odometry.pool(belief)
         self.odometry.disperse(self._beliefs(), self.rng, learn=learn)
         self.regularisation.apply(belief, self.rng)
         found = self.hypotheses.update(belief, seen, self._way)
         self._way = 0.0
         self._judge(belief, seen)
+        if learn:
+            self.odometry.pool(belief)
         if self.hypotheses.confirmation.confirmed:
             self.odometry.keep(belief)
         if found is not None:

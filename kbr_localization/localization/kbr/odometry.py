@@ -28,7 +28,7 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MEMORY = 2000.0  # metres in which they may have become any other
+_MEMORY = 20_000.0  # metres in which they may have become any other: days of driving
 _SMALLEST = 1e-12 * np.eye(3)
 
 
@@ -59,8 +59,10 @@ class OdometryCalibration:
         """Know no motion, and of the odometry what was learnt last or else what the map knows."""
         known = self.learnt or Calibration(self.mapped, self._prior)
         self.covariance: FloatArray = known.covariance.copy()
+        # errors multiply (a drift at a lever arm looks like a mounting angle): linear about these
+        self._about: FloatArray = known.values - self.mapped
         for belief in beliefs:
-            belief.odometry = np.tile(known.values - self.mapped, (len(belief.points), 1))
+            belief.odometry = np.tile(self._about, (len(belief.points), 1))
         self._settle()
 
     def go_on_from(self, learnt: Calibration) -> None:
@@ -81,23 +83,23 @@ class OdometryCalibration:
 
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
         """Move beliefs by an odometry increment (3,), each point by what it takes it for."""
-        effect = effects(increment, self.mapped)
-        motion = moved(increment, self.mapped)
+        about = self.mapped + self._about
+        effect, motion = effects(increment, about), moved(increment, about)
         carried = _transport(motion)
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
         self._effects = carried @ self._effects + effect
         self._way += float(np.hypot(increment[0], increment[1]))
         for belief in beliefs:
-            belief.move(motions(increment, self.mapped, belief.odometry))
+            belief.move(motions(increment, about, belief.odometry - self._about))
 
     def pool(self, belief: Belief) -> None:
         """
         Give the points the law of the errors that the belief as a whole has.
 
-        Its Gaussian approximation: linear in the pose, with the covariance of what is left. The
-        points alone would forget that other ways lead to where they are, because resampling
-        leaves few of those that began long ago.
+        Its Gaussian approximation: linear in the pose, with the covariance of what is left and
+        that of a mean of so many points. The points alone would forget that other ways lead to
+        where they are, because resampling leaves few of those that began long ago.
         """
         weights = belief.weights
         root = np.sqrt(weights)[:, np.newaxis]
@@ -108,7 +110,9 @@ class OdometryCalibration:
         slope = np.linalg.solve(centred.T @ centred + _SMALLEST, centred.T @ errors)
         left = errors - centred @ slope
         belief.odometry = mean + (apart - weights @ apart) @ slope
-        self.covariance = self.covariance + left.T @ left
+        few = errors.T @ errors / belief.effective_size()
+        self.covariance = self.covariance + left.T @ left + few
+        self._about = mean
 
     def disperse(
         self, beliefs: list[Belief], rng: np.random.Generator, learn: bool = True

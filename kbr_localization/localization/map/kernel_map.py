@@ -89,7 +89,7 @@ class KernelMap:
 
     @property
     def known_odometry(self) -> Calibration:
-        """What the map knows of the systematic errors of the odometry."""
+        """Return what the map knows of the systematic errors of the odometry."""
         noise = self.motion_noise
         return self.calibration or Calibration.of_drift(noise.drift, noise.drift_deviation)
 
