@@ -4,16 +4,18 @@ From a belief on points to the answer that a robot can use.
 The covariance of the points is as small as the images are many, not as they are right: images
 nearby err in the same way, by the light and by what the odometry does not say. So it is
 
-    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2),
+    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2),
 
 C that of the points, z the mean log evidence of the last images (how far they stand out from the
-rest of the map), s the parameter `covariance_scale`. b is along, across and in heading of the
-robot: another camera, or the same one mounted otherwise, shows every place from a little ahead or
-behind, which no image and no odometry can tell from the place itself. A pose that was given and
-has met no image yet is stated as it was given.
+rest of the map), d the distance between images of the map, s the parameter `covariance_scale`. b
+and c d are along, across and in heading of the robot: another camera, or the same one mounted
+otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
+from the place itself. A pose that was given and has met no image yet is stated as it was given.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
@@ -23,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _INDEPENDENT = 0.4  # a: share of the points' covariance that is that of independent errors
-_COMMON = np.array([0.16, 0.08, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
+_COMMON = np.array([0.1, 0.05, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
+_OF_SPACING = 0.3  # c: of the way from an image to the next
 _GROWTH = 0.3  # g: per unit of z below
 _TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
 _HALVINGS = 20
@@ -31,46 +34,56 @@ OTHER_WAY = 1.0
 """Radians: a belief that faces as far off is another one, and does not turn by itself."""
 
 
+@dataclass(frozen=True)
+class Proof:
+    """
+    What images say of a belief.
+
+    `here`: its probability against being elsewhere. `confirmed`: whether they speak for it.
+    `log_evidence`: their mean log evidence, None before the first. `spacing`: metres between
+    images of the map. `off_map`: whether they are proof against the map.
+    """
+
+    here: float
+    confirmed: bool
+    log_evidence: float | None
+    spacing: float
+    off_map: bool = False
+
+
 def summarize(
     belief: Belief,
     config: KbrConfig,
     noise: FloatArray,
-    here: float,
-    confirmed: bool,
-    log_evidence: float | None,
+    proof: Proof,
     why: dict[str, float],
     updated: bool,
-    *,
-    off_map: bool = False,
 ) -> PoseEstimate:
     """
     Mean and covariance about the belief's highest mode, and how far they can be trusted.
 
     `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
-    dispersed. `here`: probability of the belief against being elsewhere, `confirmed`: whether
-    images speak for it, `log_evidence`: their mean, None before the first. `off_map`: whether the
-    images are proof against the map.
+    dispersed.
     """
     members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
-    confidence = mass * here
-    status = NOT_ON_THIS_MAP if off_map else _status(confidence, confirmed, config)
+    confidence = mass * proof.here
+    status = _status(confidence, proof, config)
     heading = float(pose[2])
     spread = covariance + in_map_axes(noise, heading)
-    stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, log_evidence)
+    stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, proof)
     details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 
 
-def calibrated(
-    spread: FloatArray, heading: float, config: KbrConfig, log_evidence: float | None
-) -> FloatArray:
+def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Proof) -> FloatArray:
     """Covariance (3, 3) to state for points of that covariance; see the module."""
-    if log_evidence is None:
+    if proof.log_evidence is None:
         return spread
-    missing = _TYPICAL - float(np.clip(log_evidence, 0.0, _LARGEST))
-    shared = np.diag((_COMMON * np.exp(_GROWTH * missing)) ** 2)
-    common = in_map_axes(shared, heading)
+    missing = _TYPICAL - float(np.clip(proof.log_evidence, 0.0, _LARGEST))
+    variances = (_COMMON * np.exp(_GROWTH * missing)) ** 2
+    variances[0] += (_OF_SPACING * proof.spacing) ** 2
+    common = in_map_axes(np.diag(variances), heading)
     return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common))
 
 
@@ -92,7 +105,10 @@ def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
     return np.asarray(turn @ covariance @ turn.T)
 
 
-def _status(confidence: float, confirmed: bool, config: KbrConfig) -> str:
+def _status(confidence: float, proof: Proof, config: KbrConfig) -> str:
+    if proof.off_map:
+        return NOT_ON_THIS_MAP
     if confidence < 0.5 * config.localized_mass:
         return 'not localized'
-    return 'localized' if confirmed and confidence >= config.localized_mass else 'uncertain'
+    sure = proof.confirmed and confidence >= config.localized_mass
+    return 'localized' if sure else 'uncertain'

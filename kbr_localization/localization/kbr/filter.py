@@ -14,7 +14,7 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import OTHER_WAY, summarize
+from kbr_localization.localization.kbr.estimate import OTHER_WAY, Proof, summarize
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.likelihood import Likelihood
@@ -127,17 +127,15 @@ class KernelBayesFilter:
             'map_proven': float(self.fit.proven),
             'informative': hypotheses.informative.probability,
         }
-        answer = summarize(
-            self.belief,
-            self.config,
-            self.odometry.noise,
+        proof = Proof(
             1.0 - hypotheses.elsewhere,
             confirmation.confirmed and not self.check.refuted,
             confirmation.mean if self._images else None,
-            why,
-            self._updated,
+            self.likelihood.spacing,
             off_map=self.fit.refuted,
         )
+        noise = self.odometry.noise
+        answer = summarize(self.belief, self.config, noise, proof, why, self._updated)
         return replace(answer, odometry=self.odometry.learnt)
 
     def particles(self, size: int) -> FloatArray:
