@@ -42,7 +42,7 @@ SEEN = np.array([0.05, 0.05, 0.02])
 """Standard deviations of what an image tells of the pose: m, m, rad."""
 UPDATE_STEPS, POINTS = 4, 500
 DIFFERENTIAL = np.arange(SIZE) != NAMES.index('lateral_scale')
-COLUMNS = ['error', 'covered, map built', 'its sd', 'covered, learnt', 'its sd ']
+COLUMNS = ['error', 'covered, map built', 'its sd', 'covered, learnt', 'its sd']
 
 
 def corridors(rng: np.random.Generator, metres: float = METRES) -> FloatArray:

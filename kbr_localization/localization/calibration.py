@@ -118,8 +118,24 @@ def effects(increments: FloatArray, values: FloatArray) -> FloatArray:
 
     Shapes: (..., 3) and (7,) -> (..., 3, 7).
     """
+    return moved_with_effects(increments, values)[1]
+
+
+def moved_with_effects(
+    increments: FloatArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Return `moved` and `effects` at the cost of one of them.
+
+    Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
+    """
     reports = _log(increments)
     twist = _pose_twist(reports, values)
+    return _exp(twist), _right_jacobian(twist) @ _twist_effects(reports, twist, values)
+
+
+def _twist_effects(reports: FloatArray, twist: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the derivatives (..., 3, 7) of a twist (..., 3) by the values."""
     ahead, aside, angle = reports[..., 0], reports[..., 1], reports[..., 2]
     offset_x, offset_y, mounting, forward, lateral, _, _ = values
     cosine, sine = np.cos(mounting), np.sin(mounting)
@@ -132,7 +148,7 @@ def effects(increments: FloatArray, values: FloatArray) -> FloatArray:
     for column, turned in ((5, -angle), (6, -ahead)):
         by[..., 0, column], by[..., 1, column] = turned * offset_y, -turned * offset_x
         by[..., 2, column] = turned
-    return np.asarray(_right_jacobian(twist) @ by)
+    return by
 
 
 def twists(increments: FloatArray) -> FloatArray:

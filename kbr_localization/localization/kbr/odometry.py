@@ -18,8 +18,7 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.calibration import (
     Calibration,
-    effects,
-    moved,
+    moved_with_effects,
     NAMES,
     SIZE,
 )
@@ -84,7 +83,7 @@ class OdometryCalibration:
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
         """Move beliefs by an odometry increment (3,), each point by what it takes it for."""
         about = self.mapped + self._about
-        effect, motion = effects(increment, about), moved(increment, about)
+        motion, effect = moved_with_effects(increment, about)
         carried = _transport(motion)
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
@@ -101,6 +100,8 @@ class OdometryCalibration:
         that of a mean of so many points. The points alone would forget that other ways lead to
         where they are, because resampling leaves few of those that began long ago.
         """
+        if not self._prior.any():
+            return
         weights = belief.weights
         root = np.sqrt(weights)[:, np.newaxis]
         mean = weights @ belief.odometry
