@@ -61,6 +61,10 @@ class Belief:
         chosen = np.minimum(chosen, len(self.points) - 1)
         return Belief(self.points[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
 
+    def drawn(self, size: int) -> FloatArray:
+        """Poses (size, 3) of the belief; the same ones whenever it is looked at."""
+        return self.resampled(size, np.random.default_rng(0)).points
+
     def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
         """Add Gaussian noise of variances (3,) along, across and in heading."""
         self.move(rng.standard_normal(self.points.shape) * np.sqrt(variances))

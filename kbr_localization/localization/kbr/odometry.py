@@ -90,7 +90,7 @@ class OdometryCalibration:
         self._effects = carried @ self._effects + effect
         self._way += float(np.hypot(increment[0], increment[1]))
         for belief in beliefs:
-            belief.move(motions(increment, about, belief.odometry - self._about))
+            belief.move(motions(motion, effect, belief.odometry - self._about))
 
     def pool(self, belief: Belief) -> None:
         """
@@ -148,16 +148,14 @@ class OdometryCalibration:
         self.noise, self._effects, self._way = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0
 
 
-def motions(increment: FloatArray, values: FloatArray, deviations: FloatArray) -> FloatArray:
+def motions(motion: FloatArray, effect: FloatArray, deviations: FloatArray) -> FloatArray:
     """
     Return the motions of points that take the odometry's errors for different ones.
 
-    `increment` (3,) of the odometry, errors `values` (7,) common to all and `deviations` (m, 7)
-    from them, to first order -> (m, 3).
+    `motion` (3,) with the errors common to all and `effect` (3, 7) on it (`moved_with_effects`),
+    `deviations` (m, 7) from these errors, to first order -> (m, 3).
     """
-    motion = moved(increment, values)
-    before = _turned(motion[2]) @ effects(increment, values)
-    return np.asarray(motion + deviations @ before.T)
+    return np.asarray(motion + deviations @ (_turned(motion[2]) @ effect).T)
 
 
 def _transport(increment: FloatArray) -> FloatArray:

@@ -12,7 +12,7 @@ wrong. A right one leads the belief to where each image is explained, and them a
 
 from __future__ import annotations
 
-from kbr_localization.localization.calibration import NAMES
+from kbr_localization.localization.calibration import moved_with_effects, NAMES
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.odometry import motions
@@ -64,7 +64,8 @@ class OdometryCheck:
         """Move the points by an increment (3,), each by what it takes that for."""
         self._way += np.hypot(increment[0], increment[1]), abs(increment[2])
         if self._led is not None:
-            self._led.move(motions(increment, self._mapped, self._led.odometry))
+            common = moved_with_effects(increment, self._mapped)
+            self._led.move(motions(*common, self._led.odometry))
 
     def disperse(self, noise: FloatArray) -> None:
         """Spread the points by the noise (3, 3) of the motion since the last update."""
