@@ -150,4 +150,8 @@ def _bars(rows: Sequence[Row]) -> FloatArray:
 
 
 def _digits(key: str, value: float) -> str:
-    return f'{value:.1f}' if key in ('ms_per_frame', 'localized_after_m', 'localized_after_s') else f'{value:.3f}'
+    return (
+        f'{value:.1f}'
+        if key in ('ms_per_frame', 'localized_after_m', 'localized_after_s')
+        else f'{value:.3f}'
+    )

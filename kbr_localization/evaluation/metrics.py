@@ -95,11 +95,11 @@ def summarize(errors: RunErrors) -> Metrics:
     Reduce the errors of a run to the numbers that `kbr evaluate` prints.
 
     A number that does not exist (an infinite median, a run that never localizes, no covariance)
-    is None. `localized_after_m` and `localized_after_s` are travel and time after which the run is
-    not lost for `HOLD_M` further metres (half of the run's travel, if that is less); the `rmse_after_localized_m` and
-    `lost_fraction_after_localized` take in every frame from there to the end of the run.
-    `wrong_called_localized` is the share of the wrong answers, those more than `LOST_M` off, that
-    were called localized; None where no answer was wrong.
+    is None. `localized_after_m` and `localized_after_s` are the travel and the time after which
+    the run is not lost for `HOLD_M` further metres (half of the run's travel, if that is less);
+    the `rmse_after_localized_m` and `lost_fraction_after_localized` take in every frame from there
+    to the end of the run. `wrong_called_localized` is the share of the wrong answers, those more
+    than `LOST_M` off, that were called localized; None where no answer was wrong.
     """
     after = localized_from(errors)
     summary: Metrics = {
@@ -197,7 +197,7 @@ def _said(trajectory: Trajectory, estimate: NDArray[np.int64]) -> NDArray[np.boo
     if not trajectory.statuses:
         return None
     said = np.array([status == 'localized' for status in trajectory.statuses])
-    return (estimate >= 0) & said[estimate]
+    return np.asarray((estimate >= 0) & said[estimate])
 
 
 def _mahalanobis_squared(offset: FloatArray, covariance: FloatArray) -> FloatArray:

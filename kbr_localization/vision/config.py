@@ -50,6 +50,13 @@ class VisionConfig:
     blur: float = parameter(
         1.2, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
     )
+    gradient_sign: float = parameter(
+        0.3,
+        'sift_pyramid: how much it counts which side of an edge is the brighter one; 1 as much as '
+        'the direction of the edge, 0 not at all, since lamps at night turn it around',
+        low=0.0,
+        high=1.0,
+    )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
         True, 'find words through a tree of two levels: in some 40% of the time, all but as well'
@@ -130,6 +137,7 @@ PAPER = VisionConfig(
     words=200,
     vocabulary_tree=False,
     patch_components=0,
+    gradient_sign=1.0,
     levels=2,
     root_counts=False,
 )
@@ -140,6 +148,7 @@ three levels ([MbKSR] 6.3).
 BEFORE: dict[str, Any] = {
     'patch_components': 0,
     'vocabulary_tree': False,
+    'gradient_sign': 1.0,
     'network_width': 640,
     'network_threads': 2,
 }

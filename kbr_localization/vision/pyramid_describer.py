@@ -12,7 +12,7 @@ from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.daisy import DenseDaisy
-from kbr_localization.vision.dense_sift import DenseSift
+from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
 from kbr_localization.vision.learned_features import LearnedFeatures
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import network_of, network_state, read_network
@@ -121,7 +121,8 @@ class PyramidDescriber:
         size = local_descriptor(config, preparation, network).size
         basis = None
         if 'basis' in state:
-            basis = _checked('basis', state['basis'], (size, min(config.patch_components, size)))
+            kept = min(config.patch_components or size, size)
+            basis = _checked('basis', state['basis'], (size, kept))
             size = basis.shape[1]
         words = _checked('vocabulary', state['vocabulary'], (config.words, size))
         return cls(config, preparation, _kind(config).from_state(words, state), basis, network)
@@ -151,12 +152,9 @@ class PyramidDescriber:
             progress('sampling patches for the vocabulary', done, len(tasks))
         progress('learning the vocabulary', 0, 1)
         with one_thread():
-            patches, basis = np.concatenate(samples), None
-            # the features of a network are few and differ in all of their numbers
-            reduced = 0 if network is not None else config.patch_components
-            if 0 < reduced < patches.shape[1]:
-                basis = principal_components(patches, reduced)
-                patches = patches @ basis
+            patches = np.concatenate(samples)
+            basis = _basis(config, patches)
+            patches = patches if basis is None else patches @ basis
             vocabulary = _kind(config).learn(patches, config.words, rng)
         progress('learning the vocabulary', 1, 1)
         return cls(config, preparation, vocabulary, basis, network)
@@ -192,6 +190,19 @@ def sample_patches(
         chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
         samples.append(descriptors[chosen])
     return np.concatenate(samples)
+
+
+def _basis(config: VisionConfig, patches: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Matrix (d, c) that local descriptors (k, d) are told apart by, None for their numbers."""
+    basis = None
+    if config.descriptor == 'sift_pyramid' and config.gradient_sign < 1.0:
+        basis = sign_weighting(config.gradient_sign)
+    # the features of a network are few and differ in all of their numbers
+    if config.descriptor == LEARNED or not 0 < config.patch_components < patches.shape[1]:
+        return basis
+    if basis is None:
+        return principal_components(patches, config.patch_components)
+    return basis @ principal_components(patches @ basis, config.patch_components)
 
 
 def _prepared(
