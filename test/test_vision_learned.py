@@ -105,7 +105,7 @@ def test_a_network_of_one_size_gets_that_size(tmp_path):
     describer = fitted(tmp_path, feature_network(KERNELS, shape=(64, 160)))
     assert describer._local.grid.shape == (8, 20)
     wide = fitted(tmp_path, feature_network(KERNELS), network_width=64)
-    assert wide._local.grid.shape == (64 // SIDE, 64 // SIDE)  # 48 rows are nearest to 64
+    assert wide._local.grid.shape == (64 // SIDE, 64 // SIDE)  # 48 rows, rounded up
 
 
 @needs_runtime

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 STRIDE = 32
-"""Sides that a network leaves open are multiples of it, as those of most networks must be."""
+"""Sides that a network leaves open are rounded up to multiples of it, as most networks need."""
 LARGEST_OUTPUT = 1 << 24
 """Numbers of an answer."""
 _IMAGE_AXES = 4
@@ -112,7 +112,7 @@ def _input_of(network: bytes, shape: tuple[int, int]) -> tuple[int, tuple[int, i
     if len(declared) != _IMAGE_AXES or declared[0] not in (0, 1):
         raise VisionError(f'its input is {declared}: expected (1, channels, height, width)')
     height, width = (
-        wanted or max(STRIDE, round(side / STRIDE) * STRIDE)
+        wanted or -(-side // STRIDE) * STRIDE
         for wanted, side in zip(declared[2:], shape, strict=True)
     )
     return declared[1], (height, width)
