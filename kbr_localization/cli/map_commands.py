@@ -241,6 +241,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     for index, name in enumerate(kernel_map.run_names):
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
+    network = kernel_map.describer.state().get('network_sha256')
     low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
     return {
         'images': len(kernel_map),
@@ -251,6 +252,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'image_shape': list(kernel_map.image_shape),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
+        **({} if network is None else {'network_sha256': network}),
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),

@@ -1,7 +1,8 @@
 """
 Print the poses on a topic, one JSON object a line, for programs that know nothing of ROS.
 
-The first line says that the sender was found and poses will be heard.
+The first line says that the sender was found and poses will be heard. A pose has the status that
+the node said last on /diagnostics, once a second: 'localized' is all that a stack gets to know.
 
 `python -m kbr_localization.ros.pose_logger --ros-args -r amcl_pose:=/robot/amcl_pose`
 """
@@ -12,9 +13,11 @@ import json
 import sys
 import threading
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.ros import conversions
+from kbr_localization.ros.diagnostics import LEVELS
 from kbr_localization.ros.running import run_node, spin
 from rclpy.clock import Clock
 from rclpy.executors import SingleThreadedExecutor
@@ -32,6 +35,10 @@ class PoseLogger(Node):
         self._poses = self.create_subscription(
             PoseWithCovarianceStamped, 'amcl_pose', self._print, QUEUE
         )
+        self._status = 'not localized'
+        self._diagnostics = self.create_subscription(
+            DiagnosticArray, '/diagnostics', self._hear, QUEUE
+        )
         self._waiting = self.create_timer(0.1, self._look_for_publisher, clock=Clock())
 
     def _look_for_publisher(self) -> None:
@@ -39,6 +46,12 @@ class PoseLogger(Node):
         if self.count_publishers(self._poses.topic_name):
             self._waiting.cancel()
             print(json.dumps({'listening': self._poses.topic_name}), flush=True)
+
+    def _hear(self, message: DiagnosticArray) -> None:
+        words = {level: word for word, level in LEVELS.items()}
+        for one in message.status:
+            if one.name.endswith(': localization'):
+                self._status = words.get(one.level, 'not localized')
 
     def _print(self, message: PoseWithCovarianceStamped) -> None:
         try:
@@ -48,6 +61,7 @@ class PoseLogger(Node):
                 'covariance': conversions.covariance_from_message(
                     message.pose.covariance
                 ).tolist(),
+                'status': self._status,
             }
         except RosError as error:
             self.get_logger().warning(f'pose left out: {error}')

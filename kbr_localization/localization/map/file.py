@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
-from kbr_localization.errors import MapError
+from kbr_localization.errors import MapError, MissingModuleError
 from kbr_localization.files import new_file
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
@@ -98,6 +98,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, MapError) and str(path) in detail:
             raise
+        if isinstance(error, MissingModuleError):
+            raise MapError(f'map {path}: {detail}') from error
         raise MapError(
             f'map {path} is truncated, damaged or not a map ({detail}): build it again'
         ) from error
