@@ -77,6 +77,10 @@ class Calibration:
         covariance = np.linalg.inv(known + any_rig)
         return Calibration(covariance @ known @ self.values, covariance + np.diag(UNLIKE**2))
 
+    def expected(self, how: str) -> FloatArray:
+        """Return the errors (7,) to expect of another drive: none if `how` is 'off'."""
+        return np.zeros(SIZE) if how == 'off' else self.for_another_drive().values
+
     @property
     def deviations(self) -> FloatArray:
         """Return the standard deviations of the values, shape (7,)."""

@@ -59,10 +59,6 @@ class MotionNoise:
             step=np.array([4e-4, 4e-4, 4e-4, 4e-4]),
         )
 
-    def known_drift(self, how: str) -> float:
-        """Return the drift to begin with: none where the odometry is taken as it is, 'off'."""
-        return 0.0 if how == 'off' else self.drift
-
     def variances(self, increment: FloatArray) -> FloatArray:
         """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
         radians = np.abs(increment[..., 2])[..., np.newaxis]
@@ -72,18 +68,6 @@ class MotionNoise:
             return metres * self.per_metre + turning
         ahead, aside = np.abs(increment[..., [0]]), np.abs(increment[..., [1]])
         return ahead * self.per_metre + aside * self.per_metre_aside + turning
-
-
-def without_drift(increment: FloatArray, drift: float | FloatArray) -> FloatArray:
-    """
-    Take the systematic turn out of odometry increments; `drift` in radians per metre forward.
-
-    Shapes: (..., 3) and (...) -> (..., 3).
-    """
-    turn = increment[..., 2] - drift * increment[..., 0]
-    result = np.empty((*np.shape(turn), 3))
-    result[..., :2], result[..., 2] = increment[..., :2], turn
-    return result
 
 
 def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]:

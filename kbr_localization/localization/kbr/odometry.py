@@ -46,7 +46,7 @@ class OdometryCalibration:
     ) -> None:
         self._model, self._factor = noise, factor
         prior = calibration.for_another_drive()
-        self.mapped = prior.values * (how != 'off')
+        self.mapped = calibration.expected(how)
         self._prior = prior.covariance * (how == 'learnt')
         self.learnt: Calibration | None = None
         self.noise: FloatArray = np.zeros((3, 3))
