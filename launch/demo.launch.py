@@ -5,7 +5,7 @@ import sys
 
 from kbr_localization.datasets.synthetic import DEMO_RUNS
 from kbr_localization.errors import RosError
-from kbr_localization.ros import launching
+from kbr_localization.ros.parameters import launching
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,

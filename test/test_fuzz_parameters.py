@@ -6,7 +6,7 @@ from fuzzing import budget, damaged
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.ros.parameter_files import launch_file_parameters, shared_names
+from kbr_localization.ros.parameters.parameter_files import launch_file_parameters, shared_names
 import pytest
 import yaml
 

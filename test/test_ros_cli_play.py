@@ -6,8 +6,8 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.ros import conversions
-from kbr_localization.ros.diagnostics import status
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.diagnostics import status
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros.node_config import NodeConfig
-from kbr_localization.ros.settings import names, SettableNode, Settings
+from kbr_localization.ros.parameters.node_config import NodeConfig
+from kbr_localization.ros.parameters.settings import names, SettableNode, Settings
 import pytest
 import rclpy
 from rclpy.context import Context

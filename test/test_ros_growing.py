@@ -12,12 +12,13 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros import map_keeper
-from kbr_localization.ros.answer import Answer
-from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.map_keeper import MapKeeper
-from kbr_localization.ros.maps import map_id, MapShelf, parse_map_files
-from kbr_localization.ros.node_config import NodeConfig
+from kbr_localization.ros.maps import map_keeper
+from kbr_localization.ros.maps.map_keeper import MapKeeper
+from kbr_localization.ros.parameters.map_files import parse_map_files
+from kbr_localization.ros.parameters.node_config import NodeConfig
+from kbr_localization.ros.session.answer import Answer
+from kbr_localization.ros.session.image_queue import QueuedImage
+from kbr_localization.ros.session.registry import map_id, MapShelf
 import numpy as np
 import pytest
 from ros_helpers import PATIENCE

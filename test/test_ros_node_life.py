@@ -7,7 +7,7 @@ import weakref
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import LocalizationError
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
 import numpy as np

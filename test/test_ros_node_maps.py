@@ -7,7 +7,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
 from ros_helpers import call, PATIENCE

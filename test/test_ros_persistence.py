@@ -11,19 +11,19 @@ from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.ros import persistence
-from kbr_localization.ros.answer import Answer
-from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.maps import MapInUse
-from kbr_localization.ros.node_config import NodeConfig
-from kbr_localization.ros.persistence import (
+from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.maps.pose_keeper import PoseKeeper
+from kbr_localization.ros.parameters.node_config import NodeConfig
+from kbr_localization.ros.session import persistence
+from kbr_localization.ros.session.answer import Answer
+from kbr_localization.ros.session.image_queue import QueuedImage
+from kbr_localization.ros.session.persistence import (
     default_pose_file,
     load_pose,
     save_pose,
     SavedPose,
 )
-from kbr_localization.ros.pose_keeper import PoseKeeper
-from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.session.registry import MapInUse
 import numpy as np
 import pytest
 from ros_helpers import PATIENCE

@@ -10,12 +10,12 @@ from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros.answer import Beginning, GivenPose
-from kbr_localization.ros.feed import Feed
-from kbr_localization.ros.image_queue import ImageQueue
-from kbr_localization.ros.odometry_buffer import OdometryBuffer
-from kbr_localization.ros.persistence import SavedPose
-from kbr_localization.ros.session import Session
+from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.feed import Feed
+from kbr_localization.ros.session.image_queue import ImageQueue
+from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
+from kbr_localization.ros.session.persistence import SavedPose
+from kbr_localization.ros.session.session import Session
 import numpy as np
 import pytest
 

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
-from kbr_localization.cli.map_commands import configurations
 from kbr_localization.cli.options import (
     Cameras,
     Jobs,
@@ -18,6 +17,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers

@@ -1,6 +1,5 @@
 """`kbr map …`: build maps and look into them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -19,7 +18,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
+from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -215,20 +214,6 @@ def _loss_rows(loss: Any) -> dict[str, Any]:
         'distance of the kernel means of the poses': f'{100 * loss.mmd:.1f}%',
         'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',
     }
-
-
-def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
-    """
-    Vision configuration, and the filter's values, of `--set NAME=VALUE`.
-
-    What is not set of the filter is what suits the map.
-    """
-    from kbr_localization.localization.config import KbrConfig
-    from kbr_localization.vision import VisionConfig
-
-    vision, rest = split_settings(parse_settings(settings), 'vision.')
-    whole = with_settings(KbrConfig(), rest)
-    return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:

@@ -37,7 +37,6 @@ from kbr_localization.localization.map.storage import (
 )
 from kbr_localization.localization.map.structure import check_structure
 from kbr_localization.localization.map.verified import VerifiedArray
-from kbr_localization.localization.methods.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
 import numpy as np
@@ -257,4 +256,4 @@ def _read_filter(group: h5py.Group) -> KbrConfig:
 
 def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
     groups = file.get('baselines', {})
-    return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
+    return {method: _read_mapping(groups[method]) for method in groups}

@@ -112,4 +112,4 @@ def parameter_value(method: str, kernel_map: KernelMap, name: str) -> Any:
 
 
 def _kept(method: str, kernel_map: KernelMap) -> Mapping[str, Any]:
-    return kernel_map.baselines.get(method, {})
+    return known_values(method, kernel_map.baselines.get(method, {}))
