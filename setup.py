@@ -26,6 +26,8 @@ APP = ['h5py', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
 HEADLESS = ['opencv-python-headless']
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it
 TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
+# networks of dense local features: OpenCV does not read all of them
+LEARNED = ['onnxruntime']
 RERUN = ['rerun-sdk']
 # the reference is made from the docstrings
 DOCS = ['mkdocs', 'mkdocstrings[python]']
@@ -99,18 +101,19 @@ setup(
     install_requires=['numpy', 'scipy'],
     extras_require={
         'app': APP + HEADLESS,
-        'all': APP + HEADLESS + ROS + TOOLS,
+        'all': APP + HEADLESS + ROS + TOOLS + LEARNED,
         # `app` by the name of its build of opencv, and with the other build
         'headless': APP + HEADLESS,
         'desktop': [*APP, 'opencv-python'],
         'ros': APP + ROS,
         'tools': APP + TOOLS,
+        'learned': APP + LEARNED,
         'rerun': RERUN,
         'docs': DOCS,
         'compare': COMPARE,
         'dask': DASK,
         'bench': BENCH,
-        'test': LINT + TEST + COMPARE + INTERFACES,
+        'test': LINT + TEST + COMPARE + INTERFACES + LEARNED,
     },
     zip_safe=True,
     long_description=Path(__file__).with_name('README.md').read_text(encoding='utf-8'),

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             ]
             found = run_tasks(tried, runs, tasks, options.seed, workers)
             done = [one.outcome for one in found]
-            rows.append([step, *_means(done, sizes)])
+            rows.append([step, *means(done, sizes)])
             print(*rows[-1], file=sys.stderr, flush=True)
     header = ['step', *(f'{what}, n = {size}' for size in sizes for what in COLUMNS)]
     text = (
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         results.write_section(options.section, text)
 
 
-def _means(done: Sequence[Outcome], sizes: Sequence[int]) -> list[float]:
+def means(done: Sequence[Outcome], sizes: Sequence[int]) -> list[float]:
     """Means over the trials of every size, of those that have the number."""
     found = []
     for size in sizes:

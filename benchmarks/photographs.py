@@ -26,6 +26,7 @@ from benchmarks.place_recognition import (
     mean_of,
     recalls,
 )
+from kbr_localization.cli.map_commands import configurations
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
@@ -82,13 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     retrieval: list[list[Any]] = []
     filters: list[list[Any]] = []
     for paths in _paths(options):
-        for number, pair in enumerate(_pairs(*paths, options.spacing)):
+        for number, pair in enumerate(_pairs(*paths, options.spacing, options.set)):
             sequence = sequence_scores(pair)
             if number == 0:
                 retrieval += retrieved(pair, sequence)
             filters += localized(pair, methods, options.seeds, sequence)
             print(f'{pair.name}, {pair.spacing} m: measured', file=sys.stderr, flush=True)
-    text = section(retrieval, filters, options.seeds)
+    text = section(retrieval, filters, options.seeds, options.set)
     print(text)
     if options.section:
         results.write_section(options.section, text)
@@ -114,6 +115,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--methods', default=','.join(FILTERS), help=f'some of {", ".join(METHODS)}'
     )
+    parser.add_argument(
+        '--set', action='append', default=[], metavar='NAME=VALUE', help='as of `kbr map build`'
+    )
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     return parser
 
@@ -127,13 +131,16 @@ def _paths(options: argparse.Namespace) -> list[tuple[Path, Path]]:
     return found
 
 
-def _pairs(mapped: Path, test: Path, spacings: Sequence[float]) -> Iterator[Pair]:
+def _pairs(
+    mapped: Path, test: Path, spacings: Sequence[float], settings: Sequence[str]
+) -> Iterator[Pair]:
     """Map and test run at every spacing; once for runs that have poses."""
+    vision, filter_values = configurations(settings)
     bare = needs_spacing(mapped)
     for spacing in spacings if bare else (None,):
         training = open_dataset(mapped, spacing=spacing)
         images = open_dataset(test, spacing=spacing)
-        kernel_map = build_map([training], seed=0)
+        kernel_map = build_map([training], vision, filter_values, seed=0)
         described = describe_run(kernel_map.describer, images)
         name = f'{mapped.name} → {test.name}'
         yield Pair(name, spacing, kernel_map, described, training, images, test)
@@ -219,14 +226,21 @@ def _numbers(rows: list[dict[str, float]]) -> list[Any]:
     return [mean['right'], least, *('–' if np.isnan(value) else value for value in others)]
 
 
-def section(retrieval: list[list[Any]], filters: list[list[Any]], seeds: int) -> str:
+def section(
+    retrieval: list[list[Any]], filters: list[list[Any]], seeds: int, settings: Sequence[str] = ()
+) -> str:
     """Lay the tables out."""
+    # a network's folder is nobody's business
+    given = [
+        f'`{name}={Path(value).name}`' for name, _, value in (s.partition('=') for s in settings)
+    ]
+    told = f'Maps with {", ".join(given)}. ' if given else ''
     head = ['map → test', 'images by']
     for tolerance in TOLERANCES:
         frames = f'within {tolerance} frame{"s" if tolerance > 1 else ""}'
         head += [f'recall at 1 / 5 / 10 {frames}', 'area under PR']
     return (
-        '## Real photographs\n\n`python -m benchmarks.photographs DATA`. '
+        f'## Real photographs\n\n`python -m benchmarks.photographs DATA`. {told}'
         'Traverses without poses: image i of each shows place i, which is put at i times a '
         'spacing; **their odometry is made from that** with errors as large as those of COLD. '
         'SeqSLAM is that of Milford and Wyeth (2012): sequences of '

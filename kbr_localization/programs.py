@@ -20,17 +20,17 @@ BAD_INPUT = 2
 
 def localization_node() -> int:
     """Run the node that localizes and maps."""
-    return _start('localization_node', 'kbr_localization.ros.node')
+    return _start('localization_node', 'kbr_localization.ros.node.node')
 
 
 def player_node() -> int:
     """Run the node that plays a run."""
-    return _start('player_node', 'kbr_localization.ros.player')
+    return _start('player_node', 'kbr_localization.ros.playback.player')
 
 
 def recorder_node() -> int:
     """Run the node that records a run."""
-    return _start('recorder_node', 'kbr_localization.ros.recorder')
+    return _start('recorder_node', 'kbr_localization.ros.recording.recorder')
 
 
 def _start(program: str, module: str) -> int:

@@ -5,7 +5,7 @@ import sys
 
 from kbr_localization.datasets.synthetic import DEMO_RUNS
 from kbr_localization.errors import RosError
-from kbr_localization.ros import launching
+from kbr_localization.ros.parameters import launching
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,
@@ -59,6 +59,8 @@ def chain(commands, last):
     )
 
     def go_on(event, context):
+        if context.is_shutdown:
+            return None  # somebody pressed Ctrl-C
         if event.returncode != 0:
             raise RosError(f'`kbr {" ".join(commands[0])}` failed: see above')
         return chain(commands[1:], last)

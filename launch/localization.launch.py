@@ -1,7 +1,7 @@
 """Localize a robot by its camera and odometry on a map; composable with nav2_bringup."""
 
-from kbr_localization.ros import launching
-from kbr_localization.ros.robots import robots
+from kbr_localization.ros.parameters import launching
+from kbr_localization.ros.parameters.robots import robots
 from launch.actions import LogInfo
 
 

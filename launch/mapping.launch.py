@@ -1,8 +1,8 @@
 """Record a run for the map while the robot knows its pose from AMCL, SLAM or motion capture."""
 
-from kbr_localization.ros import launching, parameters
-from kbr_localization.ros.recorder import RecorderConfig
-from kbr_localization.ros.robots import one_robot
+from kbr_localization.ros.parameters import launching, parameters
+from kbr_localization.ros.parameters.robots import one_robot
+from kbr_localization.ros.recording.recorder import RecorderConfig
 
 
 def generate_launch_description():

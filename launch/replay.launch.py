@@ -1,7 +1,7 @@
 """Play a COLD run or a bag to the localization node."""
 
-from kbr_localization.ros import launching
-from kbr_localization.ros.robots import one_robot
+from kbr_localization.ros.parameters import launching
+from kbr_localization.ros.parameters.robots import one_robot
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration

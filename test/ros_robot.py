@@ -8,7 +8,7 @@ from helpers import START_NS, straight_reference, wall_image, write_tiny_cold_ru
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from kbr_localization.vision import VisionConfig
 from nav_msgs.msg import Odometry
 import numpy as np

@@ -9,9 +9,9 @@ import sys
 
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.frame import Frame
-from kbr_localization.ros.player import Player
-from kbr_localization.ros.running import ros_context
-from kbr_localization.ros.schedule import PlayerOptions
+from kbr_localization.ros.common.running import ros_context
+from kbr_localization.ros.playback.player import Player
+from kbr_localization.ros.playback.schedule import PlayerOptions
 import numpy as np
 from rclpy.node import Node
 

@@ -91,6 +91,31 @@ def test_a_forbidden_import_would_be_found(tmp_path, monkeypatch):
     assert list(violations(source)) == ['vision/bad.py:2: vision imports kbr_localization.ros']
 
 
+def inner_imports(room):
+    """Rooms inside a room: which imports which."""
+    found = {}
+    for path in (ROOT / room).rglob('*.py'):
+        source = path.relative_to(ROOT / room).parts[0].removesuffix('.py')
+        targets = found.setdefault(source, set())
+        for _, module in imported_modules(ast.parse(path.read_text(encoding='utf-8')), path):
+            parts = module.split('.')
+            if parts[:2] == ['kbr_localization', room] and len(parts) > 2 and parts[2] != source:
+                targets.add(parts[2])
+    return found
+
+
+@pytest.mark.parametrize(
+    'room', ['cli', 'datasets', 'evaluation', 'localization', 'ros', 'vision']
+)
+def test_imports_inside_a_room_go_in_no_circle(room):
+    left = inner_imports(room)
+    while left:
+        free = [inner for inner, targets in left.items() if not targets & left.keys()]
+        assert free, f'a circle among {sorted(left)}: {left}'
+        for inner in free:
+            del left[inner]
+
+
 def test_everything_but_ros_imports_without_rclpy():
     modules = sorted(
         '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__')

@@ -11,6 +11,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
+from kbr_localization.localization.map.grow import grown_path, NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import assert_equal_maps
 import numpy as np
@@ -50,6 +51,8 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
     assert 'runs.train.images' in table and 'filter.sharpening' in table
+    assert facts['odometry']['offset_x']['observable'] is False
+    assert 'not observable' in table
 
 
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):
@@ -241,3 +244,37 @@ def test_the_null_device_is_refused_before_the_work(tiny, command):
     result = invoke(command, tiny / 'map.h5', tiny / 'test', '--out', '/dev/null')
     assert_one_line(result, '/dev/null: is the null device')
     assert 'localizing' not in result.stderr
+
+
+def grown_beside(tiny, folder):
+    """Copy a map and write one beside it that has grown by two images."""
+    path = shutil.copy(tiny / 'map.h5', folder / 'map.h5')
+    base = KernelMap.load(path)
+    news = [
+        NewImage(int(base.stamps_ns[-1]) + n, base.poses[n] + 0.01, base.descriptors[n])
+        for n in (1, 2)
+    ]
+    with_images(base, news).save(grown_path(path))
+    return path, grown_path(path)
+
+
+def test_added_images_are_merged_or_dropped_by_command(tiny, tmp_path):
+    path, beside = grown_beside(tiny, tmp_path)
+    facts = json.loads(invoke('map', 'grown', path, '--json').stdout)
+    assert facts == {'file': str(beside), 'added': 2, 'images': 32}
+    before = path.read_bytes()
+    assert invoke('map', 'grown', path, '--drop').returncode == 0
+    assert path.read_bytes() == before and not beside.exists()
+    assert_one_line(invoke('map', 'grown', path), 'nothing was added to')
+    path, beside = grown_beside(tiny, tmp_path)
+    assert_one_line(invoke('map', 'grown', path, '--drop', '--merge'), 'expected one of them')
+    assert invoke('map', 'grown', path, '--merge').returncode == 0
+    assert len(KernelMap.load(path)) == 32 and not beside.exists()
+
+
+def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
+    path, beside = grown_beside(tiny, tmp_path)
+    KernelMap.load(path).subset(np.arange(3, 20)).save(path)
+    assert_one_line(invoke('map', 'grown', path, '--merge'), 'not those of this map')
+    assert_one_line(invoke('map', 'grown', path, '--drop', '--added', path), 'the map itself')
+    assert beside.exists() and len(KernelMap.load(path)) == 17

@@ -67,9 +67,9 @@ def test_what_fits_no_choice_is_refused(setting, says):
     'method, name',
     [
         ('kbr', 'odometry_calibration'),
-        ('knn-particle', 'odometry_drift'),
-        ('kmcf', 'odometry_drift'),
-        ('algorithm1-adapted', 'odometry_drift'),
+        ('knn-particle', 'odometry_calibration'),
+        ('kmcf', 'odometry_calibration'),
+        ('algorithm1-adapted', 'odometry_calibration'),
     ],
 )
 def test_what_is_known_of_the_odometry_can_be_switched_off_by_its_name(method, name):

@@ -1,3 +1,4 @@
+from dataclasses import replace
 import json
 
 from kbr_localization.errors import EvaluationError
@@ -229,3 +230,23 @@ def test_recall_needs_the_heading_too():
     opposite = np.array([[0.0, 0.0, np.pi]])
     with pytest.raises(EvaluationError, match='no map image'):
         recall_at(np.ones((1, 1)), opposite, np.zeros((1, 3)))
+
+
+def test_wrong_answers_that_were_called_localized_are_told():
+    """Of the answers more than a metre off, those without a frame left out."""
+    run = straight_run(6)
+    off = np.outer([3.0, 3.0, 3.0, 0.2, 0.2, 0.2], [1, 0, 0])
+    words = ('localized', 'uncertain', 'not localized', *['localized'] * 3)
+    told = replace(shifted(run, off), statuses=words)
+    assert summarize(run_errors(run, told))['wrong_called_localized'] == pytest.approx(1 / 3)
+    assert summarize(run_errors(run, shifted(run, off)))['wrong_called_localized'] is None
+    right = replace(run, statuses=('localized',) * 6)
+    assert summarize(run_errors(run, right))['wrong_called_localized'] is None
+
+
+def test_the_time_to_be_localized_goes_with_the_travel():
+    run = straight_run(101)
+    off = np.outer(np.arange(101) < 10, [3.0, 0, 0])
+    summary = summarize(run_errors(run, shifted(run, off)))
+    seconds = (run.stamps_ns[10] - run.stamps_ns[0]) * 1e-9
+    assert summary['localized_after_s'] == pytest.approx(seconds)

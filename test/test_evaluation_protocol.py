@@ -33,14 +33,16 @@ KEYS = [
     'method',
     'size',
     'trials',
-    'position_rmse_m_mean',
-    'position_rmse_m_sd',
+    'localized_after_s',
+    'localized_after_m',
     'rmse_after_localized_m_mean',
     'position_median_m',
     'lost_fraction',
+    'wrong_called_localized',
     'coverage_2sigma',
-    'localized_after_m',
     'ms_per_frame',
+    'position_rmse_m_mean',
+    'position_rmse_m_sd',
 ]
 PLAN = ComparisonPlan(sizes=(6, 12), trials=2, methods=('kbr', 'nearest'), seed=1)
 
@@ -217,8 +219,10 @@ NEVER_LOCALIZED: Metrics = {
     'position_median_m': None,
     'lost_fraction': 0.9,
     'lost_fraction_after_localized': None,
+    'wrong_called_localized': 0.25,
     'coverage_2sigma': None,
     'localized_after_m': None,
+    'localized_after_s': None,
 }
 
 
@@ -229,14 +233,18 @@ def test_a_run_that_never_localizes_is_lost_after_the_whole_of_its_length():
         'position_median_m': 0.1,
         'lost_fraction': 0.3,
         'lost_fraction_after_localized': 0.0,
+        'wrong_called_localized': None,
         'localized_after_m': 2.0,
+        'localized_after_s': 4.0,
     }
     outcomes = [
-        Outcome(Task('kbr', 6, trial), complete(metrics, 40.0), 5.0)
+        Outcome(Task('kbr', 6, trial), complete(metrics, 40.0, 80.0), 5.0)
         for trial, metrics in enumerate((good, NEVER_LOCALIZED))
     ]
     (row,) = comparison_rows(PLAN, outcomes)
     assert row['localized_after_m'] == pytest.approx(21.0)
+    assert row['localized_after_s'] == pytest.approx(42.0)
+    assert row['wrong_called_localized'] == 0.25  # of the trials that have a wrong answer
     assert row['position_rmse_m_mean'] == pytest.approx(0.6)
     assert row['position_rmse_m_sd'] == pytest.approx(0.8 / np.sqrt(2))
     assert row['rmse_after_localized_m_mean'] == pytest.approx(0.1)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.image_file import decode_image, encode_jpeg
 from kbr_localization.errors import KbrError
-from kbr_localization.ros.persistence import load_pose
+from kbr_localization.ros.session.persistence import load_pose
 import numpy as np
 import pytest
 

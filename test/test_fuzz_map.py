@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import KbrError, MapError
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, METHODS, Tracker
@@ -24,7 +25,8 @@ METHOD = st.sampled_from(sorted(METHODS))
 def map_bytes(tmp_path_factory):
     folder = tmp_path_factory.mktemp('map')
     run = open_dataset(write_tiny_cold_run(folder / 'run', frames=6))
-    build_map([run], VisionConfig(words=20, vocabulary_samples=500)).save(folder / 'map.h5')
+    built = build_map([run], VisionConfig(words=20, vocabulary_samples=500))
+    with_statistics(built).save(folder / 'map.h5')
     return (folder / 'map.h5').read_bytes()
 
 

@@ -95,7 +95,8 @@ def test_what_pip_brings(monkeypatch):
     # the two builds of opencv share one module
     assert not extras['desktop'] & {'opencv-python-headless'}
     assert not extras['ros'] & {'opencv-python', 'opencv-python-headless'}
-    assert extras['ros'] | extras['tools'] | extras['app'] == extras['all']
+    parts = (extras[name] for name in ('ros', 'tools', 'app', 'learned'))
+    assert set().union(*parts) == extras['all']
     for script in options['entry_points']['console_scripts']:
         module, _, name = script.partition('=')[2].strip().partition(':')
         done = run(f'import {module}\nassert callable({module}.{name})', HEAVY)

@@ -4,7 +4,9 @@ from importlib.util import find_spec
 import os
 from pathlib import Path
 import shutil
+import signal
 import subprocess
+import time
 
 from kbr_localization.demo.dds_domain import own_domain
 import pytest
@@ -17,22 +19,40 @@ pytestmark = [
     ),
 ]
 LAUNCH = Path(__file__).parents[1] / 'launch'
+ENDED = 124
 
 
 @pytest.fixture
 def ros2_launch(tmp_path):
-    """Run a launch file with arguments, and return its exit code and what it says."""
+    """
+    Run a launch file with arguments, and return its exit code and what it says.
 
-    def run(name, seconds, **arguments):
+    It gets a Ctrl-C `linger` seconds after it has said `until`, or after some seconds.
+    """
+
+    def run(name, seconds, until='', linger=0.0, **arguments):
         texts = [f'{key}:={value}' for key, value in arguments.items() if value != '']
         with own_domain() as domain:
             env = {**os.environ, 'ROS_DOMAIN_ID': str(domain), 'ROS_HOME': str(tmp_path)}
             program = ['ros2', 'launch', LAUNCH / f'{name}.launch.py', *texts]
-            command = ['timeout', '-s', 'INT', str(seconds), *program]
-            result = subprocess.run(command, check=False, env=env, capture_output=True, text=True)
-        return result.returncode, result.stdout + result.stderr
+            return watched(program, env, tmp_path / 'output', seconds, until, linger)
 
     return run
+
+
+def watched(program, env, path, seconds, until, linger):
+    """Exit code and output of a program, that of `timeout` when it had to be ended."""
+    with path.open('w') as output:
+        process = subprocess.Popen(program, env=env, stdout=output, stderr=subprocess.STDOUT)
+        end, ended = time.monotonic() + seconds, False
+        while process.poll() is None:
+            if until and until in path.read_text():
+                end, until = min(end, time.monotonic() + linger), ''
+            if not ended and time.monotonic() >= end:
+                process.send_signal(signal.SIGINT)
+                ended = True
+            time.sleep(0.2)
+    return ENDED if ended else process.returncode, path.read_text()
 
 
 @pytest.fixture
@@ -51,7 +71,8 @@ def localize(tiny_world, ros2_launch):
     """Run the localization for some seconds, and return its exit code and what it says."""
 
     def run(**arguments):
-        return ros2_launch('localization', 8.0, **{'map_file': tiny_world.map_file, **arguments})
+        given = {'map_file': tiny_world.map_file, **arguments}
+        return ros2_launch('localization', given.pop('seconds', 30.0), **given)
 
     return run
 
@@ -76,8 +97,8 @@ def test_a_replay_that_cannot_be_ends_with_an_exit_code(replay, arguments, says)
 
 
 def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
-    code, output = replay(seconds=12.0, exit_at_end='false')
-    assert code == 124 and 'user interrupted' in output and 'Caught exception' not in output
+    code, output = replay(until='in 6.0 s', exit_at_end='false')
+    assert code == ENDED and 'user interrupted' in output and 'Caught exception' not in output
 
 
 @pytest.mark.parametrize('name', ['localization', 'mapping'])
@@ -93,9 +114,9 @@ def test_what_a_file_says_stands_against_defaults_and_not_against_arguments(loca
     file.write_text('localization: {ros__parameters: {autostart: false, max_beams: 60}}')
     for namespace, name in (('', 'localization'), ('fleet/one', 'fleet.one.localization')):
         arguments = {'params_file': file, 'namespace': namespace}
-        _, waits = localize(**arguments)
+        _, waits = localize(**arguments, until='parameters of nav2_amcl', linger=5.0)
         assert f'[{name}]: parameters of nav2_amcl' in waits and 'nothing on' not in waits
-        _, starts = localize(**arguments, autostart='true')
+        _, starts = localize(**arguments, autostart='true', until='nothing on')
         assert 'nothing on' in starts
 
 
@@ -106,7 +127,8 @@ def test_a_file_that_is_missing_is_an_error(localize):
 
 def test_arguments_of_nav2_bringup_are_taken_and_others_named(localize):
     arguments = {'use_composition': 'True', 'container_name': 'nav2_container'}
-    _, output = localize(use_respawn='False', slam='False', map_flie='x', **arguments)
+    arguments |= {'use_respawn': 'False', 'slam': 'False', 'map_flie': 'x'}
+    _, output = localize(until='read in', **arguments)
     assert "'map_flie' is not known and has no effect: did you mean 'map_file'" in output
     assert "'slam' is not known" in output and 'container_name' not in output
     assert 'stays a process of its own' in output
@@ -119,5 +141,11 @@ def test_map_is_the_grid_of_the_map_server(localize):
 
 def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):
     arguments = {'out': tmp_path / 'run', 'label': 7, 'max_position_sd': 1, 'jpeg_quality': 50}
-    code, output = ros2_launch('mapping', 8.0, **arguments)
-    assert code == 124 and 'recording into' in output and 'not known' not in output
+    code, output = ros2_launch('mapping', 30.0, 'recording into', **arguments)
+    assert code == ENDED and 'recording into' in output and 'not known' not in output
+
+
+def test_ctrl_c_while_the_demo_renders_is_no_failure(ros2_launch, monkeypatch, tmp_path):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    code, output = ros2_launch('demo', 120.0, 'render train')
+    assert code == ENDED and 'Caught exception' not in output and 'Traceback' not in output

@@ -2,12 +2,13 @@
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import calibrated, summarize
+from kbr_localization.localization.kbr.estimate import calibrated, Proof, summarize
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 import numpy as np
 import pytest
 
 CONFIG = KbrConfig()
+SPACING = 0.3
 SPREAD = np.diag([0.04, 0.01, 0.004])
 
 
@@ -20,7 +21,12 @@ def belief_of(*places, deviation=0.05):
 
 def answer(belief, here=1.0, confirmed=True, log_evidence=3.0, noise=None):
     noise = np.zeros((3, 3)) if noise is None else noise
-    return summarize(belief, CONFIG, noise, here, confirmed, log_evidence, {}, True)
+    proof = Proof(here, confirmed, log_evidence, SPACING)
+    return summarize(belief, CONFIG, noise, proof, {}, True)
+
+
+def stated(spread, log_evidence, heading=0.0, config=CONFIG, spacing=SPACING):
+    return calibrated(spread, heading, config, Proof(1.0, True, log_evidence, spacing))
 
 
 def test_a_belief_about_one_place_is_localized_once_confirmed():
@@ -42,17 +48,17 @@ def test_two_headings_at_one_place_are_two_beliefs():
 
 
 def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
-    np.testing.assert_array_equal(calibrated(SPREAD, CONFIG, None), SPREAD)
+    np.testing.assert_array_equal(stated(SPREAD, None), SPREAD)
     wide = belief_of(np.zeros(3), deviation=0.3)
-    stated = answer(wide, log_evidence=None).covariance
-    assert stated[0, 0] == pytest.approx(0.09, rel=0.2)
+    covariance = answer(wide, log_evidence=None).covariance
+    assert covariance[0, 0] == pytest.approx(0.09, rel=0.2)
 
 
 def test_the_covariance_grows_as_images_stand_out_less():
-    sizes = [np.trace(calibrated(SPREAD, CONFIG, z)) for z in (4.0, 2.0, 0.5, -1.0)]
+    sizes = [np.trace(stated(SPREAD, z)) for z in (4.0, 2.0, 0.5, -1.0)]
     assert sizes == sorted(sizes)
-    doubled = calibrated(SPREAD, KbrConfig(covariance_scale=2.0), 2.0)
-    np.testing.assert_allclose(doubled, 2.0 * calibrated(SPREAD, CONFIG, 2.0))
+    doubled = stated(SPREAD, 2.0, config=KbrConfig(covariance_scale=2.0))
+    np.testing.assert_allclose(doubled, 2.0 * stated(SPREAD, 2.0))
 
 
 def test_motion_since_the_last_update_widens_along_the_heading():
@@ -60,3 +66,17 @@ def test_motion_since_the_last_update_widens_along_the_heading():
     noise = np.diag([0.09, 0.0, 0.0])
     grown = answer(belief, noise=noise).covariance - answer(belief).covariance
     assert grown[1, 1] > 0.02 > abs(grown[0, 0])
+
+
+def test_what_images_share_lies_ahead_of_the_robot():
+    ahead = stated(np.zeros((3, 3)), 3.0)
+    aside = stated(np.zeros((3, 3)), 3.0, heading=np.pi / 2)
+    assert ahead[0, 0] > 2.0 * ahead[1, 1]
+    assert aside[1, 1] == pytest.approx(ahead[0, 0])
+    assert aside[0, 0] == pytest.approx(ahead[1, 1])
+
+
+def test_where_images_are_far_apart_less_is_known():
+    near, far = (stated(SPREAD, 3.0, spacing=spacing) for spacing in (0.1, 1.0))
+    assert far[0, 0] > near[0, 0] + 0.05
+    assert far[1, 1] == pytest.approx(near[1, 1])

@@ -46,7 +46,7 @@ def test_images_lead_where_the_map_shows_their_place(plain):
 
 
 def test_a_map_whose_halves_look_alike_asks_for_more_evidence(plain):
-    assert measure(corridor(0.15)).largest_evidence > measure(plain).largest_evidence + 0.5
+    assert measure(corridor(0.15)).evidence_limit_10 > measure(plain).evidence_limit_10 + 0.5
 
 
 def test_the_same_map_gives_the_same_statistics(plain):
@@ -66,7 +66,7 @@ def test_statistics_are_measured_once_and_stay_with_the_map(plain, tmp_path):
 @pytest.mark.parametrize('images', [1, 2, 5])
 def test_the_smallest_maps_have_statistics(images):
     found = measure(corridor(0.0, images))
-    assert np.isfinite([found.lead_here, found.lead_elsewhere, found.largest_evidence]).all()
+    assert np.isfinite([found.lead_here, found.lead_elsewhere, found.evidence_limit_10]).all()
 
 
 def drive(kernel_map, rows, images):
@@ -94,4 +94,4 @@ def test_on_a_map_of_another_place_nothing_is_localized():
 
 
 def test_an_office_that_nothing_is_known_of_has_the_defaults():
-    assert MapStatistics().largest_evidence == 0.5
+    assert MapStatistics().evidence_limit_10 == 0.5

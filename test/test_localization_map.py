@@ -283,3 +283,47 @@ def test_single_values_are_put_into_the_configuration_that_suits_the_map():
     assert changed == replace(suited, points=77)
     whole = replace(suited, position_bandwidth=3.0)
     assert tiny_map(filter_config=whole).filter_config == whole
+
+
+def test_a_map_keeps_the_errors_of_the_odometry(kernel_map, saved):
+    loaded = KernelMap.load(saved)
+    for name in ('values', 'covariance'):
+        kept, built = (getattr(m.calibration, name) for m in (loaded, kernel_map))
+        np.testing.assert_array_equal(kept, built)
+    half = kernel_map.subset(np.arange(10))
+    assert half.calibration is kernel_map.calibration
+
+
+def test_a_map_of_before_knows_the_drift_alone(kernel_map, saved):
+    with h5py.File(saved, 'r+') as file:
+        del file['calibration']
+        file['motion_noise'].attrs['drift'] = 0.02
+        file['motion_noise'].attrs['drift_deviation'] = 0.005
+    loaded = KernelMap.load(saved)
+    assert loaded.calibration is None
+    assert loaded.known_odometry.values.tolist() == [0.0] * 6 + [0.02]
+    assert loaded.known_odometry.deviations[-1] == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    ('name', 'values'),
+    [
+        ('values', np.full(7, np.nan)),
+        ('values', np.zeros(6)),
+        ('covariance', -np.eye(7)),
+        ('covariance', np.full((7, 7), 1e9)),
+    ],
+)
+def test_errors_of_the_odometry_that_cannot_be_are_refused(saved, name, values):
+    with h5py.File(saved, 'r+') as file:
+        del file['calibration'][name]
+        file['calibration'][name] = values
+    with pytest.raises(MapError, match=f'calibration/{name}'):
+        KernelMap.load(saved)
+
+
+def test_the_noise_of_sideways_motion_survives_the_file(kernel_map, tmp_path):
+    noise = replace(kernel_map.motion_noise, per_metre_aside=np.array([1e-4, 3e-4, 1e-4]))
+    replace(kernel_map, motion_noise=noise).save(tmp_path / 'aside.h5')
+    loaded = KernelMap.load(tmp_path / 'aside.h5').motion_noise
+    np.testing.assert_array_equal(loaded.per_metre_aside, noise.per_metre_aside)

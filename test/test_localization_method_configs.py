@@ -62,7 +62,7 @@ def test_what_another_version_knew_is_left_out():
 
 def test_algorithm_1_runs_as_printed(kernel_map):
     config = method_config('algorithm1', replace(kernel_map, poses=10.0 * kernel_map.poses))
-    assert config.odometry_drift == 'off'
+    assert config.odometry_calibration == 'off'
     switches = {'sharpening', 'multi_step', 'bayes_rule', 'noise_scale', 'update_min_d'}
     assert switches.isdisjoint(field.name for field in fields(PrintedConfig))
     assert switches <= {field.name for field in fields(AdaptedConfig)}

@@ -1,19 +1,20 @@
 """Systematic errors of the odometry, learnt on the points of a belief."""
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import Calibration, NAMES, reported, SIZE, UNLIKE
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.odometry import jacobian, NAMES, OdometryCalibration
+from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
 
 NOISE = MotionNoise(np.full(3, 1e-5), np.full(3, 1e-5), np.full(4, 1e-4), drift=0.01)
-TRUE = np.array([0.05, -0.02, 0.001, 0.006, -0.005, 0.012])
+TRUE = np.array([0.08, -0.03, 0.004, 0.008, 0.0, -0.008, 0.016])
+KNOWN = Calibration(np.zeros(SIZE), np.diag((0.01 * UNLIKE) ** 2))
 
 
-def measured(motion, parameters):
-    """Return what wheels report of a motion (3,) of the pose, to first order."""
-    return motion - jacobian(motion) @ parameters
+def calibration_of(how='learnt', factor=1.0, noise=NOISE, known=KNOWN):
+    return OdometryCalibration(noise, known, factor, how)
 
 
 def wander(rng, steps=400):
@@ -22,26 +23,8 @@ def wander(rng, steps=400):
     )
 
 
-def test_an_offset_moves_the_pose_as_a_lever_does():
-    offset, turn = np.array([0.3, 0.1, 0.0]), np.array([0.2, 0.0, 0.4])
-    exact = se2.compose(se2.compose(offset, turn), se2.inverse(offset))
-    parameters = np.array([0.3, 0.1, 0.0, 0.0, 0.0, 0.0])
-    np.testing.assert_allclose(turn + jacobian(turn) @ parameters, exact, atol=1e-12)
-
-
-def test_scales_mounting_and_drift_are_of_first_order():
-    u = np.array([0.5, 0.1, 0.2])
-    p = np.array([0.0, 0.0, 1e-4, 2e-4, 3e-4, 4e-4])
-    cosine, sine = np.cos(1e-4), np.sin(1e-4)
-    exact = np.array([[cosine, -sine], [sine, cosine]]) @ u[:2]
-    exact[0] -= 2e-4 * u[0]
-    exact[1] -= 2e-4 * u[1]
-    turned = u[2] - 3e-4 * u[2] - 4e-4 * u[0]
-    np.testing.assert_allclose(u + jacobian(u) @ p, [*exact, turned], atol=1e-7)
-
-
 def test_the_noise_of_steps_is_carried_to_the_last_frame():
-    calibration = OdometryCalibration(NOISE, 1.0, 'off')
+    calibration = calibration_of('off')
     steps = [np.array([0.5, 0.1, 0.7]), np.array([0.4, 0.0, -0.3])]
     rng = np.random.default_rng(0)
     size = 200_000
@@ -56,33 +39,28 @@ def test_the_noise_of_steps_is_carried_to_the_last_frame():
     np.testing.assert_allclose(calibration.noise, np.cov(errors.T), rtol=0.03, atol=1e-7)
 
 
-def test_the_law_of_the_parameters_is_that_of_linear_regression():
+def test_the_law_of_the_errors_is_that_of_linear_regression():
     """Path known (one point follows the truth): the posterior is Bayesian least squares."""
-    calibration = OdometryCalibration(NOISE, 1.0, 'learnt')
-    prior, mean = calibration.covariance.copy(), calibration.mapped.copy()
-    precision, weighted = np.linalg.inv(prior), np.zeros(6)
+    calibration = calibration_of()
+    precision, weighted = np.linalg.inv(calibration.covariance), np.zeros(SIZE)
     rng = np.random.default_rng(1)
     belief = Belief(np.zeros((1, 3)), np.ones(1))
-    forgotten = 0.0
     for motion in wander(rng, 30):
-        u = measured(motion, TRUE)
+        u = reported(motion, TRUE)
+        before = belief.odometry[0]
         calibration.predict(u, [belief])
-        error = se2.between(u + jacobian(u) @ (calibration.mapped + belief.odometry[0]), motion)
-        noise = calibration.noise + 1e-12 * np.eye(3)
+        slope, noise = calibration._effects, calibration.noise + 1e-12 * np.eye(3)
+        error = se2.between(u, motion)  # nothing is mapped
+        total = noise + slope @ calibration.covariance @ slope.T
         # the filter draws errors: let it draw the true one
-        total = noise + calibration._effects @ calibration.covariance @ calibration._effects.T
-        whitened = np.linalg.solve(np.linalg.cholesky(total + 1e-12 * np.eye(3)), error)
-        before = calibration.covariance.copy()
-        forgotten += calibration._way
-        calibration.disperse([belief], FixedDraw(whitened))
-        assert np.all(np.linalg.eigvalsh(before - calibration.covariance) > -1e-5)
-        precision = precision + jacobian(u).T @ np.linalg.solve(noise, jacobian(u))
-        weighted = weighted + jacobian(u).T @ np.linalg.solve(
-            noise, motion - u - jacobian(u) @ mean
+        whitened = np.linalg.solve(
+            np.linalg.cholesky(total + 1e-12 * np.eye(3)), error - slope @ before
         )
+        calibration.disperse([belief], FixedDraw(whitened))
+        precision = precision + slope.T @ np.linalg.solve(noise, slope)
+        weighted = weighted + slope.T @ np.linalg.solve(noise, error)
     plain = np.linalg.solve(precision, weighted)
     np.testing.assert_allclose(belief.odometry[0], plain, atol=2e-3)
-    assert forgotten > 0.0
 
 
 class FixedDraw:
@@ -95,40 +73,96 @@ class FixedDraw:
         return np.broadcast_to(self.values, shape)
 
 
-def test_points_that_follow_the_truth_learn_the_parameters():
-    calibration = OdometryCalibration(NOISE, 1.0, 'learnt')
-    rng = np.random.default_rng(2)
-    belief, truth = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng), np.zeros(3)
-    deviations = np.sqrt(np.diag(calibration.covariance))
-    for motion in wander(rng, 300):
+def follow(calibration, belief, truth, motions, rng, told=TRUE):
+    """Drive motions with wheels whose errors are `told`; images tell the pose to 2 cm."""
+    for motion in motions:
         truth = se2.compose(truth, motion)
-        calibration.predict(measured(motion, TRUE), [belief])
+        calibration.predict(reported(motion, told), [belief])
         calibration.disperse([belief], rng)
         apart = se2.between(truth, belief.points) / [0.02, 0.02, 0.01]
         belief.reweigh(np.exp(-0.5 * np.sum(apart**2, axis=1)))
+        calibration.pool(belief)
         if belief.effective_size() < 250:
             belief = belief.resampled(500, rng)
-    errors = (calibration.mean(belief) - TRUE) / deviations
-    known = np.array([NAMES.index(name) for name in ('offset_x', 'offset_y', 'drift')])
-    assert np.abs(errors[known]).max() < 1.0
-    assert np.sqrt(np.diag(calibration.covariance))[-1] < 0.5 * deviations[-1]
+    return belief, truth
+
+
+def test_points_that_follow_the_truth_learn_the_errors():
+    calibration, rng = calibration_of(), np.random.default_rng(2)
+    before = np.sqrt(np.diag(calibration.covariance))
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 300), rng)
+    law = calibration.law(belief)
+    errors = law.values - TRUE
+    assert np.all(np.abs(errors) < 3.0 * law.deviations + 1e-3)
+    told = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale', 'drift')]
+    assert np.all(law.deviations[told] < 0.3 * before[told])
+
+
+def test_what_a_run_cannot_tell_stays_as_it_was():
+    """Straight ahead nothing is to be seen of the offset and of the scale of turns."""
+    calibration, rng = calibration_of(), np.random.default_rng(3)
+    before = np.sqrt(np.diag(calibration.covariance))
+    straight = np.tile([0.2, 0.0, 0.0], (200, 1))
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief, _ = follow(calibration, belief, np.zeros(3), straight, rng, np.zeros(SIZE))
+    law = calibration.law(belief)
+    hidden = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale')]
+    assert np.all(law.deviations[hidden] > 0.6 * before[hidden])
+    assert np.all(np.abs(law.values[hidden]) < before[hidden])
+    assert law.deviations[-1] < 0.3 * before[-1]
+
+
+def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
+    calibration, rng = calibration_of(), np.random.default_rng(4)
+    motions = wander(rng, 200)
+    motions[::2] = motions[::2][:, [1, 0, 2]]
+    told = np.array([0.0, 0.0, 0.0, 0.0, 0.02, 0.0, 0.0])
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief, _ = follow(calibration, belief, np.zeros(3), motions, rng, told)
+    law = calibration.law(belief)
+    assert abs(law.values[4] - 0.02) < 3.0 * law.deviations[4] < 0.02
+
+
+def test_a_new_start_goes_on_from_what_was_learnt():
+    calibration, rng = calibration_of(), np.random.default_rng(5)
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief, truth = follow(calibration, belief, np.zeros(3), wander(rng, 200), rng)
+    calibration.keep(belief)
+    learnt = calibration.learnt
+    other = calibration_of()
+    other.go_on_from(learnt)
+    for begun in (calibration, other):
+        fresh = Belief.gaussian(truth, np.eye(3), 10, rng)
+        begun.begin([fresh])
+        law = begun.law(fresh)
+        np.testing.assert_allclose(law.values, learnt.values)
+        np.testing.assert_allclose(law.covariance, learnt.covariance, atol=1e-12)
+        fresh, _ = follow(begun, fresh, truth, wander(rng, 20), rng)
 
 
 @pytest.mark.parametrize(('how', 'drift'), [('learnt', 0.01), ('mapped', 0.01), ('off', 0.0)])
 def test_what_is_known_at_the_start(how, drift):
-    calibration = OdometryCalibration(NOISE, 1.0, how)
-    assert calibration.mapped[-1] == drift
+    values = np.zeros(SIZE)
+    values[-1] = 0.01
+    calibration = calibration_of(how, known=Calibration(values, KNOWN.covariance))
+    assert calibration.mapped[-1] == pytest.approx(drift, rel=1e-3)
     assert calibration.covariance.any() == (how == 'learnt')
     belief = Belief(np.zeros((3, 3)), np.full(3, 1 / 3))
-    assert calibration.described(belief)['odometry_drift'] == drift
+    described = calibration.described(belief)
+    assert described['odometry_drift'] == pytest.approx(drift, rel=1e-3)
+    assert (described['odometry_drift_sd'] > 0.0) == (how == 'learnt')
+    calibration.keep(belief)
+    assert (calibration.learnt is not None) == (how == 'learnt')
 
 
 def test_standing_still_changes_nothing():
-    calibration = OdometryCalibration(NOISE, 10.0, 'learnt')
+    calibration = calibration_of(factor=10.0)
     belief = Belief(np.zeros((4, 3)), np.full(4, 0.25))
     before = calibration.covariance.copy()
     for _ in range(5):
         calibration.predict(np.zeros(3), [belief])
+        calibration.pool(belief)
         calibration.disperse([belief], np.random.default_rng(0))
     np.testing.assert_allclose(belief.points, 0.0, atol=1e-4)
     np.testing.assert_allclose(calibration.covariance, before, rtol=1e-6)

@@ -8,9 +8,9 @@ from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros import conversions
-from kbr_localization.ros.cameras import as_files, MessageImage
-from kbr_localization.ros.maps import check_cameras
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.inputs.cameras import as_files, MessageImage
+from kbr_localization.ros.session.registry import check_cameras
 import numpy as np
 import pytest
 from ros_helpers import call, RELIABLE

@@ -2,10 +2,12 @@
 
 import json
 
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.diagnostics import status
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
@@ -73,4 +75,24 @@ def test_the_pose_logger_prints_one_json_object_a_pose(ros):
     assert logged['stamp_ns'] == stamp_ns
     np.testing.assert_allclose(logged['pose'], pose, atol=1e-12)
     np.testing.assert_allclose(logged['covariance'], covariance)
+    assert logged['status'] == 'not localized'
     assert 'pose left out' in logger.output
+
+
+def test_the_pose_logger_adds_what_the_node_said_of_itself(ros):
+    logger = ros.start_node('pose_logger')
+    publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
+    told = ros.node.create_publisher(DiagnosticArray, '/diagnostics', RELIABLE)
+    ros.spin_until(lambda: 'listening' in logger.output and told.get_subscription_count())
+    levels = (('localization', DiagnosticStatus.WARN), ('load', DiagnosticStatus.OK))
+    parts = [status(f'robot/node: {part}', level, '', {}) for part, level in levels]
+    pose = conversions.pose_with_covariance(1, 'map', np.zeros(3), np.eye(3))
+
+    def said():
+        # the two topics keep no order between them
+        told.publish(DiagnosticArray(status=parts))
+        publisher.publish(pose)
+        return 'uncertain' in logger.output
+
+    ros.spin_until(said)
+    assert logger.stop() == 0

@@ -6,7 +6,7 @@ from geometry_msgs.msg import Pose
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import RosError
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message

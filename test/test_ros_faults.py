@@ -6,7 +6,7 @@ import cv2
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, textured_image, wall_image
 from kbr_localization import se2
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from nav_msgs.msg import Odometry
 import numpy as np
 import psutil

@@ -14,10 +14,10 @@ from kbr_localization.datasets.image_message import ENCODINGS
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros import conversions
-from kbr_localization.ros.answer import Beginning, GivenPose
-from kbr_localization.ros.cameras import MessageImage
-from kbr_localization.ros.session import Session
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.inputs.cameras import MessageImage
+from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.session import Session
 import numpy as np
 import pytest
 from sensor_msgs.msg import CompressedImage, Image

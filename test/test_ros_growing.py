@@ -12,12 +12,13 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros import map_keeper
-from kbr_localization.ros.answer import Answer
-from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.map_keeper import MapKeeper
-from kbr_localization.ros.maps import map_id, MapShelf, parse_map_files
-from kbr_localization.ros.node_config import NodeConfig
+from kbr_localization.ros.maps import map_keeper
+from kbr_localization.ros.maps.map_keeper import MapKeeper
+from kbr_localization.ros.parameters.map_files import parse_map_files
+from kbr_localization.ros.parameters.node_config import NodeConfig
+from kbr_localization.ros.session.answer import Answer
+from kbr_localization.ros.session.image_queue import QueuedImage
+from kbr_localization.ros.session.registry import map_id, MapShelf
 import numpy as np
 import pytest
 from ros_helpers import PATIENCE
@@ -25,14 +26,14 @@ from ros_helpers import PATIENCE
 GROWING = NodeConfig(grow_map=True, grow_spacing_d=1.0, grow_max_images=5)
 
 
-def answer(x, similarity=0.3, status='localized', confidence=1.0, sd=0.1, age=0.0):
+def answer(x, similarity=0.3, status='localized', confidence=1.0, sd=0.1, age=0.0, proven=1.0):
     pose = straight_reference(2.0 * x)
     estimate = PoseEstimate(
         pose,
         np.diag([sd**2, sd**2, 0.01]),
         confidence,
         status,
-        {'best_similarity': similarity},
+        {'best_similarity': similarity, 'map_proven': proven},
         updated=True,
     )
     stamp_ns = START_NS + round(2e9 * x)
@@ -52,7 +53,12 @@ class Keeping:
 
     def __init__(self, world, config=GROWING, **options):
         self.told, self.config = Told(), config
-        shelf = MapShelf(options.get('map_files', ()), options.get('into', ''), self.told)
+        shelf = MapShelf(
+            options.get('map_files', ()),
+            options.get('into', ''),
+            self.told,
+            in_place=options.get('in_place', False),
+        )
         in_use = shelf.read(str(options.get('wanted', world.map_file)))
         self.background = ThreadPoolExecutor(1)
         self.keeper = MapKeeper(in_use, lambda: self.config, self.background, self.told)
@@ -100,6 +106,29 @@ def test_in_another_light_where_all_views_match_badly_nothing_is_added_by_itself
     keeping.keeper.add(answer(8.0, similarity=0.5))
 
 
+def test_without_proof_of_the_map_nothing_is_added_or_written(keeping, tiny_world_copy):
+    before = sorted(tiny_world_copy.map_file.parent.iterdir())
+    assert keeping.drive(0.0, 8.0, proven=0.0) == 0
+    said = 'images not added: no proof yet that the robot is on this map'
+    assert keeping.keeper.facts()[said] > 0
+    keeping.keeper.save()
+    assert sorted(tiny_world_copy.map_file.parent.iterdir()) == before
+
+
+def test_by_default_the_added_images_are_beside_the_map_which_stays_as_it_is(tiny_world_copy):
+    before, path = tiny_world_copy.map_file.read_bytes(), tiny_world_copy.map_file
+    keeping = Keeping(tiny_world_copy)
+    keeping.drive(0.0, 6.0)
+    beside = path.with_name('map_grown.h5')
+    assert keeping.keeper.save() == str(beside)
+    assert path.read_bytes() == before
+    again = Keeping(tiny_world_copy)
+    assert len(again.keeper.in_use.kernel_map) == 44
+    assert any('4 images that were added' in text for text in again.told)
+    beside.unlink()
+    assert len(Keeping(tiny_world_copy).keeper.in_use.kernel_map) == 40
+
+
 def test_growth_is_off_by_default_and_ends_when_the_parameter_says_so(tiny_world_copy):
     keeping = Keeping(tiny_world_copy, NodeConfig())
     assert keeping.drive(0.0, 8.0) == 0
@@ -131,13 +160,13 @@ def test_an_image_on_request_needs_neither_spacing_nor_a_bad_match(tiny_world_co
 
 
 def test_the_map_file_is_replaced_as_a_whole_and_read_at_the_next_start(tiny_world_copy):
-    keeping = Keeping(tiny_world_copy)
+    keeping = Keeping(tiny_world_copy, in_place=True)
     name = keeping.keeper.in_use.map_id
     keeping.drive(0.0, 6.0)
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 40
     keeping.keeper.save()
     assert keeping.keeper.facts()['images added and not yet written'] == 0
-    again = Keeping(tiny_world_copy)
+    again = Keeping(tiny_world_copy, in_place=True)
     assert grown(again.keeper.in_use.kernel_map).sum() == 4
     assert again.keeper.in_use.map_id == name, 'a saved pose would be lost'
     assert again.drive(0.0, 6.0) == 0, 'what was added in an earlier run is near as well'
@@ -195,7 +224,7 @@ def test_nothing_is_told_of_a_place_that_can_be_written_or_is_not_needed(
 
 def test_a_slow_disk_holds_up_nobody_and_gets_everything_in_the_end(tiny_world_copy, monkeypatch):
     monkeypatch.setattr(map_keeper, 'SAVE_SECONDS', 0.0)
-    keeping, disk = Keeping(tiny_world_copy), threading.Event()
+    keeping, disk = Keeping(tiny_world_copy, in_place=True), threading.Event()
     keeping.background.submit(disk.wait, 30.0)
     assert keeping.drive(0.0, 9.0) == 5
     assert keeping.keeper.facts()['images added and not yet written'] == 5
@@ -209,7 +238,8 @@ def test_a_slow_disk_holds_up_nobody_and_gets_everything_in_the_end(tiny_world_c
 def test_of_two_threads_that_write_the_one_with_fewer_images_does_not_end_last(
     tiny_world_copy, monkeypatch
 ):
-    keeping, begun, save = Keeping(tiny_world_copy), threading.Event(), KernelMap.save
+    keeping = Keeping(tiny_world_copy, in_place=True)
+    begun, save = threading.Event(), KernelMap.save
 
     def save_slowly_once(kernel_map, path):
         if not begun.is_set():
@@ -249,7 +279,7 @@ def test_the_facts_can_be_asked_for_while_the_worker_counts(keeping):
 def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
     tiny_world_copy, tmp_path
 ):
-    keeping = Keeping(tiny_world_copy)
+    keeping = Keeping(tiny_world_copy, in_place=True)
     keeping.drive(0.0, 6.0)
     other = KernelMap.load(tiny_world_copy.map_file).subset(np.arange(30))
     other.save(tmp_path / 'other.h5')

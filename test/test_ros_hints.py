@@ -1,6 +1,6 @@
 """Hints: every way in which nothing arrives has its own words."""
 
-from kbr_localization.ros.hints import InputWatch, mixed_clocks
+from kbr_localization.ros.common.hints import InputWatch, mixed_clocks
 import pytest
 
 SECOND = 1_000_000_000

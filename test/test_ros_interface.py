@@ -4,11 +4,11 @@ import ast
 from pathlib import Path
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros import parameters
 from kbr_localization.ros.interface import interface_page, parameter_file
-from kbr_localization.ros.node_config import InitialPose, NodeConfig
-from kbr_localization.ros.player import PlayerParameters
-from kbr_localization.ros.recorder import RecorderConfig
+from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.playback.player import PlayerParameters
+from kbr_localization.ros.recording.recorder import RecorderConfig
 import pytest
 import yaml
 

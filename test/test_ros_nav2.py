@@ -5,7 +5,7 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest

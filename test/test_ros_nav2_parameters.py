@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from diagnostic_msgs.msg import DiagnosticArray
-from kbr_localization.ros.node import LocalizationNode
+from kbr_localization.ros.node.node import LocalizationNode
 import pytest
 
 pytestmark = pytest.mark.ros
@@ -43,7 +43,7 @@ def test_a_node_that_starts_from_such_a_file_names_what_it_ignores_once(ros, tin
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     values = [f'map_file:={tiny_world.map_file}', f'pose_file:={ros.folder / "pose.json"}']
     node = ros.start(
-        'kbr_localization.ros.node',
+        'kbr_localization.ros.node.node',
         *('--ros-args', '--params-file', path),
         *(part for value in values for part in ('-p', value)),
     )

@@ -8,9 +8,9 @@ from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.ros import conversions
-from kbr_localization.ros.optional import interface
-from kbr_localization.ros.persistence import load_pose
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.optional import interface
+from kbr_localization.ros.session.persistence import load_pose
 import numpy as np
 import psutil
 import pytest

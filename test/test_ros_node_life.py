@@ -7,7 +7,7 @@ import weakref
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import LocalizationError
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
 import numpy as np
@@ -122,6 +122,21 @@ def test_a_cleanup_lets_the_map_go(ros, tiny_world):
                 assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
         finally:
             gc.enable()
+
+
+def test_configuring_and_cleaning_up_again_and_again_grows_no_memory(ros, tiny_world):
+    psutil = pytest.importorskip('psutil')
+
+    def cycle(times):
+        for _ in range(times):
+            assert change_state(ros, Transition.TRANSITION_CONFIGURE)
+            assert change_state(ros, Transition.TRANSITION_CLEANUP)
+        return psutil.Process(node.popen.pid).memory_info().rss
+
+    node = start_node(ros, tiny_world, autostart=False)
+    before = cycle(5)
+    assert cycle(25) - before < 20e6, 'a leak of a megabyte each time, or more'
+    assert node.stop() == 0
 
 
 def test_parameters_change_while_it_runs_and_bad_values_are_refused(ros, tiny_world):

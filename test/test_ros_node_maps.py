@@ -7,7 +7,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
 from ros_helpers import call, PATIENCE
@@ -65,8 +65,10 @@ def test_the_current_image_joins_the_map_on_request_and_is_there_after_a_restart
     assert not nothing.success and 'no image has been used' in nothing.message
     robot = localized_robot(ros, poses, reports)
     added = drive_until_added(ros, robot, poses, 6.0)
-    assert f'written to {tiny_world_copy.map_file}' in node.output
-    assert len(KernelMap.load(tiny_world_copy.map_file)) == 41
+    beside = tiny_world_copy.map_file.with_name('map_grown.h5')
+    assert f'written to {beside}' in node.output
+    assert len(KernelMap.load(beside)) == 41
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 40
     end = added + 2.0
     robot.drive(added + 0.05, end)
     ros.spin_until(lambda: robot.stamp_ns(end) in by_stamp(poses))

@@ -6,7 +6,7 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
 from ros_node_helpers import by_stamp, diagnostics, start_node, start_player, wait_for_answer

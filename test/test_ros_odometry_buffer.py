@@ -2,7 +2,7 @@
 
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
-from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
 import pytest
 

@@ -1,7 +1,7 @@
 """What becomes of an answer when time or odometry is reset before it goes out."""
 
-from kbr_localization.ros import outputs
-from kbr_localization.ros.odometry_buffer import Added
+from kbr_localization.ros.node import outputs
+from kbr_localization.ros.session.odometry_buffer import Added
 import numpy as np
 import pytest
 from ros_node_helpers import node_at_hand

@@ -6,8 +6,8 @@ from pathlib import Path
 import re
 
 from diagnostic_msgs.msg import DiagnosticArray
-from kbr_localization.ros import parameters
-from kbr_localization.ros.recorder import RecorderConfig
+from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.recording.recorder import RecorderConfig
 import pytest
 from rclpy.qos import (
     DurabilityPolicy,

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.ros.parameter_files import launch_file_parameters, shared_names
-from kbr_localization.ros.recorder import RecorderConfig
+from kbr_localization.ros.parameters.parameter_files import launch_file_parameters, shared_names
+from kbr_localization.ros.recording.recorder import RecorderConfig
 import pytest
 import yaml
 

@@ -6,9 +6,9 @@ import dataclasses
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros import parameters
-from kbr_localization.ros.node_config import InitialPose, NodeConfig
-from kbr_localization.ros.settings import SettableNode, Settings
+from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.parameters.settings import SettableNode, Settings
 import pytest
 import rclpy
 from rclpy.context import Context

@@ -1,6 +1,7 @@
 """The saved pose: whole or not at all, and used only where it holds."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 import json
 import os
 from pathlib import Path
@@ -8,20 +9,21 @@ import threading
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
+from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.ros import persistence
-from kbr_localization.ros.answer import Answer
-from kbr_localization.ros.image_queue import QueuedImage
-from kbr_localization.ros.maps import MapInUse
-from kbr_localization.ros.node_config import NodeConfig
-from kbr_localization.ros.persistence import (
+from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.maps.pose_keeper import PoseKeeper
+from kbr_localization.ros.parameters.node_config import NodeConfig
+from kbr_localization.ros.session import persistence
+from kbr_localization.ros.session.answer import Answer
+from kbr_localization.ros.session.image_queue import QueuedImage
+from kbr_localization.ros.session.persistence import (
     default_pose_file,
     load_pose,
     save_pose,
     SavedPose,
 )
-from kbr_localization.ros.pose_keeper import PoseKeeper
-from kbr_localization.ros.telling import Teller
+from kbr_localization.ros.session.registry import MapInUse
 import numpy as np
 import pytest
 from ros_helpers import PATIENCE
@@ -180,3 +182,41 @@ def test_only_a_pose_that_is_known_is_saved(tmp_path, keeping):
     keeper.save(answer(1, 'uncertain'), ON_MAP)
     assert not (tmp_path / 'pose.json').exists()
     background.shutdown()
+
+
+LEARNT = Calibration(np.linspace(-0.03, 0.2, SIZE), np.diag(np.linspace(1e-6, 1e-3, SIZE)))
+
+
+def test_it_keeps_what_was_learnt_of_the_odometry(tmp_path):
+    path = tmp_path / 'pose.json'
+    save_pose(path, replace(SAVED, learnt=LEARNT))
+    back = load_pose(path).learnt
+    np.testing.assert_array_equal(back.values, LEARNT.values)
+    np.testing.assert_array_equal(back.covariance, LEARNT.covariance)
+    save_pose(path, SAVED)
+    assert load_pose(path).learnt is None
+
+
+def test_errors_that_a_package_of_another_age_learnt_are_left_out(tmp_path):
+    path = tmp_path / 'pose.json'
+    save_pose(path, replace(SAVED, learnt=LEARNT))
+    values = json.loads(path.read_text())
+    values['learnt']['names'][0] = 'something else'
+    path.write_text(json.dumps(values))
+    assert load_pose(path).learnt is None
+    del values['learnt']
+    path.write_text(json.dumps(values))
+    assert load_pose(path).learnt is None
+
+
+@pytest.mark.parametrize(
+    'change', [{'values': [0.0] * 6}, {'covariance': [[-1.0] * SIZE] * SIZE}, {'values': ['x']}]
+)
+def test_damaged_errors_of_the_odometry_are_refused(tmp_path, change):
+    path = tmp_path / 'pose.json'
+    save_pose(path, replace(SAVED, learnt=LEARNT))
+    values = json.loads(path.read_text())
+    values['learnt'] |= change
+    path.write_text(json.dumps(values))
+    with pytest.raises(RosError, match='delete the file'):
+        load_pose(path)

@@ -7,8 +7,8 @@ from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry, write_tiny_c
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import DatasetError
-from kbr_localization.ros import conversions
-from kbr_localization.ros.schedule import schedule
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.playback.schedule import schedule
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest

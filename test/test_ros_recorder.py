@@ -12,9 +12,10 @@ from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.ros import conversions, recording
-from kbr_localization.ros.recording import RecordingSession
-from kbr_localization.ros.recording_config import RecordingConfig
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.recording import recording
+from kbr_localization.ros.recording.recording import RecordingSession
+from kbr_localization.ros.recording.recording_config import RecordingConfig
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from geometry_msgs.msg import TransformStamped
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
 from ros_helpers import RELIABLE

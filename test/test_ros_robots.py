@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.ros.robots import one_robot, robots
+from kbr_localization.ros.parameters.robots import one_robot, robots
 import pytest
 
 

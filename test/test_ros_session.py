@@ -6,15 +6,16 @@ import time
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
+from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros.answer import Beginning, GivenPose
-from kbr_localization.ros.feed import Feed
-from kbr_localization.ros.image_queue import ImageQueue
-from kbr_localization.ros.odometry_buffer import OdometryBuffer
-from kbr_localization.ros.persistence import SavedPose
-from kbr_localization.ros.session import Session
+from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.feed import Feed
+from kbr_localization.ros.session.image_queue import ImageQueue
+from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
+from kbr_localization.ros.session.persistence import SavedPose
+from kbr_localization.ros.session.session import Session
 import numpy as np
 import pytest
 
@@ -443,3 +444,35 @@ def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
         'a newer one was there': 15,
     }
     assert max(drive.answers) == stamp(5.98)
+
+
+def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
+    drive.go(0.0, 6.0)
+    learnt = drive.answers[stamp(6.0)].estimate.odometry
+    assert learnt is not None
+    starts = [
+        drive.session.initialize_globally,
+        lambda: drive.session.give_pose(GivenPose(straight_reference(6.0), COVARIANCE)),
+        drive.session.forget_belief,
+        drive.session.replace_tracker,
+    ]
+    for tick, start in enumerate(starts):
+        start()
+        drive.go(6.4 + tick * 0.4, 6.4 + tick * 0.4)
+        begun = drive.session.localizer.odometry.learnt
+        np.testing.assert_allclose(begun.values, learnt.values, atol=2e-3)
+        assert np.all(begun.deviations < 1.1 * learnt.deviations)
+
+
+def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
+    learnt = Calibration(np.full(SIZE, 0.01), 1e-6 * np.eye(SIZE))
+    saved = SavedPose(stamp(-1.0), straight_reference(0.0), COVARIANCE, ORIGIN, 'id')
+    drive = Drive(tiny_world, Beginning(saved=replace(saved, learnt=learnt)))
+    drive.go(0.0, 0.4)
+    why = drive.answers[stamp(0.4)].estimate.why
+    assert why['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
+    assert why['odometry_offset_x_sd'] < 2e-3
+    drive.session.switch_map(lambda: None)
+    drive.work()
+    drive.go(0.8, 1.2)
+    assert drive.answers[stamp(1.2)].estimate.why['odometry_offset_x_sd'] > 0.01

@@ -2,7 +2,7 @@
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import se2
-from kbr_localization.ros import conversions
+from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest

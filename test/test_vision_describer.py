@@ -230,10 +230,10 @@ def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network
 
 
 def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
-    config = replace(CONFIG, patch_components=0, vocabulary_tree=False)
+    config = replace(CONFIG, patch_components=0, vocabulary_tree=False, gradient_sign=1.0)
     describer = fit_describer(config, images, np.random.default_rng(0))
     state = dict(describer.state())
-    del state['patch_components'], state['vocabulary_tree']
+    del state['patch_components'], state['vocabulary_tree'], state['gradient_sign']
     again = describer_from_state(state)
     assert again.config == config
     np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))
@@ -241,7 +241,7 @@ def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
 
 def test_words_are_found_in_the_principal_components_as_in_all_numbers(images):
     """Without its last components a patch keeps its word, but for patches between two words."""
-    flat = replace(CONFIG, vocabulary_tree=False)
+    flat = replace(CONFIG, vocabulary_tree=False, gradient_sign=1.0)
     describer = fit_describer(flat, images, np.random.default_rng(0))
     patches = describer._local.describe(describer.preparation.grey(images[0]))
     assert describer.vocabulary.words.shape[1] == CONFIG.patch_components < patches.shape[1]
@@ -258,3 +258,19 @@ def test_more_patches_than_memory_is_for_are_refused(images):
     config = replace(CONFIG, spacing=2, working_width=8192)
     with pytest.raises(VisionError, match='patches: expected at most 1000000'):
         fit_describer(config, [scene(0, (2048, 4096))], np.random.default_rng(0))
+
+
+@pytest.mark.parametrize('components', [0, 24])
+def test_a_negative_looks_like_its_image_where_the_sign_counts_nothing(images, components):
+    rng, kernel = np.random.default_rng(0), {}
+    for sign in (0.0, 0.3, 1.0):
+        config = replace(
+            CONFIG, gradient_sign=sign, patch_components=components, illumination='none'
+        )
+        describer = fit_describer(config, images, rng)
+        pair = np.stack([describer.describe(one) for one in (images[0], 255 - images[0])])
+        kernel[sign] = describer.cross_gram(pair[:1], pair[1:])[0, 0]
+        again = describer_from_state(describer.state())
+        np.testing.assert_array_equal(again.describe(images[0]), pair[0])
+    assert kernel[0.0] > 0.99
+    assert max(kernel[0.3], kernel[1.0]) < 0.9

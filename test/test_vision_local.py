@@ -3,7 +3,7 @@
 import cv2
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.daisy import DenseDaisy
-from kbr_localization.vision.dense_sift import DenseSift
+from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
 from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 import numpy as np
@@ -125,3 +125,15 @@ def test_patches_go_across_the_seam_of_a_panorama(local):
     here = local(grid).describe(grey).reshape(4, 15, -1)
     turned = local(grid).describe(np.roll(grey, 24, axis=1)).reshape(4, 15, -1)
     np.testing.assert_allclose(turned, np.roll(here, 3, axis=1), atol=1e-5)
+
+
+def test_the_sign_of_gradients_may_count_less():
+    """An image and its negative have one descriptor where the sign is nothing."""
+    grey = texture((64, 64))
+    sift = DenseSift(PatchGrid(grey.shape, 16, 8), 0.0)
+    here, negative = sift.describe(grey), sift.describe(255 - grey)
+    np.testing.assert_allclose(here @ sign_weighting(1.0), here, atol=1e-6)
+    blind = sign_weighting(0.0)
+    np.testing.assert_allclose(here @ blind, negative @ blind, atol=1e-5)
+    between = np.linalg.norm((here - negative) @ sign_weighting(0.3), axis=1)
+    np.testing.assert_allclose(between, 0.3 * np.linalg.norm(here - negative, axis=1), rtol=1e-3)

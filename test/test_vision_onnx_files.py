@@ -129,6 +129,9 @@ def test_a_network_in_a_map_is_checked_too(monkeypatch, tmp_path):
     state = dict(fitted(convolution_network(WEIGHTS, SIDE), tmp_path).state())
     bad = network_of(monkeypatch, tensor(sizes(4000, 3, 5, 5), RAW))
     state['network'] = np.frombuffer(bad, dtype=np.uint8)
+    with pytest.raises(VisionError, match='network of the map: expected one of SHA-256'):
+        describer_from_state(state)
+    del state['network_sha256']  # a map made before has none
     with pytest.raises(VisionError, match='declares 1200000 bytes'):
         describer_from_state(state)
 

@@ -9,6 +9,7 @@ from kbr_localization.cli import (
     data_commands,
     demo_command,
     map_commands,
+    network_command,
     report_command,
     run_commands,
     tune_command,
@@ -27,6 +28,7 @@ app.add_typer(map_commands.app, name='map')
 for command in (
     *run_commands.COMMANDS,
     *data_commands.COMMANDS,
+    network_command.xfeat,
     compare_command.compare,
     report_command.report,
     tune_command.tune,

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
-from kbr_localization.cli.map_commands import configurations
 from kbr_localization.cli.options import (
     Cameras,
     Jobs,
@@ -18,6 +17,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -27,14 +27,16 @@ SEVERAL = ('--train', '--test')
 """Options that take all the values that follow them."""
 SHOWN = (
     'size',
-    'position_rmse_m_mean',
-    'position_rmse_m_sd',
+    'localized_after_s',
+    'localized_after_m',
     'rmse_after_localized_m_mean',
     'position_median_m',
     'lost_fraction',
+    'wrong_called_localized',
     'coverage_2sigma',
-    'localized_after_m',
     'ms_per_frame',
+    'position_rmse_m_mean',
+    'position_rmse_m_sd',
 )
 
 
@@ -86,7 +88,8 @@ def compare(
     the test runs on it from a global start. OUT gets a table, a figure and all numbers.
     lost_fraction is the share of frames more than 1 m off after localizing, that is once 5 m
     (half of a run of less than 10 m) went by without one; a trial that never localizes counts as
-    lost.
+    lost. wrong_called_localized is the share of the wrong answers, more than 1 m off, that were
+    called localized. The RMSE of the last columns is over all frames, the global start included.
     """
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan

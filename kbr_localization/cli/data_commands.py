@@ -132,7 +132,7 @@ def play(
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
     use_roomy_transport()
-    from kbr_localization.ros import player, schedule
+    from kbr_localization.ros.playback import player, schedule
 
     options = schedule.PlayerOptions(
         rate=rate,

@@ -8,7 +8,14 @@ from kbr_localization.cli.options import Seed
 from kbr_localization.progress import terminal_progress
 import typer
 
-SHOWN = ('position_rmse_m', 'position_median_m', 'heading_median_deg', 'lost_fraction')
+SHOWN = (
+    'localized_after_s',
+    'localized_after_m',
+    'rmse_after_localized_m',
+    'lost_fraction_after_localized',
+    'wrong_called_localized',
+    'position_rmse_m',
+)
 
 
 def demo(
@@ -19,7 +26,9 @@ def demo(
     """
     Render a building, map it, and localize a run with the ROS node.
 
-    Prints the errors of the node and of two baselines; writes a picture, the node's trajectory,
+    Prints, of the node and of two baselines, when they are localized, how far off they are and how
+    often lost after that, which share of their wrong answers (more than 1 m off) they called
+    localized, and the error over the whole run; writes a picture, the node's trajectory,
     the map and the runs to a new folder.
     """
     from kbr_localization.demo import run_demo

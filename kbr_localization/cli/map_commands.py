@@ -1,6 +1,5 @@
 """`kbr map …`: build maps and look into them."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -19,7 +18,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.settings import parse_settings, split_settings, with_settings
+from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -91,7 +90,10 @@ def info(map_file: MapFile, json: Json = False) -> None:
     if json:
         console.print_json(facts)
     else:
+        odometry = facts.pop('odometry')
         console.print_table(str(map_file), _flat(facts))
+        words = {name: values['words'] for name, values in odometry.items()}
+        console.print_table('systematic errors of the odometry of the runs', words)
 
 
 @app.command()
@@ -147,6 +149,63 @@ def prune(
     console.note(f'{out}: {len(pruned)} images, {out.stat().st_size / 1e6:.1f} MB')
 
 
+@app.command()
+def grown(
+    map_file: MapFile,
+    *,
+    merge: Annotated[
+        bool, typer.Option('--merge', help='Take the added images into the map for good.')
+    ] = False,
+    drop: Annotated[
+        bool, typer.Option('--drop', help='Delete the file with the added images.')
+    ] = False,
+    added: Annotated[
+        Optional[Path],
+        typer.Option(help='The file with them, as out of grow_into; by default MAP_grown.h5.'),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """
+    Say which images a node has added to a map; merge or drop them.
+
+    They are in a file beside the map, which stays as it is until they are merged.
+    """
+    from kbr_localization.localization.map.grow import grown_form, grown_path
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    if merge and drop:
+        raise KbrError('--merge and --drop: expected one of them')
+    path = added or grown_path(map_file)
+    if not path.is_file():
+        raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
+    if drop:
+        if path.resolve() == map_file.resolve():
+            raise KbrError(f'{path}: is the map itself: expected the file with the added images')
+        path.unlink()
+        console.note(f'{path}: deleted; {map_file} stays as it is')
+        return
+    base = KernelMap.load(map_file)
+    whole = grown_form(base, KernelMap.load(path))
+    facts = {'file': str(path), 'added': len(whole) - len(base), 'images': len(whole)}
+    if merge:
+        with_statistics_of_all(whole).save(map_file)
+        path.unlink()
+        console.note(f'{map_file}: {facts["images"]} images, {facts["added"]} of them added')
+    elif json:
+        console.print_json(facts)
+    else:
+        console.print_table(str(map_file), facts)
+
+
+def with_statistics_of_all(kernel_map: Any) -> Any:
+    """Return a map with statistics measured anew."""
+    import dataclasses
+
+    from kbr_localization.localization.kbr.leave_out import with_statistics
+
+    return with_statistics(dataclasses.replace(kernel_map, statistics=None))
+
+
 def _loss_rows(loss: Any) -> dict[str, Any]:
     return {
         'images': f'{loss.kept} of {loss.images}',
@@ -157,29 +216,17 @@ def _loss_rows(loss: Any) -> dict[str, Any]:
     }
 
 
-def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
-    """
-    Vision configuration, and the filter's values, of `--set NAME=VALUE`.
-
-    What is not set of the filter is what suits the map.
-    """
-    from kbr_localization.localization.config import KbrConfig
-    from kbr_localization.vision import VisionConfig
-
-    vision, rest = split_settings(parse_settings(settings), 'vision.')
-    whole = with_settings(KbrConfig(), rest)
-    return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}
-
-
 def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
     from kbr_localization.configuration import to_mapping
+    from kbr_localization.localization.calibration_words import described
 
     runs = {}
     for index, name in enumerate(kernel_map.run_names):
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
+    network = kernel_map.describer.state().get('network_sha256')
     low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
     return {
         'images': len(kernel_map),
@@ -190,9 +237,11 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'image_shape': list(kernel_map.image_shape),
         'descriptor': kernel_map.describer.kind,
         'descriptor_size': int(kernel_map.describer.size),
+        **({} if network is None else {'network_sha256': network}),
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
+        'odometry': described(kernel_map.known_odometry),
     }
 
 

@@ -77,3 +77,17 @@ def split_settings(values: dict[str, Any], prefix: str) -> tuple[dict[str, Any],
     inside = {name for name in values if name.startswith(prefix)}
     others = {name: value for name, value in values.items() if name not in inside}
     return {name.removeprefix(prefix): values[name] for name in inside}, others
+
+
+def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
+    """
+    Vision configuration, and the filter's values, of `--set NAME=VALUE`.
+
+    What is not set of the filter is what suits the map.
+    """
+    from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
+    from kbr_localization.vision import VisionConfig  # noqa: PLC0415
+
+    vision, rest = split_settings(parse_settings(settings), 'vision.')
+    whole = with_settings(KbrConfig(), rest)
+    return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.compare_command import parse_methods, parse_sizes
-from kbr_localization.cli.map_commands import configurations
 from kbr_localization.cli.options import (
     Cameras,
     Jobs,
@@ -20,6 +19,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.settings import configurations
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers, Workers
 import typer

@@ -168,4 +168,5 @@ def _trajectory(lines: list[dict[str, Any]]) -> Trajectory:
         np.array(stamps, dtype=np.int64),
         np.array([by_stamp[stamp]['pose'] for stamp in stamps]),
         covariances=np.array([by_stamp[stamp]['covariance'] for stamp in stamps]),
+        statuses=tuple(by_stamp[stamp]['status'] for stamp in stamps),
     )

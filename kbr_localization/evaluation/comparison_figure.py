@@ -30,14 +30,16 @@ import numpy as np
 BELIEF = '#6741d9'
 FIGURE, TABLE = 'comparison.png', 'comparison.md'
 COLUMNS = {
-    'position_rmse_m_mean': 'RMSE m',
-    'position_rmse_m_sd': '± sd',
+    'localized_after_s': 'localized after s',
+    'localized_after_m': 'localized after m',
     'rmse_after_localized_m_mean': 'after localizing m',
     'position_median_m': 'median m',
     'lost_fraction': 'lost after',
+    'wrong_called_localized': 'wrong called localized',
     'coverage_2sigma': '2σ',
-    'localized_after_m': 'localized after m',
     'ms_per_frame': 'ms/frame',
+    'position_rmse_m_mean': 'RMSE m',
+    'position_rmse_m_sd': '± sd',
 }
 Row = Mapping[str, Any]
 
@@ -148,4 +150,8 @@ def _bars(rows: Sequence[Row]) -> FloatArray:
 
 
 def _digits(key: str, value: float) -> str:
-    return f'{value:.1f}' if key in ('ms_per_frame', 'localized_after_m') else f'{value:.3f}'
+    return (
+        f'{value:.1f}'
+        if key in ('ms_per_frame', 'localized_after_m', 'localized_after_s')
+        else f'{value:.3f}'
+    )

@@ -41,7 +41,8 @@ class RunErrors:
     `position_m`, `heading_deg`: infinite where a frame has no estimate. `estimate`: index into
     the trajectory, -1 where there is none. `position_surprise`, `heading_surprise`: squared
     Mahalanobis distances under the stated covariance (2 and 1 degrees of freedom), NaN where
-    the estimate states none or owns that it is not localized.
+    the estimate states none or owns that it is not localized. `said`: which frames were called
+    localized, or None where the trajectory has no statuses.
     """
 
     stamps_ns: se2.StampArray
@@ -51,6 +52,7 @@ class RunErrors:
     estimate: NDArray[np.int64]
     position_surprise: FloatArray
     heading_surprise: FloatArray
+    said: NDArray[np.bool_] | None = None
 
     @property
     def answered(self) -> NDArray[np.bool_]:
@@ -84,6 +86,7 @@ def run_errors(
         estimate=estimate,
         position_surprise=position,
         heading_surprise=heading,
+        said=_said(trajectory, estimate),
     )
 
 
@@ -92,9 +95,11 @@ def summarize(errors: RunErrors) -> Metrics:
     Reduce the errors of a run to the numbers that `kbr evaluate` prints.
 
     A number that does not exist (an infinite median, a run that never localizes, no covariance)
-    is None. `localized_after_m` is the travel after which the run is not lost for `HOLD_M`
-    further metres (half of the run's travel, if that is less); the `rmse_after_localized_m` and
-    `lost_fraction_after_localized` take in every frame from there to the end of the run.
+    is None. `localized_after_m` and `localized_after_s` are the travel and the time after which
+    the run is not lost for `HOLD_M` further metres (half of the run's travel, if that is less);
+    the `rmse_after_localized_m` and `lost_fraction_after_localized` take in every frame from there
+    to the end of the run. `wrong_called_localized` is the share of the wrong answers, those more
+    than `LOST_M` off, that were called localized; None where no answer was wrong.
     """
     after = localized_from(errors)
     summary: Metrics = {
@@ -110,10 +115,21 @@ def summarize(errors: RunErrors) -> Metrics:
         inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
         summary[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
     summary['localized_after_m'] = None if after is None else float(errors.travel_m[after])
+    seconds = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9
+    summary['localized_after_s'] = None if after is None else float(seconds[after])
+    summary['wrong_called_localized'] = wrong_called_localized(errors)
     rest = errors.position_m[slice(after, None) if after is not None else slice(0)]
     summary['rmse_after_localized_m'] = _rmse(rest)
     summary['lost_fraction_after_localized'] = float(np.mean(rest > LOST_M)) if rest.size else None
     return summary | coverage(errors)
+
+
+def wrong_called_localized(errors: RunErrors) -> float | None:
+    """Share of the answers more than `LOST_M` off that were called localized, if there are any."""
+    if errors.said is None:
+        return None
+    wrong = errors.answered & errors.lost
+    return float(np.mean(errors.said[wrong])) if wrong.any() else None
 
 
 def coverage(errors: RunErrors) -> Metrics:
@@ -175,6 +191,13 @@ def _surprises(
     position[stated] = _mahalanobis_squared(difference[stated, :2], covariance[stated, :2, :2])
     heading[stated] = difference[stated, 2] ** 2 / covariance[stated, 2, 2]
     return position, heading
+
+
+def _said(trajectory: Trajectory, estimate: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+    if not trajectory.statuses:
+        return None
+    said = np.array([status == 'localized' for status in trajectory.statuses])
+    return np.asarray((estimate >= 0) & said[estimate])
 
 
 def _mahalanobis_squared(offset: FloatArray, covariance: FloatArray) -> FloatArray:

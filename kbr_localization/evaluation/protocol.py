@@ -156,21 +156,27 @@ def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, tas
         trajectory = localize(known, run, task.method, seed=own_seed, observe=observe)
         errors = run_errors(reference_trajectory(run), trajectory)
         trajectories.append(trajectory)
-        summaries.append(complete(summarize(errors), float(errors.travel_m[-1])))
+        seconds = float(errors.stamps_ns[-1] - errors.stamps_ns[0]) * 1e-9
+        travel = float(errors.travel_m[-1])
+        summaries.append(complete(summarize(errors), travel, seconds))
         times.append(_ms_per_frame(trajectory, run))
     metrics = {key: _mean(summary[key] for summary in summaries) for key in summaries[0]}
     return Done(Outcome(task, metrics, float(np.mean(times))), trajectories, watcher.points)
 
 
-def complete(metrics: Metrics, travel_m: float) -> Metrics:
+def complete(metrics: Metrics, travel_m: float, seconds: float) -> Metrics:
     """
-    Let a run that never localized count as lost after the whole of its length.
+    Let a run that never localized count as lost after the whole of its length and time.
 
     Left out of the means, the worst runs would improve them.
     """
     if metrics['localized_after_m'] is not None:
         return metrics
-    return metrics | {'localized_after_m': travel_m, 'lost_fraction_after_localized': 1.0}
+    return metrics | {
+        'localized_after_m': travel_m,
+        'localized_after_s': seconds,
+        'lost_fraction_after_localized': 1.0,
+    }
 
 
 def run_tasks(
@@ -217,14 +223,16 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
         'method': method,
         'size': size,
         'trials': len(outcomes),
-        'position_rmse_m_mean': mean('position_rmse_m'),
-        'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
+        'localized_after_s': mean('localized_after_s'),
+        'localized_after_m': mean('localized_after_m'),
         'rmse_after_localized_m_mean': mean('rmse_after_localized_m'),
         'position_median_m': mean('position_median_m'),
         'lost_fraction': mean('lost_fraction_after_localized'),
+        'wrong_called_localized': mean('wrong_called_localized'),
         'coverage_2sigma': mean('coverage_2sigma'),
-        'localized_after_m': mean('localized_after_m'),
         'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
+        'position_rmse_m_mean': mean('position_rmse_m'),
+        'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
     }
 
 

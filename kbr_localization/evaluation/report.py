@@ -18,6 +18,7 @@ from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
 from kbr_localization.files import write_text
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.method_configs import method_config
 from kbr_localization.se2 import FloatArray
@@ -133,7 +134,12 @@ def _parameters(record: RunRecord) -> dict[str, Any]:
     noise = to_mapping(kernel_map.motion_noise)
     return {
         'filter': to_mapping(method_config(record.method, kernel_map)),
-        'motion noise': {name: np.asarray(value).tolist() for name, value in noise.items()},
+        'motion noise': {
+            name: np.asarray(value).tolist() for name, value in noise.items() if value is not None
+        },
+        'odometry of the map': {
+            name: facts['words'] for name, facts in described(kernel_map.known_odometry).items()
+        },
         'map': {
             'images': len(kernel_map),
             'runs': ', '.join(kernel_map.run_names),

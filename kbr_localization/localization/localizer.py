@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
+NOT_ON_THIS_MAP = 'not on this map'
+"""The status when the images are proof against the map: those of another building."""
+NO_POSE = ('not localized', NOT_ON_THIS_MAP)
+"""The statuses in which the pose means nothing."""
 LOST_M = 1.0
 """A position that is further off than this is lost."""
 
@@ -21,8 +26,10 @@ class PoseEstimate:
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
-    `status`: 'localized', 'uncertain' or 'not localized'. `why`: the numbers behind the status,
-    by name, for diagnostics. `updated`: whether an image entered since the estimate before.
+    `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `why`: the numbers
+    behind the status, by name, for diagnostics. `updated`: whether an image entered since the
+    estimate before. `odometry`: its systematic errors as far as they are learnt, None where
+    nothing is.
     """
 
     pose: FloatArray
@@ -31,11 +38,17 @@ class PoseEstimate:
     status: str
     why: dict[str, float]
     updated: bool = False
+    odometry: Calibration | None = None
 
     @property
     def localized(self) -> bool:
         """Whether the pose may be used."""
         return self.status == 'localized'
+
+    @property
+    def has_pose(self) -> bool:
+        """Whether the pose means anything."""
+        return self.status not in NO_POSE
 
 
 def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:

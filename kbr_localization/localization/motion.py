@@ -7,20 +7,27 @@ the increment in the base frame gives the same pose and has no singularity when 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.calibrating import (
+    calibrate_run,
+    combined,
+    moves_sideways,
+    sums,
+    Track,
+    window_marks,
+)
+from kbr_localization.localization.calibration import Calibration, moved, twists
+from kbr_localization.localization.variance_fit import fit_variance
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_WINDOW_METRES = 1.0
-_FLOOR = np.array([1e-7, 1e-7, 1e-7])
-_ROUNDS = 20
-_FEWEST_WINDOWS = 10  # of a run that tells how the odometry drifts
+_FLOOR = 1e-7
+_JUMP = 0.5  # of the way over a window: no wheels slip so far
 _USUAL_DRIFT = 0.015  # rad/m: robots whose runs do not tell
-_UNLIKE_DRIFT = 0.005  # rad/m between the runs of a map and a later one: tyres, load, floor
 
 
 @dataclass(frozen=True)
@@ -30,9 +37,10 @@ class MotionNoise:
 
     The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
     (3,) per radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from
-    image to image, as [MbKSR] section 6.3 has them. All are those about the `drift`: systematic
-    error of the heading, in radians per metre forward, as wheels of unequal diameter have it;
-    `drift_deviation`: standard deviation of that of another run.
+    image to image, as [MbKSR] section 6.3 has them. All are those about the systematic errors (see
+    `calibration`), of which the `drift` and its standard deviation, in radians per metre forward,
+    are here for methods that know no other. `per_metre_aside` (3,): the same as `per_metre` of
+    metres to the side, for a base that moves so at will; None for one that does not.
     """
 
     per_metre: FloatArray
@@ -40,6 +48,7 @@ class MotionNoise:
     step: FloatArray
     drift: float = 0.0
     drift_deviation: float = _USUAL_DRIFT
+    per_metre_aside: FloatArray | None = None
 
     @staticmethod
     def default() -> MotionNoise:
@@ -50,53 +59,43 @@ class MotionNoise:
             step=np.array([4e-4, 4e-4, 4e-4, 4e-4]),
         )
 
-    def known_drift(self, how: str) -> float:
-        """Return the drift to begin with: none where the odometry is taken as it is, 'off'."""
-        return 0.0 if how == 'off' else self.drift
-
     def variances(self, increment: FloatArray) -> FloatArray:
         """Variances of increments. Shapes: (..., 3) -> (..., 3)."""
-        metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
         radians = np.abs(increment[..., 2])[..., np.newaxis]
-        return np.asarray(metres * self.per_metre + radians * self.per_radian)
+        turning = np.asarray(radians * self.per_radian)
+        if self.per_metre_aside is None:
+            metres = np.hypot(increment[..., 0], increment[..., 1])[..., np.newaxis]
+            return metres * self.per_metre + turning
+        ahead, aside = np.abs(increment[..., [0]]), np.abs(increment[..., [1]])
+        return ahead * self.per_metre + aside * self.per_metre_aside + turning
 
 
-def without_drift(increment: FloatArray, drift: float | FloatArray) -> FloatArray:
+def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]:
     """
-    Take the systematic turn out of odometry increments; `drift` in radians per metre forward.
+    Measure the systematic errors of the odometry of runs, and then the noise about them.
 
-    Shapes: (..., 3) and (...) -> (..., 3).
-    """
-    turn = increment[..., 2] - drift * increment[..., 0]
-    result = np.empty((*np.shape(turn), 3))
-    result[..., :2], result[..., 2] = increment[..., :2], turn
-    return result
-
-
-def estimate_noise(tracks: list[tuple[FloatArray, FloatArray]]) -> MotionNoise:
-    """
-    Estimate the drift from runs by its median, and the variances about it by maximum likelihood.
-
-    `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The errors
-    are taken over windows of a metre of way, because wheel errors are correlated: the variance of
-    a single step is overconfident. Runs that are too short give `MotionNoise.default()`.
+    `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The noise is
+    that about the errors of each run, by maximum likelihood over windows of a metre of way:
+    wheel errors are correlated, and the variance of a single step is overconfident. Windows that
+    err by more than half their way are jumps of the reference. Runs that are too short give
+    `MotionNoise.default()`.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
-    drift, deviation = _fit_drift([_window_drifts(*track) for track in tracks])
-    found = [_window_errors(_straightened(track, drift), truth) for track, truth in tracks]
-    ways = np.concatenate([np.zeros((0, 2)), *(way for way, _, _ in found)])
-    errors = np.concatenate([np.zeros((0, 3)), *(error for _, error, _ in found)])
-    if len(errors) < 10:
-        return MotionNoise.default()
-    fitted = np.array([_fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
-    return MotionNoise(
-        per_metre=np.maximum(fitted[:, 0], _FLOOR),
-        per_radian=np.maximum(fitted[:, 1], _FLOOR),
-        step=_step_variances([(_straightened(track, drift), truth) for track, truth in tracks]),
-        drift=drift,
-        drift_deviation=deviation,
-    )
+    runs = [calibrate_run(*track) for track in tracks]
+    calibration = combined([run for run in runs if run is not None])
+    corrected = [
+        (_corrected(odometry, (run or calibration).values), reference)
+        for run, (odometry, reference) in zip(runs, tracks, strict=True)
+    ]
+    noise = _noise_about(corrected)
+    drift, deviation = calibration.values[-1], calibration.deviations[-1]
+    return calibration, replace(noise, drift=float(drift), drift_deviation=float(deviation))
+
+
+def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:
+    """Measure the noise of the odometry of runs about its systematic errors."""
+    return measure_odometry(tracks)[1]
 
 
 def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
@@ -107,71 +106,47 @@ def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
         )
 
 
-def _fit_drift(runs: list[FloatArray]) -> tuple[float, float]:
-    """Drift of the odometry, and its standard deviation for another run, from those of windows."""
-    telling = [drifts for drifts in runs if len(drifts) >= _FEWEST_WINDOWS]
-    if not telling:
-        return 0.0, _USUAL_DRIFT
-    # medians: references jump now and then
-    medians = [float(np.median(drifts)) for drifts in telling]
-    between = float(np.std(medians, ddof=1)) if len(medians) > 1 else 0.0
-    return float(np.median(np.concatenate(telling))), math.hypot(between, _UNLIKE_DRIFT)
-
-
-def _window_drifts(odometry: FloatArray, reference: FloatArray) -> FloatArray:
-    """Measure what the odometry turns too much per metre (w,), in windows that lead forward."""
-    _, error, forward = _window_errors(odometry, reference)
-    ahead = forward > 0.5 * _WINDOW_METRES
-    return np.asarray(-error[ahead, 2] / forward[ahead])
-
-
-def _straightened(odometry: FloatArray, drift: float) -> FloatArray:
-    """Odometry poses (n, 3) without their drift."""
+def _corrected(odometry: FloatArray, values: FloatArray) -> FloatArray:
+    """Poses (n, 3) that the odometry would have without errors of these values (7,)."""
     if len(odometry) == 0:
         return odometry
-    steps = se2.between(odometry[:-1], odometry[1:])
-    return se2.chain(odometry[0], without_drift(steps, drift))
+    return se2.chain(odometry[0], moved(se2.between(odometry[:-1], odometry[1:]), values))
 
 
-def _window_errors(
-    odometry: FloatArray, reference: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Of each window way and turn (w, 2), the odometry's error (w, 3), metres forward (w,)."""
-    steps = se2.between(odometry[:-1], odometry[1:])
-    way, turn, forward = (
-        np.concatenate([[0.0], np.cumsum(amount)])
-        for amount in (np.hypot(steps[:, 0], steps[:, 1]), np.abs(steps[:, 2]), steps[:, 0])
+def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
+    """Noise of odometry that has no systematic errors."""
+    found = [_window_errors(*track) for track in tracks]
+    ways = np.concatenate([np.zeros((0, 3)), *(way for way, _ in found)])
+    errors = np.concatenate([np.zeros((0, 3)), *(error for _, error in found)])
+    usual = np.hypot(errors[:, 0], errors[:, 1]) <= _JUMP * np.hypot(ways[:, 0], ways[:, 2])
+    ways, errors = ways[usual], errors[usual]
+    if len(errors) < 10:
+        return MotionNoise.default()
+    aside = any(moves_sideways(odometry) for odometry, _ in tracks)
+    if not aside:
+        ways = np.stack([np.hypot(ways[:, 0], ways[:, 2]), ways[:, 1]], axis=-1)
+    fitted = np.array([fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
+    fitted = np.maximum(fitted, _FLOOR)
+    return MotionNoise(
+        per_metre=fitted[:, 0],
+        per_radian=fitted[:, 1],
+        step=_step_variances(tracks),
+        per_metre_aside=fitted[:, 2] if aside else None,
     )
-    marks = np.unique(np.searchsorted(way, np.arange(0.0, way[-1], _WINDOW_METRES)))
+
+
+def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Of each window metres ahead, radians and metres aside (w, 3); errors (w, 3)."""
+    marks = window_marks(odometry)
+    steps = np.abs(twists(se2.between(odometry[:-1], odometry[1:])))
     start, end = marks[:-1], marks[1:]
     error = se2.between(
         se2.between(odometry[start], odometry[end]), se2.between(reference[start], reference[end])
     )
-    ways = np.stack([way[end] - way[start], turn[end] - turn[start]], axis=-1)
-    return ways, error, forward[end] - forward[start]
+    return sums(steps[:, [0, 2, 1]], marks), error
 
 
-def _fit_variance(ways: FloatArray, squared: FloatArray) -> FloatArray:
-    """Gaussian maximum likelihood of variance = ways @ rates, by reweighted least squares."""
-    rates = np.array([squared.sum() / ways[:, 0].sum(), 0.0])
-    for _ in range(_ROUNDS):
-        variance = np.maximum(ways @ rates, 1e-9)
-        rates = _non_negative_pair(ways / variance[:, np.newaxis], squared / variance)
-    return rates
-
-
-def _non_negative_pair(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Least squares of left (m, 2) @ x = right (m,) with x >= 0."""
-    free = np.linalg.lstsq(left, right, rcond=None)[0]
-    if free.min() >= 0.0:
-        return np.asarray(free)
-    # otherwise one of the two is zero
-    squares = np.maximum(np.sum(left**2, axis=0), 1e-300)
-    single = np.diag(np.maximum(left.T @ right / squares, 0.0))
-    return np.asarray(single[np.argmin([np.sum((left @ x - right) ** 2) for x in single])])
-
-
-def _step_variances(tracks: list[tuple[FloatArray, FloatArray]]) -> FloatArray:
+def _step_variances(tracks: Sequence[Track]) -> FloatArray:
     """Variances (4,) of x', y', cos', sin' given the pose and the odometry before."""
     residuals = []
     for odometry, reference in tracks:

@@ -11,6 +11,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
@@ -94,6 +95,12 @@ class Tracker:
         """Start with no knowledge of the pose."""
         self.localizer.initialize_globally()
         self._odometry = None
+
+    def know_odometry(self, learnt: Calibration | None) -> None:
+        """Hand over what was learnt of the odometry before, to a localizer that learns it."""
+        know = getattr(self.localizer, 'know_odometry', None)
+        if know is not None and learnt is not None:
+            know(learnt)
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""

@@ -13,10 +13,10 @@ import textwrap
 from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros import parameters
-from kbr_localization.ros.node_config import InitialPose, NodeConfig
-from kbr_localization.ros.player import PlayerParameters
-from kbr_localization.ros.recorder import RecorderConfig
+from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.playback.player import PlayerParameters
+from kbr_localization.ros.recording.recorder import RecorderConfig
 import yaml
 
 YAML_HEAD = """\

@@ -8,7 +8,8 @@ from typing import Any
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
 
-PYRAMIDS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy')
+LEARNED = 'learned_pyramid'
+PYRAMIDS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy', LEARNED)
 WHOLE_IMAGE = ('hog', 'onnx')
 MOST_SAMPLES = 1_000_000
 """Patches that a vocabulary is learnt from; half a gigabyte of them."""
@@ -26,8 +27,9 @@ class VisionConfig:
 
     descriptor: str = parameter(
         'sift_pyramid',
-        'spatial pyramid of words of dense SIFT (own or OpenCV) or DAISY; HOG of the whole '
-        'image; or the output of a network in an ONNX file',
+        'spatial pyramid of words of dense SIFT (own or OpenCV), of DAISY or of the local '
+        'features of a network in an ONNX file; HOG of the whole image; or what a network in an '
+        'ONNX file says of it',
         choices=PYRAMIDS + WHOLE_IMAGE,
     )
     working_width: int = parameter(
@@ -48,12 +50,23 @@ class VisionConfig:
     blur: float = parameter(
         1.2, 'standard deviation of the smoothing before gradients, pixels', low=0.0, high=8.0
     )
+    gradient_sign: float = parameter(
+        0.3,
+        'sift_pyramid: how much it counts which side of an edge is the brighter one; 1 as much as '
+        'the direction of the edge, 0 not at all, since lamps at night turn it around',
+        low=0.0,
+        high=1.0,
+    )
     words: int = parameter(800, 'size of the visual vocabulary (M)', low=2, high=4096)
     vocabulary_tree: bool = parameter(
         True, 'find words through a tree of two levels: in some 40% of the time, all but as well'
     )
     patch_components: int = parameter(
-        24, 'principal components of a patch that words are told apart by; 0: all numbers', 0, 256
+        24,
+        'principal components of a patch that words are told apart by; 0: all numbers, as of '
+        'learned features always',
+        0,
+        256,
     )
     levels: int = parameter(
         1, 'finest level of the pyramid (L): 4**L cells of counts are kept', low=0, high=3
@@ -81,13 +94,30 @@ class VisionConfig:
     mirror_outer: float = parameter(
         0.0, 'radius in pixels where the view ends; 0: found from the images', 0.0, 1e5
     )
-    network_file: str = parameter('', 'ONNX file of the descriptor onnx; a copy goes in the map')
-    network_size: int = parameter(224, 'side of the square input of the network', 8, 2048)
+    network_file: str = parameter(
+        '', 'ONNX file of the descriptors onnx and learned_pyramid; a copy goes in the map'
+    )
+    network_size: int = parameter(
+        224, 'side of the square input of the network of the descriptor onnx', 8, 2048
+    )
+    network_width: int = parameter(
+        640,
+        'columns of the image that the network of learned_pyramid gets, if it takes any',
+        32,
+        8192,
+    )
+    network_threads: int = parameter(2, 'threads that the network of learned_pyramid uses', 1, 256)
     network_input: str = parameter(
         'imagenet',
-        'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]',
+        'what the network expects: colours normalised as for ImageNet, RGB or grey in [0, 1]; '
+        'a network of local features with one channel gets grey',
         choices=('imagenet', 'rgb', 'grey'),
     )
+
+    @property
+    def prepared_width(self) -> int:
+        """Columns that wider images are scaled down to."""
+        return self.network_width if self.descriptor == LEARNED else self.working_width
 
     def __post_init__(self) -> None:
         """Refuse values out of range or at odds with each other."""
@@ -107,6 +137,7 @@ PAPER = VisionConfig(
     words=200,
     vocabulary_tree=False,
     patch_components=0,
+    gradient_sign=1.0,
     levels=2,
     root_counts=False,
 )
@@ -114,5 +145,11 @@ PAPER = VisionConfig(
 Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts of 200 words on
 three levels ([MbKSR] 6.3).
 """
-BEFORE: dict[str, Any] = {'patch_components': 0, 'vocabulary_tree': False}
+BEFORE: dict[str, Any] = {
+    'patch_components': 0,
+    'vocabulary_tree': False,
+    'gradient_sign': 1.0,
+    'network_width': 640,
+    'network_threads': 2,
+}
 """What maps mean that were made before a parameter was there."""

@@ -108,6 +108,18 @@ class DenseSift:
         return windows.copy().reshape(-1, self.size)
 
 
+def sign_weighting(weight: float) -> Float32Array:
+    """
+    Matrix (128, 128) that scales by `weight` what opposite directions of a descriptor differ in.
+
+    What they have in common stays: at 0 a dark edge and a bright one are the same.
+    """
+    half = len(_DIRECTIONS)
+    swapped = np.roll(np.eye(2 * half), half, axis=1)
+    cell = (1.0 + weight) / 2.0 * np.eye(2 * half) + (1.0 - weight) / 2.0 * swapped
+    return np.asarray(np.kron(np.eye(_CELLS**2), cell), dtype=np.float32)
+
+
 def _sum_blocks(planes: Image, side: int) -> Float32Array:
     """Sum over blocks of side x side pixels: (p, h, w) -> (p, h / side, w / side)."""
     count, height, width = planes.shape

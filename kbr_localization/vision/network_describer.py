@@ -8,24 +8,25 @@ from typing import Any
 import cv2
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import DatasetError, VisionError
-from kbr_localization.files import read_file
 from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.network_file import (
+    as_input,
+    network_of,
+    network_state,
+    read_network,
+)
 from kbr_localization.vision.network_trial import try_network
 from kbr_localization.vision.onnx_checks import check_tensors
 from kbr_localization.vision.onnx_input import input_shape
-from kbr_localization.vision.preparation import Preparation, to_grey
+from kbr_localization.vision.preparation import Preparation
 from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_FILE = 1 << 31
-"""Bytes; a protocol buffer cannot be larger."""
 _TRIED = 5  # images of a run on which a network is tried
-_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
-_IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
 
 
 class NetworkDescriber:
@@ -64,14 +65,18 @@ class NetworkDescriber:
 
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and network by name: what `from_state` needs."""
-        return {**to_mapping(self.config), **self.preparation.state(), 'network': self.network}
+        return {
+            **to_mapping(self.config),
+            **self.preparation.state(),
+            **network_state(self.network),
+        }
 
     @classmethod
     def from_state(
         cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
     ) -> NetworkDescriber:
         """Build again from `state()`; raises VisionError for a damaged network."""
-        return cls(config, preparation, np.ascontiguousarray(state['network'], dtype=np.uint8))
+        return cls(config, preparation, network_of(state))
 
     @classmethod
     def fit(
@@ -84,16 +89,7 @@ class NetworkDescriber:
         progress: Progress,
     ) -> NetworkDescriber:
         """Read the network's file and try it on some images; see `fit_describer`."""
-        if not config.network_file:
-            raise VisionError('descriptor onnx: expected network_file, an ONNX file, got none')
-        try:
-            network = np.frombuffer(read_file(config.network_file, LARGEST_FILE), dtype=np.uint8)
-        except OSError as error:
-            raise VisionError(
-                f'network {config.network_file!r}: {error.strerror}; set network_file to an ONNX '
-                'file'
-            ) from error
-        describer = cls(config, preparation, network)
+        describer = cls(config, preparation, read_network(config))
         describer._refuse_blind(images)
         return describer
 
@@ -146,24 +142,10 @@ class NetworkDescriber:
 
     def _run(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         try:
-            self._net.setInput(_as_input(image, self.config))
+            self._net.setInput(as_input(image, self.config.network_input, self._input[2:]))
             return np.asarray(self._net.forward(), dtype=np.float32).ravel()
         except cv2.error as error:
             raise VisionError(
                 f'network {self.config.network_file}: OpenCV cannot run it ({error.err}); export '
                 'it with an opset that OpenCV knows'
             ) from error
-
-
-def _as_input(image: NDArray[np.uint8], config: VisionConfig) -> NDArray[np.float32]:
-    """Network input (1, channels, size, size) of a BGR image."""
-    side = (config.network_size, config.network_size)
-    small = cv2.resize(image, side, interpolation=cv2.INTER_AREA)
-    planes: NDArray[Any]
-    if config.network_input == 'grey':
-        planes = to_grey(np.asarray(small, dtype=np.uint8))[:, :, np.newaxis] / np.float32(255)
-    else:
-        planes = small[:, :, ::-1] / np.float32(255)
-    if config.network_input == 'imagenet':
-        planes = (planes - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
-    return np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)

@@ -1,12 +1,13 @@
 """
 Run a network in another process before it is run in this one.
 
-OpenCV ends its process when it is given some damaged networks, and others ask for more memory than
-a robot has.
+A runtime ends its process when it is given some damaged networks, and others ask for more memory
+than a robot has.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import hashlib
 import os
 import signal
@@ -20,62 +21,97 @@ LARGEST_OUTPUT = 1 << 20
 SECONDS = 120.0
 _LIBRARY_BYTES = 2 << 30  # address space of the libraries alone
 _NO_LIBRARY = 77
-_tried: set[tuple[bytes, tuple[int, ...]]] = set()
+_tried: set[tuple[str, bytes, tuple[int, ...]]] = set()
 _CODE = """
 import resource, sys
 memory, paths, shape, no_library = {arguments!r}
 sys.path[:] = paths
 try:
-    import cv2, numpy
+    import numpy, {module}
 except ImportError:
     sys.exit(no_library)
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+network, image = sys.stdin.buffer.read(), numpy.zeros(shape, numpy.float32)
 try:
-    network = cv2.dnn.readNetFromONNX(numpy.frombuffer(sys.stdin.buffer.read(), numpy.uint8))
-    network.setInput(numpy.zeros(shape, numpy.float32))
-    print(network.forward().size)
-except (cv2.error, MemoryError) as error:
-    print(' '.join(str(getattr(error, 'err', '') or 'not enough memory').split()))
+{run}
+except (Exception, MemoryError) as error:
+    print(' '.join(str(getattr(error, 'err', '') or error or 'not enough memory').split())[:200])
     sys.exit(1)
+"""
+_OPENCV_RUN = """
+    net = cv2.dnn.readNetFromONNX(numpy.frombuffer(network, numpy.uint8))
+    net.setInput(image)
+    print(net.forward().size)
+"""
+_ONNXRUNTIME_RUN = """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(network, options, ['CPUExecutionProvider'])
+    answers = session.run(None, {session.get_inputs()[0].name: image})
+    print(sum(numpy.size(answer) for answer in answers))
 """
 
 
-def try_network(network: bytes, shape: tuple[int, ...]) -> None:
+@dataclass(frozen=True)
+class Runtime:
+    """What runs a network: its name, its module, and the lines that print the answer's size."""
+
+    name: str
+    module: str
+    run: str
+
+
+OPENCV = Runtime('OpenCV', 'cv2', _OPENCV_RUN)
+ONNXRUNTIME = Runtime('onnxruntime', 'onnxruntime', _ONNXRUNTIME_RUN)
+
+
+def try_network(
+    network: bytes,
+    shape: tuple[int, ...],
+    runtime: Runtime = OPENCV,
+    largest: int = LARGEST_OUTPUT,
+) -> None:
     """
     Run an ONNX network on zeros of a shape; what was tried once is not tried again.
 
-    Raises VisionError for one that OpenCV refuses, that ends the process, or that takes more than
-    `SECONDS`, half of the memory or `LARGEST_OUTPUT` numbers to answer.
+    Where the runtime's module is missing nothing is tried. Raises VisionError for a network that
+    the runtime refuses, that ends the process, or that takes more than `SECONDS`, half of the
+    memory or `largest` numbers to answer.
     """
-    key = (hashlib.sha256(network).digest(), shape)
+    key = (runtime.name, hashlib.sha256(network).digest(), shape)
     # a program may have Python inside of it, which is no file then
-    if key not in _tried and sys.executable:
-        _try(network, shape)
+    if key not in _tried and sys.executable and _try(network, shape, runtime, largest):
         _tried.add(key)
 
 
-def _try(network: bytes, shape: tuple[int, ...]) -> None:
+def _try(network: bytes, shape: tuple[int, ...], runtime: Runtime, largest: int) -> bool:
+    """Say whether it was tried."""
     arguments = (_memory(), [path for path in sys.path if path], shape, _NO_LIBRARY)
-    command = [sys.executable, '-c', _CODE.format(arguments=arguments)]
+    code = _CODE.format(arguments=arguments, module=runtime.module, run=runtime.run)
     try:
         done = subprocess.run(
-            command, input=network, capture_output=True, timeout=SECONDS, check=False
+            [sys.executable, '-c', code],
+            input=network,
+            capture_output=True,
+            timeout=SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise VisionError(f'it takes more than {SECONDS:g} s for one image') from error
-    _check(done.returncode, done.stdout.decode(errors='replace').strip())
+    if done.returncode == _NO_LIBRARY:
+        return False
+    _check(done.returncode, done.stdout.decode(errors='replace').strip(), runtime, largest)
+    return True
 
 
-def _check(code: int, answer: str) -> None:
-    if code == _NO_LIBRARY:
-        return
+def _check(code: int, answer: str, runtime: Runtime, largest: int) -> None:
     if code < 0:
-        raise VisionError(f'OpenCV crashes on it ({signal.Signals(-code).name})')
+        raise VisionError(f'{runtime.name} crashes on it ({signal.Signals(-code).name})')
     if code > 0:
-        raise VisionError(answer or f'OpenCV ends with {code} on it')
-    if int(answer) > LARGEST_OUTPUT:
-        raise VisionError(f'it returns {answer} numbers, expected at most {LARGEST_OUTPUT}')
+        raise VisionError(answer or f'{runtime.name} ends with {code} on it')
+    if int(answer) > largest:
+        raise VisionError(f'it returns {answer} numbers, expected at most {largest}')
 
 
 def _memory() -> int:

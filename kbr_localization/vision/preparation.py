@@ -67,8 +67,8 @@ class Preparation:
         self.image_shape, self.mirror = image_shape, mirror
         self.any_scale = config.any_scale
         self.wraps = mirror is not None
-        self._panorama = None if mirror is None else Panorama(mirror, config.working_width)
-        self.shape = _scaled(image_shape, config.working_width)
+        self._panorama = None if mirror is None else Panorama(mirror, config.prepared_width)
+        self.shape = _scaled(image_shape, config.prepared_width)
         if self._panorama is not None:
             self.shape = self._panorama.shape
         self._clahe = None
@@ -153,6 +153,7 @@ def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image
     if all(set_by_user.values()):
         return Mirror(**set_by_user)
     spread = np.unique(np.linspace(0, len(images) - 1, MIRROR_IMAGES).astype(int))
-    whole = Preparation(dataclasses.replace(config, working_width=_WIDEST), shape)
+    wide = dataclasses.replace(config, working_width=_WIDEST, network_width=_WIDEST)
+    whole = Preparation(wide, shape)
     found = find_mirror([whole.grey(images[index]) for index in spread])
     return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})

@@ -10,10 +10,12 @@ from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
-from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.daisy import DenseDaisy
-from kbr_localization.vision.dense_sift import DenseSift
+from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
+from kbr_localization.vision.learned_features import LearnedFeatures
 from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.network_file import network_of, network_state, read_network
 from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 _ROOT_UNITS = 8.0  # in one: square roots of counts are kept as eighths
+_SHORT = 65535
 _BYTE = 255  # and in a byte, in units a little larger where a cell has more patches
 
 
@@ -45,7 +48,9 @@ class PyramidDescriber:
 
     With `root_counts` they are square roots of counts, in eighths, as bytes. `basis`: (size of a
     local descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of words
-    of size c, or of the size of a local descriptor. See `spatial_pyramid` for the kernel.
+    of size c, or of the size of a local descriptor. `network`: the bytes of the ONNX file that
+    `learned_pyramid` has its local descriptors of, which count by their reliability; it is kept in
+    the map, so that a map cannot meet another one. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
@@ -54,31 +59,40 @@ class PyramidDescriber:
         preparation: Preparation,
         vocabulary: Vocabulary,
         basis: NDArray[np.float32] | None = None,
+        network: NDArray[np.uint8] | None = None,
     ) -> None:
+        self.network = network
         self.kind = config.descriptor
         self.config, self.preparation = config, preparation
         self.vocabulary, self.basis = vocabulary, basis
         self.size = 4**config.levels * len(vocabulary.words)
-        self._local = local_descriptor(config, preparation)
+        self._local = local_descriptor(config, preparation, network)
         grid = self._local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
-        stored = _stored_counts(int(np.bincount(self._cells).max()), config.root_counts)
-        self._stored, self.dtype = stored, stored.dtype
+        most = int(np.bincount(self._cells).max())
+        self._stored = _stored_counts(most, config.root_counts)
+        self._store_weights = _WeightStore(most, config.root_counts)
+        weighted = isinstance(self._local, LearnedFeatures)
+        self.dtype = self._store_weights.dtype if weighted else self._stored.dtype
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
-        return self.counts(self.words(self._local.describe(self.preparation.grey(image))))
+        prepared = _prepared(self._local, self.preparation, image)
+        patches, weights = _patches(self._local, prepared)
+        return self.counts(self.words(patches), weights)
 
     def words(self, patches: NDArray[np.float32]) -> NDArray[np.intp]:
         """Find the word of each local descriptor: (k, size) -> (k,)."""
         projected = patches if self.basis is None else patches @ self.basis
         return self.vocabulary.nearest(projected)
 
-    def counts(self, words: NDArray[np.intp]) -> NDArray[np.unsignedinteger]:
-        """Sum the words of all patches of an image up in each cell: (k,) -> (size,)."""
-        count = len(self.vocabulary.words)
-        found = spatial_pyramid.count_words(words, self._cells, count, self.config.levels)
-        return np.asarray(self._stored[found])
+    def counts(
+        self, words: NDArray[np.intp], weights: NDArray[np.float32] | None = None
+    ) -> NDArray[np.unsignedinteger]:
+        """Sum the words of all patches of an image up in each cell: (k,), (k,) -> (size,)."""
+        count, levels = len(self.vocabulary.words), self.config.levels
+        found = spatial_pyramid.count_words(words, self._cells, count, levels, weights)
+        return np.asarray(self._stored[found] if weights is None else self._store_weights(found))
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
@@ -94,6 +108,8 @@ class PyramidDescriber:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""
         state = {**to_mapping(self.config), **self.preparation.state(), **self.vocabulary.state()}
         state['vocabulary'] = self.vocabulary.words
+        if self.network is not None:
+            state |= network_state(self.network)
         return state if self.basis is None else state | {'basis': self.basis}
 
     @classmethod
@@ -101,13 +117,15 @@ class PyramidDescriber:
         cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
     ) -> PyramidDescriber:
         """Build again from `state()`; raises VisionError for a damaged vocabulary."""
-        size = local_descriptor(config, preparation).size
+        network = network_of(state) if config.descriptor == LEARNED else None
+        size = local_descriptor(config, preparation, network).size
         basis = None
         if 'basis' in state:
-            basis = _checked('basis', state['basis'], (size, min(config.patch_components, size)))
+            kept = min(config.patch_components or size, size)
+            basis = _checked('basis', state['basis'], (size, kept))
             size = basis.shape[1]
         words = _checked('vocabulary', state['vocabulary'], (config.words, size))
-        return cls(config, preparation, _kind(config).from_state(words, state), basis)
+        return cls(config, preparation, _kind(config).from_state(words, state), basis, network)
 
     @classmethod
     def fit(
@@ -121,7 +139,10 @@ class PyramidDescriber:
     ) -> PyramidDescriber:
         """Learn the vocabulary from images; see `fit_describer`."""
         share = max(1, config.vocabulary_samples // len(images))
-        work = functools.partial(sample_patches, config, preparation.state(), share)
+        network = read_network(config) if config.descriptor == LEARNED else None
+        # whatever is wrong with it is said here, where it is read
+        local_descriptor(config, preparation, network)
+        work = functools.partial(sample_patches, config, preparation.state(), network, share)
         # each image has its own seed, so that it does not matter who samples it
         seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
         tasks = shrinking_batches(seeded, 8, workers.jobs)
@@ -131,13 +152,12 @@ class PyramidDescriber:
             progress('sampling patches for the vocabulary', done, len(tasks))
         progress('learning the vocabulary', 0, 1)
         with one_thread():
-            patches, basis = np.concatenate(samples), None
-            if 0 < config.patch_components < patches.shape[1]:
-                basis = principal_components(patches, config.patch_components)
-                patches = patches @ basis
+            patches = np.concatenate(samples)
+            basis = _basis(config, patches)
+            patches = patches if basis is None else patches @ basis
             vocabulary = _kind(config).learn(patches, config.words, rng)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis)
+        return cls(config, preparation, vocabulary, basis, network)
 
 
 def _kind(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
@@ -147,28 +167,59 @@ def _kind(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
 def sample_patches(
     config: VisionConfig,
     camera: Mapping[str, Any],
+    network: NDArray[np.uint8] | None,
     share: int,
     images: Sequence[tuple[LoadableImage, int]],
 ) -> NDArray[np.float32]:
     """
     Describe some patches of images, at most `share` of each: (k, size).
 
-    `camera`: the state of the preparation. `images`: with their seeds; one that cannot be read, or
-    has another size, gives no patches.
+    `camera`: the state of the preparation. `network`: of `learned_pyramid`. `images`: with their
+    seeds; one that cannot be read, or has another size, gives no patches.
     """
     preparation = Preparation.from_state(config, camera)
-    local = local_descriptor(config, preparation)
+    local = local_descriptor(config, preparation, network)
     samples = [np.empty((0, local.size), dtype=np.float32)]
     for source, seed in images:
         try:
-            grey = preparation.grey(load(source))
+            prepared = _prepared(local, preparation, load(source))
         except (DatasetError, VisionError):
             continue  # whoever describes the image tells
-        descriptors = local.describe(grey)
+        descriptors, _ = _patches(local, prepared)
         count = min(share, len(descriptors))
         chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
         samples.append(descriptors[chosen])
     return np.concatenate(samples)
+
+
+def _basis(config: VisionConfig, patches: NDArray[np.float32]) -> NDArray[np.float32] | None:
+    """Matrix (d, c) that local descriptors (k, d) are told apart by, None for their numbers."""
+    basis = None
+    if config.descriptor == 'sift_pyramid' and config.gradient_sign < 1.0:
+        basis = sign_weighting(config.gradient_sign)
+    # the features of a network are few and differ in all of their numbers
+    if config.descriptor == LEARNED or not 0 < config.patch_components < patches.shape[1]:
+        return basis
+    if basis is None:
+        return principal_components(patches, config.patch_components)
+    return basis @ principal_components(patches @ basis, config.patch_components)
+
+
+def _prepared(
+    local: LocalDescriptor | LearnedFeatures, preparation: Preparation, image: Image
+) -> Image:
+    """Prepare an image as a local descriptor wants it, grey or BGR."""
+    colour = isinstance(local, LearnedFeatures)
+    return preparation.colour(image) if colour else preparation.grey(image)
+
+
+def _patches(
+    local: LocalDescriptor | LearnedFeatures, prepared: Image
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Local descriptors (k, size) of a prepared image, and what they count if not one each."""
+    if isinstance(local, LearnedFeatures):
+        return local.describe_colour(prepared)
+    return local.describe(prepared), None
 
 
 def principal_components(patches: NDArray[np.float32], count: int) -> NDArray[np.float32]:
@@ -191,8 +242,12 @@ def _checked(name: str, value: Any, shape: tuple[int, int]) -> NDArray[np.float3
     return array
 
 
-def local_descriptor(config: VisionConfig, preparation: Preparation) -> LocalDescriptor:
-    """Make the local descriptor that a configuration names."""
+def local_descriptor(
+    config: VisionConfig, preparation: Preparation, network: NDArray[np.uint8] | None = None
+) -> LocalDescriptor | LearnedFeatures:
+    """Make the local descriptor that a configuration names, of a network if it needs one."""
+    if network is not None:
+        return LearnedFeatures(config, preparation, network)
     grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
     if config.descriptor == 'opencv_sift_pyramid':
         return OpenCvSift(grid)
@@ -208,3 +263,18 @@ def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:
         return counts.astype(np.min_scalar_type(largest))
     units = min(_ROOT_UNITS, _BYTE / np.sqrt(max(largest, 1)))
     return np.asarray(np.rint(units * np.sqrt(counts)), dtype=np.uint8)
+
+
+class _WeightStore:
+    """What is kept of sums of weights: their square roots or themselves, in eighths at best."""
+
+    def __init__(self, most: int, root: bool) -> None:
+        self._root = root
+        self.dtype: np.dtype[Any] = np.dtype(np.uint8 if root else np.uint16)
+        self._largest = _BYTE if root else _SHORT
+        self._units = min(_ROOT_UNITS, self._largest / (np.sqrt(max(most, 1)) if root else most))
+
+    def __call__(self, sums: NDArray[np.float64]) -> NDArray[np.unsignedinteger]:
+        values = np.sqrt(sums) if self._root else sums
+        # a cell may weigh more than its patches do on average
+        return np.minimum(np.rint(self._units * values), self._largest).astype(self.dtype)

@@ -56,14 +56,15 @@ def count_words(
     cells: NDArray[np.int64],
     words: int,
     levels: int,
-) -> NDArray[np.intp]:
+    weights: NDArray[np.float32] | None = None,
+) -> NDArray[Any]:
     """
-    Count the words in every cell of level L.
+    Count the words in every cell of level L, or sum their weights.
 
-    Shapes: (k,) and (k,) -> (4**levels * words,), the cells one after the other.
+    Shapes: (k,), (k,) and (k,) -> (4**levels * words,), the cells one after the other.
     """
     length = 4**levels * words
-    return np.bincount(cells * words + words_of_patches, minlength=length)
+    return np.bincount(cells * words + words_of_patches, weights, minlength=length)
 
 
 def cross_gram(left: Counts, right: Counts, words: int, levels: int) -> NDArray[np.float64]:

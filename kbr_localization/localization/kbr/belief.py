@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import SIZE
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.spatial.distance import cdist
 
-_ODOMETRY = 6  # parameters of the odometry
 _MODE_STARTS = 4
 _MODE_ROUNDS = 15
 _MODE_HEADING = 0.4  # bandwidth in (cos, sin)
@@ -21,16 +21,16 @@ class Belief:
     """
     Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one.
 
-    `odometry`: (m, 6) what each point holds of the odometry's errors (see `OdometryCalibration`).
+    `odometry`: (m, 7) what each point holds of the odometry's errors (see `OdometryCalibration`).
     """
 
     points: FloatArray
     weights: FloatArray
-    odometry: FloatArray = field(default_factory=lambda: np.zeros((0, _ODOMETRY)))
+    odometry: FloatArray = field(default_factory=lambda: np.zeros((0, SIZE)))
 
     def __post_init__(self) -> None:
         if len(self.odometry) != len(self.points):
-            self.odometry = np.zeros((len(self.points), _ODOMETRY))
+            self.odometry = np.zeros((len(self.points), SIZE))
 
     @staticmethod
     def gaussian(
@@ -60,6 +60,10 @@ class Belief:
         chosen = np.searchsorted(np.cumsum(self.weights), ticks)
         chosen = np.minimum(chosen, len(self.points) - 1)
         return Belief(self.points[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
+
+    def drawn(self, size: int) -> FloatArray:
+        """Poses (size, 3) of the belief; the same ones whenever it is looked at."""
+        return self.resampled(size, np.random.default_rng(0)).points
 
     def disperse(self, variances: FloatArray, rng: np.random.Generator) -> None:
         """Add Gaussian noise of variances (3,) along, across and in heading."""

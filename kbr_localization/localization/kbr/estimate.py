@@ -4,24 +4,30 @@ From a belief on points to the answer that a robot can use.
 The covariance of the points is as small as the images are many, not as they are right: images
 nearby err in the same way, by the light and by what the odometry does not say. So it is
 
-    covariance = s (a C + b^2 exp(2 g (3 - z)) I),
+    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2),
 
-C that of the points, z the mean log evidence of the last images (how far they stand out from
-the rest of the map), s the parameter `covariance_scale`. A pose that was given and has met no
-image yet is stated as it was given.
+C that of the points, z the mean log evidence of the last images (how far they stand out from the
+rest of the map), d the distance between images of the map, s the parameter `covariance_scale`. b
+and c d are along, across and in heading of the robot: another camera, or the same one mounted
+otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
+from the place itself. A pose that was given and has met no image yet is stated as it was given.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate, unknown
+from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.25  # a: share of the points' covariance that is that of independent errors
-_COMMON_M, _COMMON_RAD = 0.075, 0.02  # b: deviation of what images nearby share, at z = 3
+_INDEPENDENT = 0.4  # a: share of the points' covariance that is that of independent errors
+_COMMON = np.array([0.1, 0.05, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
+_OF_SPACING = 0.3  # c: of the way from an image to the next
 _GROWTH = 0.3  # g: per unit of z below
 _TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
 _HALVINGS = 20
@@ -29,13 +35,28 @@ OTHER_WAY = 1.0
 """Radians: a belief that faces as far off is another one, and does not turn by itself."""
 
 
+@dataclass(frozen=True)
+class Proof:
+    """
+    What images say of a belief.
+
+    `here`: its probability against being elsewhere. `confirmed`: whether they speak for it.
+    `log_evidence`: their mean log evidence, None before the first. `spacing`: metres between
+    images of the map. `off_map`: whether they are proof against the map.
+    """
+
+    here: float
+    confirmed: bool
+    log_evidence: float | None
+    spacing: float
+    off_map: bool = False
+
+
 def summarize(
     belief: Belief,
     config: KbrConfig,
     noise: FloatArray,
-    here: float,
-    confirmed: bool,
-    log_evidence: float | None,
+    proof: Proof,
     why: dict[str, float],
     updated: bool,
 ) -> PoseEstimate:
@@ -43,26 +64,28 @@ def summarize(
     Mean and covariance about the belief's highest mode, and how far they can be trusted.
 
     `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
-    dispersed. `here`: probability of the belief against being elsewhere, `confirmed`: whether
-    images speak for it, `log_evidence`: their mean, None before the first.
+    dispersed.
     """
     members, mass = about_mode(belief, config)
     pose, covariance = belief.moments(members)
-    confidence = mass * here
-    status = _status(confidence, confirmed, config)
-    spread = covariance + in_map_axes(noise, float(pose[2]))
-    stated = unknown() if status == 'not localized' else calibrated(spread, config, log_evidence)
+    confidence = mass * proof.here
+    status = _status(confidence, proof, config)
+    heading = float(pose[2])
+    spread = covariance + in_map_axes(noise, heading)
+    stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, proof)
     details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 
 
-def calibrated(spread: FloatArray, config: KbrConfig, log_evidence: float | None) -> FloatArray:
+def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Proof) -> FloatArray:
     """Covariance (3, 3) to state for points of that covariance; see the module."""
-    if log_evidence is None:
+    if proof.log_evidence is None:
         return spread
-    missing = _TYPICAL - float(np.clip(log_evidence, 0.0, _LARGEST))
-    common = np.array([_COMMON_M, _COMMON_M, _COMMON_RAD]) * np.exp(_GROWTH * missing)
-    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + np.diag(common**2)))
+    missing = _TYPICAL - float(np.clip(proof.log_evidence, 0.0, _LARGEST))
+    variances = (_COMMON * np.exp(_GROWTH * missing)) ** 2
+    variances[0] += (_OF_SPACING * proof.spacing) ** 2
+    common = in_map_axes(np.diag(variances), heading)
+    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common))
 
 
 def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
@@ -76,6 +99,13 @@ def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], fl
     return members, float(belief.weights[members].sum())
 
 
+def are_apart(one: Belief, other: Belief, config: KbrConfig) -> bool:
+    """Whether the highest modes of two beliefs are different places, or face different ways."""
+    apart = se2.between(one.mode(config.mode_bandwidth), other.mode(config.mode_bandwidth))
+    distance = float(np.hypot(apart[0], apart[1]))
+    return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
+
+
 def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
     """Covariance (3, 3) in the map frame of one in the frame of the base."""
     cosine, sine = np.cos(heading), np.sin(heading)
@@ -83,7 +113,10 @@ def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
     return np.asarray(turn @ covariance @ turn.T)
 
 
-def _status(confidence: float, confirmed: bool, config: KbrConfig) -> str:
+def _status(confidence: float, proof: Proof, config: KbrConfig) -> str:
+    if proof.off_map:
+        return NOT_ON_THIS_MAP
     if confidence < 0.5 * config.localized_mass:
         return 'not localized'
-    return 'localized' if confirmed and confidence >= config.localized_mass else 'uncertain'
+    sure = proof.confirmed and confidence >= config.localized_mass
+    return 'localized' if sure else 'uncertain'

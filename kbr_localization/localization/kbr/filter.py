@@ -8,15 +8,21 @@ Monte Carlo filter, Kanagawa et al., AAAI 2014), and updated by the kernel Bayes
 
 from __future__ import annotations
 
-from kbr_localization import se2
+from dataclasses import replace
+
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import OTHER_WAY, summarize
+from kbr_localization.localization.kbr.estimate import are_apart, summarize
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
-from kbr_localization.localization.kbr.starting import drawn_from_image, Regularisation
+from kbr_localization.localization.kbr.starting import (
+    drawn_about,
+    drawn_from_image,
+    Regularisation,
+)
+from kbr_localization.localization.kbr.supervision import Supervision
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -26,7 +32,6 @@ import numpy as np
 
 _START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
 _RESAMPLE_BELOW = 0.5  # of the points are effective
-_MOVED = 0.1  # metres in which an image of a living camera changes
 
 
 class KernelBayesFilter:
@@ -42,34 +47,48 @@ class KernelBayesFilter:
         self.rng = rng or np.random.default_rng(0)
         self.kernel_map = kernel_map
         self.likelihood = Likelihood(kernel_map, self.config)
-        statistics = kernel_map.statistics or MapStatistics()
-        self.hypotheses = Hypotheses(self.likelihood, statistics, self.config, self.rng)
         self.odometry = OdometryCalibration(
-            kernel_map.motion_noise, self.config.noise_scale, self.config.odometry_calibration
+            kernel_map.motion_noise,
+            kernel_map.known_odometry,
+            self.config.noise_scale,
+            self.config.odometry_calibration,
         )
+        statistics = kernel_map.statistics or MapStatistics()
+        self.supervision = Supervision(
+            self.likelihood, statistics, self.config, self.odometry.mapped, self.rng
+        )
+        self.hypotheses = self.supervision.hypotheses
+        self.confirmation = self.hypotheses.confirmation
         self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
         self.why: dict[str, float] = {'updates': 0.0, 'recoveries': 0.0, 'frozen_images': 0.0}
-        self._last_image: np.ndarray | None = None
-        self._way, self._images = 0.0, 0
         self._global_start = self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
-        self._reset()
-        self.belief = Belief.gaussian(pose, covariance, self.config.points, self.rng)
-        self.hypotheses.confirmation.given()
+        self.initialize_globally()
+        self._global_start = False
+        self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
+        self.odometry.begin([self.belief])
+        self.confirmation.given()
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""
-        self._reset()
-        self._global_start = True
+        self.belief = None
+        self.supervision.forget()
+        self.gate.reopen()
+        self.regularisation.stop()
+        self._global_start, self._updated = True, False
 
     def follow_map(self, kernel_map: KernelMap) -> None:
         """Go on with the belief on a map that has more images at its end."""
         self.kernel_map = kernel_map
         self.likelihood = self.hypotheses.likelihood = Likelihood(kernel_map, self.config)
+
+    def know_odometry(self, learnt: Calibration) -> None:
+        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
+        self.odometry.go_on_from(learnt)
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough since the last update, or there was none."""
@@ -80,8 +99,8 @@ class KernelBayesFilter:
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:
-            self._way += float(np.hypot(odometry_increment[0], odometry_increment[1]))
-            self.odometry.predict(odometry_increment, self._beliefs())
+            self.odometry.predict(odometry_increment, self._beliefs(self.belief))
+            self.supervision.predict(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:
         """KBR: weigh the points by an image (d,), compared with the map."""
@@ -96,67 +115,48 @@ class KernelBayesFilter:
         """Summarize the belief about its highest mode."""
         if self.belief is None:
             return nothing_known(self.why, self._updated)
-        confirmation, hypotheses = self.hypotheses.confirmation, self.hypotheses
-        why = self.why | self.odometry.described(self.belief)
-        why |= {
-            'elsewhere': hypotheses.elsewhere,
-            'log_evidence': confirmation.mean,
-            'informative': hypotheses.informative.probability,
-        }
-        return summarize(
-            self.belief,
-            self.config,
-            self.odometry.noise,
-            1.0 - hypotheses.elsewhere,
-            confirmation.confirmed,
-            confirmation.mean if self._images else None,
-            why,
-            self._updated,
-        )
+        why = self.why | self.odometry.described(self.belief) | self.supervision.described()
+        noise, proof = self.odometry.noise, self.supervision.proof()
+        answer = summarize(self.belief, self.config, noise, proof, why, self._updated)
+        return replace(answer, odometry=self.odometry.learnt)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
-        if self.belief is None:
-            return np.zeros((0, 3))
-        # its own generator: who looks at the belief must not change its course
-        return self.belief.resampled(size, np.random.default_rng(0)).points
+        return np.zeros((0, 3)) if self.belief is None else self.belief.drawn(size)
 
     def _take_in(self, seen: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
         self._updated = True
         self.why |= {'updates': self.why['updates'] + 1, 'best_similarity': seen.best}
-        if self._is_frozen(image):
+        if self.supervision.is_frozen(image):
             self.why['frozen_images'] += 1
-            self.hypotheses.confirmation.see(0.0, 1.0)
             return
         self.hypotheses.see(seen)
         if self._global_start:
             self._start(seen)
         elif self.belief is not None:
             self._weigh(self.belief, seen)
-            self._images += 1
-
-    def _is_frozen(self, image: np.ndarray) -> bool:
-        """Whether an image is the last one again, to the last bit, though the robot has moved."""
-        before, self._last_image = self._last_image, image
-        if before is None or self._way <= _MOVED:
-            return False
-        return bool(np.array_equal(image, before))
 
     def _start(self, seen: Similarity) -> None:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
-        self.hypotheses.weigh(born, seen)
+        self.odometry.begin([born])
+        self.supervision.start(born, seen)
         self.belief = born.resampled(self.config.points, self.rng)
-        self._global_start, self._images = False, 1
+        self._global_start = False
         self.regularisation.begin()
 
     def _weigh(self, belief: Belief, seen: Similarity) -> None:
-        self.odometry.disperse(self._beliefs(), self.rng)
+        """Draw the noise of the motion, weigh the points; resample, or take up another place."""
+        noise, confirmed = self.odometry.noise, self.confirmation.confirmed
+        self.odometry.disperse(self._beliefs(belief), self.rng, learn=confirmed)
         self.regularisation.apply(belief, self.rng)
-        found = self.hypotheses.update(belief, seen, self._way)
-        self._way = 0.0
+        found = self.supervision.update(belief, seen, noise)
+        if confirmed:
+            self.odometry.pool(belief)
+        if self.confirmation.confirmed:
+            self.odometry.keep(belief)
         if found is not None:
             self._recover(belief, found)
         elif belief.effective_size() < _RESAMPLE_BELOW * len(belief.points):
@@ -164,31 +164,22 @@ class KernelBayesFilter:
 
     def _recover(self, belief: Belief, found: Belief) -> None:
         """Take over what was found elsewhere; the belief itself gets to a place nearby."""
-        apart = se2.between(
-            belief.mode(self.config.mode_bandwidth), found.mode(self.config.mode_bandwidth)
-        )
-        elsewhere = np.hypot(apart[0], apart[1]) > self.config.localized_radius
         self.hypotheses.drop()
-        if elsewhere or abs(apart[2]) > OTHER_WAY:
+        if are_apart(belief, found, self.config):
             self.belief = found.resampled(self.config.points, self.rng)
-            self.hypotheses.confirmation.forget()
+            self.odometry.begin([self.belief])
+            self.confirmation.forget()
             self.regularisation.begin()
             self.why['recoveries'] += 1
+            self.supervision.check.follow(self.belief)
 
-    def _beliefs(self) -> list[Belief]:
-        both = (self.belief, self.hypotheses.alternatives)
-        return [belief for belief in both if belief is not None]
+    def _beliefs(self, belief: Belief) -> list[Belief]:
+        other = self.hypotheses.alternatives
+        return [belief] if other is None else [belief, other]
 
-    def _in_reach(self) -> np.ndarray:
+    def _in_reach(self) -> np.ndarray | None:
         """Map poses that matter: compared first, because values count relative to the best one."""
-        found = [self.likelihood.in_reach(belief.points) for belief in self._beliefs()]
-        return np.unique(np.concatenate([np.zeros(0, dtype=np.intp), *found]))
-
-    def _reset(self) -> None:
-        self.belief = None
-        self.hypotheses.forget()
-        self.odometry.reset()
-        self.gate.reopen()
-        self._global_start = self._updated = False
-        self.regularisation.stop()
-        self._way, self._images, self._last_image = 0.0, 0, None
+        if self.belief is None:
+            return np.zeros(0, dtype=np.intp)
+        found = [self.likelihood.in_reach(b.points) for b in self._beliefs(self.belief)]
+        return np.unique(np.concatenate(found))

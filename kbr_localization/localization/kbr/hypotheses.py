@@ -20,7 +20,7 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -32,8 +32,7 @@ _CORRELATION = 0.7  # power of E between hypotheses: images nearby err in the sa
 _MEMORY = 30.0  # images after which light and camera may have changed
 _PRIOR_IMAGES = 20.0  # that the prior share of informative images counts for
 _PRIOR_SHARE = 0.8
-_CONFIRMED_MEMORY = 10.0  # covered images of which the mean log evidence is taken
-_CONFIRMED_AFTER = 3.0  # of them, at least
+_CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])  # covered images, at least, of each of `MEMORIES`
 NEARBY = 1.5
 """Metres: images that are farther apart show different places."""
 
@@ -97,44 +96,46 @@ class Confirmation:
     """
     Whether the images speak for the belief's place more than they do for a wrong one.
 
-    `mean`: of log E over the last images, each as far as the map covers the belief. A belief that
-    follows images of what the map does not show finds look-alike places and has evidence for
-    them; how much at most, the map tells by leaving out the places of a drive of its own.
+    A belief that follows images of what the map does not show finds look-alike places and has
+    evidence for them; how much at most, the map tells by leaving out the places of a drive of its
+    own. The mean log E is taken over several numbers of the last images, each as far as the map
+    covers the belief: much evidence soon counts as well as less evidence for long.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._needed = statistics.largest_evidence
+        self._limits = np.array(statistics.evidence_limits)
         self.forget()
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self._sum, self.weight = 0.0, 0.0
+        self._sums, self._weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
 
     def given(self) -> None:
         """Start from a pose that somebody gave, which counts as a few images."""
-        self.weight = _CONFIRMED_AFTER
-        self._sum = self.weight * (self._needed + 1.0)
+        self._weights[0] = _CONFIRMED_AFTER[0]
+        self._sums[0] = self._weights[0] * (self._limits[0] + 1.0)
 
     def see(self, log_evidence: float, coverage: float) -> None:
         """Take in an image."""
-        keep = (1.0 - 1.0 / _CONFIRMED_MEMORY) ** coverage
-        self._sum = keep * self._sum + coverage * max(log_evidence, -3.0)
-        self.weight = keep * self.weight + coverage
+        keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
+        self._sums = keep * self._sums + coverage * max(log_evidence, -3.0)
+        self._weights = keep * self._weights + coverage
+
+    @property
+    def means(self) -> FloatArray:
+        """Return the mean log evidence over each number (3,) of images, NaN before it is known."""
+        known = self._weights >= _CONFIRMED_AFTER - 1e-9
+        return np.where(known, self._sums / np.maximum(self._weights, 1e-9), np.nan)
 
     @property
     def mean(self) -> float:
-        """Return the mean log evidence."""
-        return self._sum / self.weight if self.weight > 0.0 else 0.0
-
-    @property
-    def enough(self) -> bool:
-        """Whether images enough have been seen."""
-        return self.weight >= _CONFIRMED_AFTER - 1e-9
+        """Return the mean log evidence over the last images; 0 before the first."""
+        return float(self._sums[0] / max(self._weights[0], 1e-9))
 
     @property
     def confirmed(self) -> bool:
         """Whether the belief may be called localized."""
-        return self.enough and self.mean > self._needed
+        return bool(np.any(self.means > self._limits))
 
 
 class Hypotheses:
@@ -142,7 +143,8 @@ class Hypotheses:
     The belief against the hypothesis that the robot is elsewhere.
 
     `alternatives`: points that look elsewhere, or None. `elsewhere`: the posterior probability of
-    being there.
+    being there. `here`, `coverage`: the marginal likelihood E of the last image under the belief,
+    and the share c of this that the map covers.
     """
 
     def __init__(
@@ -166,7 +168,7 @@ class Hypotheses:
     def drop(self) -> None:
         """Start with no alternatives."""
         self.alternatives: Belief | None = None
-        self.elsewhere = 0.0
+        self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
@@ -191,6 +193,7 @@ class Hypotheses:
         """
         before = belief.odometry[self.rng.choice(len(belief.points), _ALTERNATIVES)]
         here, match = self.weigh(belief, similarity)
+        self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
         self.confirmation.see(float(np.log(here)), match.coverage)
         if self.config.carried_rate == 0.0:

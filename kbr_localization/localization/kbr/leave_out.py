@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.hypotheses import lead, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
 _SAMPLES = 100
+_MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
+_MARGIN = 1.3  # another building resembles a map more than the halves of this resemble each other
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
@@ -36,8 +39,11 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _leads(part)
-    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
-    return replace(leads, largest_evidence=_largest_evidence(part, leads, config))
+    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
+    found = _evidence_elsewhere(part, leads, config)
+    ten, twenty, forty = _limits(found)
+    typical = max(0.0, float(np.median(found[:, 0]))) if len(found) else 0.0
+    return MapStatistics(leads.lead_here, elsewhere, ten, twenty, forty, typical)
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
@@ -97,34 +103,76 @@ def _mean(leads: list[float], usual: float) -> float:
     return max(float(np.mean(known)), 1e-6) if len(known) >= _FEWEST else usual
 
 
-def _largest_evidence(kernel_map: KernelMap, leads: MapStatistics, config: KbrConfig) -> float:
-    """Largest mean log evidence of drives through one half of the map on the other half."""
+def _evidence_elsewhere(
+    kernel_map: KernelMap, leads: MapStatistics, config: KbrConfig
+) -> FloatArray:
+    """Mean log evidences (w, 3) at wrong places of drives through half of the map on the other."""
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
-    found = _LEAST_EVIDENCE
+    found: list[FloatArray] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:
         position = centred @ axis
         for side in (position > np.median(position), position <= np.median(position)):
             drive, rest = np.flatnonzero(side), np.flatnonzero(~side)
             if min(drive.size, rest.size) >= _FEWEST:
                 half = replace(kernel_map.subset(rest), statistics=leads)
-                found = max(found, _drive(kernel_map, drive, half, config))
-    return found
+                found += _drive(kernel_map, drive, half, config)
+    return np.array(found).reshape(-1, len(MEMORIES))
 
 
-def _drive(kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig) -> float:
+def _limits(found: FloatArray) -> list[float]:
+    """
+    Return the largest means of those (w, 3) at wrong places, with a margin.
+
+    Drives that have been wrong for less than a memory do not tell what is possible over one: the
+    limit of the shorter memory is kept.
+    """
+    limits = [_LEAST_EVIDENCE]
+    for column, memory in zip(found.T, MEMORIES, strict=True):
+        known = column[np.isfinite(column)]
+        told = known.size >= (memory if len(limits) > 1 else 1)
+        largest = _MARGIN * float(known.max(initial=0.0))
+        limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
+    return limits[1:]
+
+
+def _drive(
+    kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig
+) -> list[FloatArray]:
     """Run the filter over images of a map on a part of it that does not show them."""
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
     localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
     localizer.initialize_globally()
-    confirmation, largest = localizer.hypotheses.confirmation, -np.inf
-    for before, index in zip([order[0], *order[:-1]], order, strict=True):
-        localizer.predict(se2.between(kernel_map.poses[before], kernel_map.poses[index]))
+    confirmation = localizer.hypotheses.confirmation
+    found: list[FloatArray] = []
+    views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
+    poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
+    for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
+        localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
         if localizer.wants_image():
-            localizer.update(kernel_map.descriptors[index])
-            if confirmation.enough and _is_wrong(localizer, kernel_map.poses[index]):
-                largest = max(largest, confirmation.mean)
-    return float(largest)
+            localizer.update_similarities(view)
+            if np.isfinite(confirmation.means[0]) and _is_wrong(localizer, pose):
+                found.append(confirmation.means)
+    return found
+
+
+def _filled(poses: FloatArray, views: FloatArray, step: float) -> tuple[FloatArray, FloatArray]:
+    """
+    Poses (n, 3) and kernel vectors (n, k) of a drive as a robot has them, an image every `step`.
+
+    The images of a sparse map are of different places, and those that a robot takes in between
+    are not: they agree in what they say. These are interpolated.
+    """
+    gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
+    if gaps.size == 0 or np.median(gaps) < NEARBY or step <= 0.0:
+        return poses, views
+    steps = np.clip(np.ceil(gaps / step), 1, _MOST_BETWEEN).astype(int)
+    share = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
+    before = np.repeat(np.arange(len(gaps)), steps)
+    offsets = se2.between(poses[before], poses[before + 1])
+    between = se2.compose(poses[before], share * offsets)
+    blended = (1.0 - share) * views[before] + share * views[before + 1]
+    return np.concatenate([poses[:1], between]), np.concatenate([views[:1], blended])
 
 
 def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:

@@ -65,6 +65,7 @@ class Likelihood:
     The kernel Bayes rule with the conditional kernel mean of a map.
 
     `ridge`: n epsilon, where n counts the images that the kernel k_X sees from one of them.
+    `spacing`: median distance in metres from an image of the map to the nearest other one.
     """
 
     def __init__(
@@ -74,7 +75,8 @@ class Likelihood:
         self._kernel_map, self.largest_system = kernel_map, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
-        self.ridge = self.kernel.ridge * (1.0 + self._neighbours())
+        neighbours, self.spacing = self._crowding()
+        self.ridge = self.kernel.ridge * (1.0 + neighbours)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
         self._last: tuple[Similarity, FloatArray] | None = None
@@ -213,11 +215,12 @@ class Likelihood:
             members = np.concatenate(blocks[first:end])
             yield members, thinned(self.in_reach(points[members]), self.largest_system)
 
-    def _neighbours(self) -> float:
-        """Mean over the poses of the sum of k_X over all others: how many neighbours one has."""
-        sample = self.poses[:: max(1, len(self.poses) // _SAMPLES), np.newaxis]
-        sums = [
-            self.kernel.cross_gram(pose, self.poses[self._search.near(pose)]).sum() - 1.0
-            for pose in sample
-        ]
-        return float(np.mean(sums))
+    def _crowding(self) -> tuple[float, float]:
+        """Mean of the sums of k_X from a pose to the others; median distance to the nearest."""
+        sums, nearest = [], []
+        for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
+            near = self.poses[self._search.near(pose[np.newaxis])]
+            sums.append(self.kernel.cross_gram(pose[np.newaxis], near).sum() - 1.0)
+            distances = np.hypot(*(near - pose)[:, :2].T)
+            nearest.append(distances.min(where=distances > 0.0, initial=self.kernel.reach[0]))
+        return float(np.mean(sums)), float(np.median(nearest))

@@ -1,96 +1,130 @@
 """
 Systematic errors of the odometry, learnt while the robot drives.
 
-The point whose motion the wheels measure lies at (ox, oy) from the point whose pose the map knows,
-its axis turned by the mounting angle; the wheels count too far, turn too far, and drift with every
-metre. To first order the motion of the pose is the odometry's increment u = (dx, dy, dtheta) plus
-J(u) p, with p = (ox, oy, mounting, forward scale, turn scale, drift) and
-
-          | 1 - cos   sin      -dy   -dx    0        0  |
-    J =   | -sin      1 - cos   dx   -dy    0        0  |      (sin, cos of dtheta).
-          | 0         0         0     0    -dtheta  -dx |
-
-No image shows p, but given the path of a point it is linear and Gaussian: over some steps, whose
-Jacobians S and noise Q are carried to the last body frame, the path differs from the odometry by
-e = S p + noise. So each point carries the mean of its own law of p, and all share the covariance
-V, which depends on the odometry alone (a Rao-Blackwellised filter, Doucet, de Freitas, Murphy and
-Russell, UAI 2000):
+The values p of these errors (see `calibration`) move the motion of the pose by J(u) p to first
+order, u being the odometry's increment. No image shows p, but given the path of a point it is
+linear and Gaussian: over some steps, whose Jacobians S and noise Q are carried to the last body
+frame, the path differs from the odometry by e = S p + noise. So each point carries the mean of its
+own law of p, and all share the covariance V, which depends on the odometry alone (a
+Rao-Blackwellised filter, Doucet, de Freitas, Murphy and Russell, UAI 2000):
 
     e ~ N(0, Q + S V S^T),   p <- p + G e,   V <- V - G S V,   G = V S^T (Q + S V S^T)^-1.
 
-Points whose parameters are right stay where the images are; the others die out.
+Points whose values are right stay where the images are; the others die out.
 """
 
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.calibration import (
+    Calibration,
+    moved_with_effects,
+    NAMES,
+    SIZE,
+)
+from kbr_localization.localization.kbr.belief import Belief, weighted_mean
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-NAMES = ('offset_x', 'offset_y', 'mounting', 'forward_scale', 'turn_scale', 'drift')
-"""Metres, metres, radians, shares of the motion, radians per metre."""
-_OTHER_ROBOT = np.array([0.07, 0.02, 0.002, 0.008, 0.008, 0.008])
-"""Standard deviations of these between the runs of a map and a later one: tyres, load, rig."""
-_MEMORY = 2000.0  # metres in which they may have become any other
+_MEMORY = 20_000.0  # metres in which they may have become any other: days of driving
 _SMALLEST = 1e-12 * np.eye(3)
-
-
-def jacobian(increment: FloatArray) -> FloatArray:
-    """J (3, 6) of an odometry increment (3,): change of the motion by each parameter."""
-    dx, dy, turn = increment
-    cosine, sine = np.cos(turn), np.sin(turn)
-    return np.array(
-        [
-            [1.0 - cosine, sine, -dy, -dx, 0.0, 0.0],
-            [-sine, 1.0 - cosine, dx, -dy, 0.0, 0.0],
-            [0.0, 0.0, 0.0, 0.0, -turn, -dx],
-        ]
-    )
 
 
 class OdometryCalibration:
     """
-    The law of the odometry's parameters on the points of beliefs, and the noise since an update.
+    The law of the odometry's errors on the points of beliefs, and the noise since an update.
 
     `how`: 'learnt' as above, 'mapped' keeps what the map's runs tell, 'off' takes all for zero.
-    Beliefs hold the means (m, 6) as deviations from `mapped`; `covariance` (6, 6) is common to
+    Beliefs hold the means (m, 7) as deviations from `mapped`; `covariance` (7, 7) is common to
     all. `noise` (3, 3): covariance of the motion that no update has taken in yet, in the frame of
-    the base.
+    the base. `learnt`: what a start begins with, None before a belief was worth relying on.
     """
 
-    def __init__(self, noise: MotionNoise, factor: float, how: str) -> None:
+    def __init__(
+        self, noise: MotionNoise, calibration: Calibration, factor: float, how: str
+    ) -> None:
         self._model, self._factor = noise, factor
-        self.mapped = np.zeros(len(NAMES))
-        self.mapped[-1] = noise.known_drift(how)
-        deviations = np.where(np.arange(len(NAMES)) < len(NAMES) - 1, _OTHER_ROBOT, 0.0)
-        deviations[-1] = max(noise.drift_deviation, _OTHER_ROBOT[-1])
-        self._prior = np.diag(deviations**2) * (how == 'learnt')
+        prior = calibration.for_another_drive()
+        self.mapped = calibration.expected(how)
+        self._prior = prior.covariance * (how == 'learnt')
+        self.learnt: Calibration | None = None
         self.noise: FloatArray = np.zeros((3, 3))
-        self._effects: FloatArray = np.zeros((3, len(NAMES)))
+        self._effects: FloatArray = np.zeros((3, SIZE))
         self._way = 0.0
-        self.reset()
+        self.begin([])
 
-    def reset(self) -> None:
-        """Know no more than the map does, and no motion."""
-        self.covariance: FloatArray = self._prior.copy()
+    def begin(self, beliefs: list[Belief]) -> None:
+        """Know no motion, and of the odometry what was learnt last or else what the map knows."""
+        known = self.learnt or Calibration(self.mapped, self._prior)
+        self.covariance: FloatArray = known.covariance.copy()
+        # errors multiply (a drift at a lever arm looks like a mounting angle): linear about these
+        self._about: FloatArray = known.values - self.mapped
+        for belief in beliefs:
+            belief.odometry = np.tile(self._about, (len(belief.points), 1))
         self._settle()
+
+    def go_on_from(self, learnt: Calibration) -> None:
+        """Take what was learnt in an earlier drive of this robot, from the next start on."""
+        if self._prior.any():
+            self.learnt = learnt
+
+    def keep(self, belief: Belief) -> None:
+        """Keep for later starts what a belief that may be relied on has learnt."""
+        if self._prior.any():
+            self.learnt = self.law(belief)
+
+    def law(self, belief: Belief) -> Calibration:
+        """Return the errors of the odometry that a belief takes for granted, and how well."""
+        mean = belief.weights @ belief.odometry
+        deviations = np.sqrt(belief.weights)[:, np.newaxis] * (belief.odometry - mean)
+        return Calibration(self.mapped + mean, self.covariance + deviations.T @ deviations)
 
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
         """Move beliefs by an odometry increment (3,), each point by what it takes it for."""
-        effect = jacobian(increment)
-        carried = _transport(increment + effect @ self.mapped)
+        about = self.mapped + self._about
+        motion, effect = moved_with_effects(increment, about)
+        carried = _transport(motion)
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
         self._effects = carried @ self._effects + effect
         self._way += float(np.hypot(increment[0], increment[1]))
         for belief in beliefs:
-            belief.move(increment + (self.mapped + belief.odometry) @ effect.T)
+            belief.move(motions(motion, effect, belief.odometry - self._about))
 
-    def disperse(self, beliefs: list[Belief], rng: np.random.Generator) -> None:
-        """Draw the errors of the motion since the last update for every point, and learn."""
-        effects, prior = self._effects, self.covariance
+    def pool(self, belief: Belief) -> None:
+        """
+        Give the points the law of the errors that the belief as a whole has.
+
+        Its Gaussian approximation: linear in the pose, with the covariance of what is left and
+        that of a mean of so many points. The points alone would forget that other ways lead to
+        where they are, because resampling leaves few of those that began long ago.
+        """
+        if not self._prior.any():
+            return
+        weights = belief.weights
+        root = np.sqrt(weights)[:, np.newaxis]
+        mean = weights @ belief.odometry
+        apart = se2.between(weighted_mean(belief.points, weights[np.newaxis])[0], belief.points)
+        centred = root * (apart - weights @ apart)
+        errors = root * (belief.odometry - mean)
+        slope = np.linalg.solve(centred.T @ centred + _SMALLEST, centred.T @ errors)
+        left = errors - centred @ slope
+        belief.odometry = mean + (apart - weights @ apart) @ slope
+        few = errors.T @ errors / belief.effective_size()
+        self.covariance = self.covariance + left.T @ left + few
+        self._about = mean
+
+    def disperse(
+        self, beliefs: list[Belief], rng: np.random.Generator, learn: bool = True
+    ) -> None:
+        """
+        Draw the errors of the motion since the last update for every point, and learn from them.
+
+        Without `learn` the parameters are taken as they are: points that may be at another place
+        would learn what fits that place.
+        """
+        effects, prior = self._effects * learn, self.covariance
         total = self.noise + effects @ prior @ effects.T + _SMALLEST
         gain = np.linalg.solve(total, effects @ prior).T
         root = np.linalg.cholesky(total)
@@ -103,17 +137,25 @@ class OdometryCalibration:
         self.covariance = 0.5 * (learnt + learnt.T) + forgotten
         self._settle()
 
-    def mean(self, belief: Belief) -> FloatArray:
-        """Return the expected parameters (6,) under a belief."""
-        return np.asarray(self.mapped + belief.weights @ belief.odometry)
-
     def described(self, belief: Belief) -> dict[str, float]:
-        """Return the expected parameters by name, for diagnostics."""
-        names = (f'odometry_{name}' for name in NAMES)
-        return dict(zip(names, self.mean(belief).tolist(), strict=True))
+        """Return the expected errors and their standard deviations by name, for diagnostics."""
+        law = self.law(belief)
+        values = {f'odometry_{n}': float(v) for n, v in zip(NAMES, law.values, strict=True)}
+        deviations = zip(NAMES, law.deviations, strict=True)
+        return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
 
     def _settle(self) -> None:
-        self.noise, self._effects, self._way = np.zeros((3, 3)), np.zeros((3, len(NAMES))), 0.0
+        self.noise, self._effects, self._way = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0
+
+
+def motions(motion: FloatArray, effect: FloatArray, deviations: FloatArray) -> FloatArray:
+    """
+    Return the motions of points that take the odometry's errors for different ones.
+
+    `motion` (3,) with the errors common to all and `effect` (3, 7) on it (`moved_with_effects`),
+    `deviations` (m, 7) from these errors, to first order -> (m, 3).
+    """
+    return np.asarray(motion + deviations @ (_turned(motion[2]) @ effect).T)
 
 
 def _transport(increment: FloatArray) -> FloatArray:
@@ -121,3 +163,9 @@ def _transport(increment: FloatArray) -> FloatArray:
     x, y, heading = se2.inverse(increment)
     cosine, sine = np.cos(heading), np.sin(heading)
     return np.array([[cosine, -sine, y], [sine, cosine, -x], [0.0, 0.0, 1.0]])
+
+
+def _turned(angle: float) -> FloatArray:
+    """Return the rotation (3, 3) of an error by an angle."""
+    cosine, sine = np.cos(angle), np.sin(angle)
+    return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])

@@ -11,6 +11,8 @@ from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+_MISSED = 0.1  # share of the mass of a given pose that allows for a click beside it
+_MISSED_BY, _TURNED_BY = 3.0, 1.5  # factors of the deviations of position and heading there
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
 _CALMING = 0.85  # of it, from update to update, once the belief lies about one place
@@ -44,6 +46,22 @@ class Regularisation:
         belief.disperse((self._share * _AGAIN * np.array([h, h, a])) ** 2, rng)
         if about_mode(belief, self._config)[1] >= self._config.localized_mass:
             self._share *= _CALMING
+
+
+def drawn_about(
+    pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
+) -> Belief:
+    """
+    Points about a pose (3,) that somebody gave, with that covariance (3, 3).
+
+    Who clicks on a map may click beside it: a share of the mass lies farther about, on half of
+    the points, so that the first images can find the robot there.
+    """
+    wider = np.diag([_MISSED_BY, _MISSED_BY, _TURNED_BY])
+    near = Belief.gaussian(pose, covariance, size - size // 2, rng)
+    far = Belief.gaussian(pose, wider @ covariance @ wider, size // 2, rng)
+    weights = np.concatenate([near.weights * (1.0 - _MISSED), far.weights * _MISSED])
+    return Belief(np.concatenate([near.points, far.points]), weights)
 
 
 def drawn_from_image(

@@ -16,7 +16,7 @@ from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
@@ -78,6 +78,7 @@ def build_map(
         describer = fit_describer(config, images, rng, workers, report)
     kept, described = _describe(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in kept])
+    calibration, noise = measure_odometry(_tracks(candidates, len(datasets)))
     return KernelMap(
         poses=poses,
         descriptors=np.array([image.descriptor for image in described]),
@@ -89,8 +90,9 @@ def build_map(
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
         filter_config=_suited(filter_config, sensible_config(poses, max(1, len(cameras)))),
-        motion_noise=estimate_noise(_tracks(candidates, len(datasets))),
+        motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
+        calibration=calibration,
     )
 
 

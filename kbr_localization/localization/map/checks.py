@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+import dataclasses
 from typing import Any
 
 from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import Calibration, SIZE
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
@@ -15,6 +18,8 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
+_LARGEST_EVIDENCE = 100.0  # log of a ratio
+_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, shares
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
@@ -80,9 +85,24 @@ def check_cameras(state: Mapping[str, Any]) -> None:
     check_size(sides[1], sides[0], 'of the camera of a map')
 
 
+def check_calibration(calibration: Calibration) -> None:
+    """Raise MapError unless the numbers are finite, and a covariance with their values."""
+    shapes = {'values': (SIZE,), 'covariance': (SIZE, SIZE)}
+    for name, shape in shapes.items():
+        values = getattr(calibration, name)
+        _check(f'calibration/{name}', values, shape, *_DOUBLE)
+        if not np.all(np.abs(values) <= _LARGEST_ERROR):
+            raise MapError(f'calibration/{name} has values beyond {_LARGEST_ERROR:g}')
+    covariance = calibration.covariance
+    symmetric = np.allclose(covariance, covariance.T, atol=1e-9)
+    if not symmetric or np.linalg.eigvalsh(covariance)[0] <= 0.0:
+        raise MapError('calibration/covariance: expected a covariance that has an inverse')
+
+
 def check_noise(noise: MotionNoise) -> None:
     """Raise MapError unless the numbers are finite, in range, and as many as needed."""
-    for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4)):
+    aside = () if noise.per_metre_aside is None else (('per_metre_aside', 3),)
+    for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4), *aside):
         values = np.asarray(getattr(noise, name))
         _check(f'motion_noise/{name}', values, (count,), 'f')
         if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > FARTHEST):
@@ -94,6 +114,24 @@ def check_noise(noise: MotionNoise) -> None:
                 f'motion_noise/{name} is {value}: expected a number in [{lowest:g}, '
                 f'{_LARGEST_DRIFT:g}]'
             )
+
+
+def check_statistics(statistics: MapStatistics) -> None:
+    """Raise MapError unless the numbers are finite and in the range that kernel values allow."""
+    low = {'lead_here': 0.0, 'lead_elsewhere': 0.0}
+    high = {'lead_here': 1.0, 'lead_elsewhere': 1.0}
+    for name, value in dataclasses.asdict(statistics).items():
+        least, most = low.get(name, -_LARGEST_EVIDENCE), high.get(name, _LARGEST_EVIDENCE)
+        # written so that NaN fails
+        if not isinstance(value, float) or not least <= value <= most:
+            raise MapError(
+                f'statistics/{name} is {value}: expected a number in [{least:g}, {most:g}]'
+            )
+    if not 0.0 < statistics.lead_elsewhere <= statistics.lead_here:
+        raise MapError(
+            f'statistics: leads {statistics.lead_here} here and {statistics.lead_elsewhere} '
+            'elsewhere: expected the latter to be positive and smaller'
+        )
 
 
 def _check(

@@ -13,14 +13,17 @@ from typing import Any
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
-from kbr_localization.errors import MapError
+from kbr_localization.errors import MapError, MissingModuleError
 from kbr_localization.files import new_file
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.checks import (
     check_arrays,
+    check_calibration,
     check_cameras,
     check_index,
     check_noise,
+    check_statistics,
 )
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -34,7 +37,6 @@ from kbr_localization.localization.map.storage import (
 )
 from kbr_localization.localization.map.structure import check_structure
 from kbr_localization.localization.map.verified import VerifiedArray
-from kbr_localization.localization.methods.method_configs import known_values
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import describer_from_state
 import numpy as np
@@ -95,6 +97,8 @@ def opened(path: Path) -> Iterator[h5py.File]:
         detail = str(error).splitlines()[0] if str(error) else type(error).__name__
         if isinstance(error, MapError) and str(path) in detail:
             raise
+        if isinstance(error, MissingModuleError):
+            raise MapError(f'map {path}: {detail}') from error
         raise MapError(
             f'map {path} is truncated, damaged or not a map ({detail}): build it again'
         ) from error
@@ -119,6 +123,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     write_array(file, 'run_names', np.array([name.encode() for name in kernel_map.run_names]))
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
+    if kernel_map.calibration is not None:
+        _write_mapping(file.create_group('calibration'), to_mapping(kernel_map.calibration))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
@@ -140,6 +146,8 @@ def _write_mapping(group: h5py.Group, values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, Mapping):
             _write_mapping(group.create_group(name), value)
+        elif value is None:
+            continue  # takes its default when it is read
         elif isinstance(value, (np.ndarray, VerifiedArray)) and value.ndim > 0:
             write_array(group, name, value)
         else:
@@ -194,6 +202,7 @@ def _read(file: h5py.File) -> KernelMap:
         baselines=_read_baselines(file),
         index=_read_index(file),
         statistics=_read_statistics(file),
+        calibration=_read_calibration(file),
     )
 
 
@@ -223,7 +232,17 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
 def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
-    return from_mapping(MapStatistics, _read_mapping(file['statistics']))
+    statistics = from_mapping(MapStatistics, _read_mapping(file['statistics']))
+    check_statistics(statistics)
+    return statistics
+
+
+def _read_calibration(file: h5py.File) -> Calibration | None:
+    if 'calibration' not in file:
+        return None
+    calibration = from_mapping(Calibration, _read_mapping(file['calibration']))
+    check_calibration(calibration)
+    return calibration
 
 
 def _read_filter(group: h5py.Group) -> KbrConfig:
@@ -237,4 +256,4 @@ def _read_filter(group: h5py.Group) -> KbrConfig:
 
 def _read_baselines(file: h5py.File) -> dict[str, dict[str, Any]]:
     groups = file.get('baselines', {})
-    return {method: known_values(method, _read_mapping(groups[method])) for method in groups}
+    return {method: _read_mapping(groups[method]) for method in groups}

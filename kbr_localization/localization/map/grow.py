@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -12,6 +13,9 @@ import numpy as np
 
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
+
+GROWN_ENDING = '_grown'
+"""Of the name of the file beside a map that has the added images as well."""
 
 LARGEST_TO_GROW = 10_000
 """Images; every added one copies the map, and a large one lies in its file, not in memory."""
@@ -63,6 +67,31 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
         controls=np.concatenate([kernel_map.controls, nowhere]),
         next_poses=np.concatenate([kernel_map.next_poses, nowhere]),
         thumbnails=(*kernel_map.thumbnails, *shown),
+    )
+
+
+def grown_path(path: Path) -> Path:
+    """Return the file beside a map that has the images added to it as well."""
+    return path.with_name(f'{path.stem}{GROWN_ENDING}.h5')
+
+
+def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
+    """
+    Return a map that was grown from another with the parameters that this has now.
+
+    Raises MapError when it was not grown from that one.
+    """
+    if not is_grown_from(kernel_map, base):
+        raise MapError(
+            'the added images are not those of this map, which was built anew: delete the file '
+            'that has them, or use the map that they were added to'
+        )
+    # the map may have been tuned since it grew
+    return replace(
+        kernel_map,
+        filter_config=base.filter_config,
+        motion_noise=base.motion_noise,
+        baselines=base.baselines,
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -43,6 +44,8 @@ class KernelMap:
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `statistics`: what the map says of itself (`kbr.leave_out`); measured by a filter where absent.
+    `calibration`: systematic errors of the odometry of the runs; None in maps made before they
+    were measured, which only know the drift.
     """
 
     poses: FloatArray
@@ -60,6 +63,7 @@ class KernelMap:
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
     statistics: MapStatistics | None = None
+    calibration: Calibration | None = None
 
     def __post_init__(self) -> None:
         n = len(self.poses)
@@ -82,6 +86,12 @@ class KernelMap:
     def cameras(self) -> tuple[str, ...]:
         """Names of the cameras of a map of several, empty for an ordinary map."""
         return tuple(getattr(self.describer, 'cameras', ()))
+
+    @property
+    def known_odometry(self) -> Calibration:
+        """Return what the map knows of the systematic errors of the odometry."""
+        noise = self.motion_noise
+        return self.calibration or Calibration.of_drift(noise.drift, noise.drift_deviation)
 
     def subset(self, indices: np.ndarray) -> KernelMap:
         """Map of some of the images; indices (m,) into 0..n-1."""

@@ -21,13 +21,13 @@ from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import squared_bayes_rule
+from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
 from kbr_localization.localization.methods.summary import summarize_about
-from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -50,7 +50,7 @@ class Algorithm1:
         self.kernels.regularise(self.config.state_ridge)
         noise = GaussianNoise(kernel_map.motion_noise.step)
         self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)
-        self._drift = kernel_map.motion_noise.known_drift(self.config.odometry_drift)
+        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
         self.why: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self._mu: FloatArray | None = None
@@ -117,7 +117,7 @@ class Algorithm1:
         return 0.0
 
     def _corrected(self, increment: FloatArray) -> FloatArray:
-        return without_drift(increment, self._drift)
+        return calibration.moved(increment, self._errors)
 
     def _restart(self) -> None:
         self.alpha, self._mu = None, None

@@ -7,11 +7,11 @@ Nearest image (NAI) and dead reckoning, behind the localizer's interface.
 from __future__ import annotations
 
 from kbr_localization import se2
+from kbr_localization.localization import calibration
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import DeadReckoningConfig
 from kbr_localization.localization.methods.summary import in_map_axes
-from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -74,7 +74,7 @@ class DeadReckoning:
     def __init__(self, kernel_map: KernelMap, config: DeadReckoningConfig | None = None) -> None:
         self.config = config or DeadReckoningConfig()
         self._noise = kernel_map.motion_noise
-        self._drift = self._noise.known_drift(self.config.odometry_drift)
+        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
         self._nearest = NearestImage(kernel_map)
         self._pose: FloatArray | None = None
         self._covariance = np.zeros((3, 3))
@@ -95,7 +95,7 @@ class DeadReckoning:
         """Compose the increment."""
         if self._pose is None:
             return
-        increment = without_drift(odometry_increment, self._drift)
+        increment = calibration.moved(odometry_increment, self._errors)
         variances = self.config.noise_scale * self._noise.variances(increment)
         jacobian = np.eye(3)
         step = se2.compose(self._pose, increment) - self._pose

@@ -8,11 +8,11 @@ from typing import Any
 from kbr_localization.configuration import parameter, validate
 
 
-def _odometry_drift(default: str = 'mapped') -> Any:
+def _odometry_calibration(default: str = 'mapped') -> Any:
     return parameter(
         default,
-        'systematic turn of the odometry per metre: mapped takes out that of the runs of the map, '
-        'off takes it for zero',
+        'systematic errors of the odometry: mapped takes out those of the runs of the map, off '
+        'takes them for zero',
         choices=('mapped', 'off'),
     )
 
@@ -30,7 +30,7 @@ class NearestConfig:
 class DeadReckoningConfig:
     """Parameters of dead reckoning; raises ConfigurationError as the others do."""
 
-    odometry_drift: str = _odometry_drift()
+    odometry_calibration: str = _odometry_calibration()
     noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class MethodConfig:
 class GatedConfig(MethodConfig):
     """Parameters of a method that moves its belief between the images that it uses."""
 
-    odometry_drift: str = _odometry_drift()
+    odometry_calibration: str = _odometry_calibration()
     update_min_d: float = parameter(
         0.4,
         'travel in metres after which an image updates the belief; the image nearest to it does',
@@ -115,7 +115,7 @@ class PrintedConfig(OnMapConfig):
     state_ridge: float = parameter(
         0.5, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
     )
-    odometry_drift: str = _odometry_drift('off')
+    odometry_calibration: str = _odometry_calibration('off')
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ class AdaptedConfig(OnMapConfig):
     delta: float = parameter(
         0.2, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
     )
-    odometry_drift: str = _odometry_drift()
+    odometry_calibration: str = _odometry_calibration()
     bayes_rule: str = parameter(
         'thresholded',
         'regularisation of the kernel Bayes rule',

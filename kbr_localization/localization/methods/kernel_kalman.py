@@ -24,6 +24,7 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.kernels.low_rank import incomplete_cholesky
 from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
@@ -31,7 +32,6 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
 from kbr_localization.localization.methods.summary import summarize
-from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
 import scipy.linalg
@@ -95,7 +95,7 @@ class KernelKalmanFilter:
         readout = self.subspace.readout
         self._information = readout.T @ self.kernels.gram_y @ readout / self.config.delta
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
-        self._drift = kernel_map.motion_noise.known_drift(self.config.odometry_drift)
+        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
         self.why: dict[str, float] = {'updates': 0.0}
         self.mean: FloatArray | None = None
         self.covariance = np.zeros((0, 0))
@@ -122,7 +122,7 @@ class KernelKalmanFilter:
         """Compose the increment; the transition is applied when an image arrives."""
         self.gate.add(odometry_increment)
         self._updated = False
-        increment = without_drift(odometry_increment, self._drift)
+        increment = calibration.moved(odometry_increment, self._errors)
         self._increment = se2.compose(self._increment, increment)
         variances = self.kernel_map.motion_noise.variances(odometry_increment)
         self._variances = self._variances + self.config.noise_scale * variances

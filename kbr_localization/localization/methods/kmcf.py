@@ -18,6 +18,7 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
+from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
@@ -25,7 +26,6 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KmcfConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
 from kbr_localization.localization.methods.summary import summarize
-from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -52,7 +52,7 @@ class KernelMonteCarloFilter:
         self.kernels = MapKernels(kernel_map, self.config, self.config.sharpening)
         self.kernels.regularise(self.config.state_ridge)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
-        self._drift = kernel_map.motion_noise.known_drift(self.config.odometry_drift)
+        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
         self.why: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self.points: FloatArray | None = None
@@ -82,7 +82,7 @@ class KernelMonteCarloFilter:
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
             deviation = np.sqrt(self.config.noise_scale * variances)
             errors = deviation * self.rng.standard_normal(self.points.shape)
-            increment = without_drift(odometry_increment, self._drift)
+            increment = calibration.moved(odometry_increment, self._errors)
             self.points = se2.compose(se2.compose(self.points, increment), errors)
 
     def update(self, descriptor: np.ndarray) -> None:

@@ -9,7 +9,7 @@ every method can be compared at its best.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from kbr_localization.configuration import from_mapping
@@ -91,7 +91,12 @@ def length_scale(poses: FloatArray) -> float:
 
 
 def with_values(method: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
-    """Return the map with parameters of a method replaced, to be used by `method_config`."""
+    """
+    Return the map with parameters of a method replaced, to be used by `method_config`.
+
+    Raises ConfigurationError for one that the method does not have.
+    """
+    from_mapping(config_class(method), {**asdict(config_class(method)()), **values})
     if config_class(method) is KbrConfig:
         return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
     kept = {**_kept(method, kernel_map), **values}
@@ -112,4 +117,4 @@ def parameter_value(method: str, kernel_map: KernelMap, name: str) -> Any:
 
 
 def _kept(method: str, kernel_map: KernelMap) -> Mapping[str, Any]:
-    return kernel_map.baselines.get(method, {})
+    return known_values(method, kernel_map.baselines.get(method, {}))

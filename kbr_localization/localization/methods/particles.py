@@ -9,13 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from kbr_localization import se2
+from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
 from kbr_localization.localization.methods.summary import summarize
-from kbr_localization.localization.motion import without_drift
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -42,7 +42,7 @@ class ParticleFilter(ABC):
         self.kernel_map, self.config = kernel_map, config
         self.size, self.spread = size, spread
         self.rng = rng or np.random.default_rng(0)
-        self._drift = kernel_map.motion_noise.known_drift(config.odometry_drift)
+        self._errors = kernel_map.known_odometry.expected(config.odometry_calibration)
         self.gate = UpdateGate(config.update_min_d, config.update_min_a)
         self.belief: Belief | None = None
         self._updated = False
@@ -73,7 +73,7 @@ class ParticleFilter(ABC):
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:
-            self.belief.move(without_drift(odometry_increment, self._drift))
+            self.belief.move(calibration.moved(odometry_increment, self._errors))
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
             self.belief.disperse(self.config.noise_scale * variances, self.rng)
 

@@ -22,7 +22,7 @@ from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.describing import SentDescriber
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.motion import estimate_noise
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
@@ -118,7 +118,7 @@ def fingerprint(folds: Sequence[Fold]) -> str:
             noise = part.motion_noise
             arrays += [part.descriptors, part.poses, part.controls, part.next_poses]
             arrays += [noise.per_metre, noise.per_radian, noise.step]
-            arrays += [np.array([noise.drift, noise.drift_deviation])]
+            arrays += [part.known_odometry.values, part.known_odometry.covariance]
         for array in arrays:
             sums.update(np.ascontiguousarray(array).tobytes())
     return sums.hexdigest()
@@ -205,8 +205,8 @@ def _fold(
 ) -> Fold:
     run, others = runs[left_out], [r for index, r in enumerate(runs) if index != left_out]
     training = indexed.subset(np.concatenate([other.rows for other in others]))
-    noise = estimate_noise([(other.odometry, other.poses) for other in others])
-    training = replace(training, motion_noise=noise)
+    calibration, noise = measure_odometry([(other.odometry, other.poses) for other in others])
+    training = replace(training, motion_noise=noise, calibration=calibration)
     maps = []
     for size in sizes:
         count = min(size or MAX_FOLD_IMAGES, MAX_FOLD_IMAGES)

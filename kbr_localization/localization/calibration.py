@@ -1,0 +1,228 @@
+"""
+Systematic errors of a robot's odometry: what it reports of a motion, and what the motion was.
+
+The wheels move about a point that lies at (offset x, offset y) from the point whose pose the map
+knows, its axes turned by the mounting angle. They count a share too many metres ahead, metres
+aside (only bases that can move so have any) and radians, and turn by the drift with every metre
+ahead. A step of the odometry is taken for an arc, that is for a constant twist (v_x, v_y, w) = log
+of the increment in SE(2). That of the pose is then linear in all but the mounting angle m:
+
+    w' = (1 - turn scale) w - drift v_x,
+    v' = R(m) ((1 - forward scale) v_x, (1 - lateral scale) v_y) + w' (offset y, -offset x),
+
+the adjoint map of the wheels' place (Sola, Deray and Atchuthan, *A micro Lie theory for state
+estimation in robotics*, 2018, section II.F and appendix on SE(2)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization.se2 import FloatArray, wrap_angle
+import numpy as np
+
+NAMES = (
+    'offset_x',
+    'offset_y',
+    'mounting',
+    'forward_scale',
+    'lateral_scale',
+    'turn_scale',
+    'drift',
+)
+"""Metres ahead and to the left, radians, shares of what was counted, radians per metre."""
+SIZE = len(NAMES)
+UNLIKE = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03]) / np.sqrt(3.0)
+"""
+Standard deviations between the rigs of different drives.
+
+Those of laws that are uniform within 0.3 m along and 0.1 m across, 3 hundredths of a radian, 3%
+and 0.03 rad/m: another robot of the same kind, other tyres, another load.
+"""
+_SMALL = 1e-4  # radians below which the series of sine and cosine are exact
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """
+    The systematic errors of an odometry and how well they are known.
+
+    `values` (7,) in the order of `NAMES`, `covariance` (7, 7) of the errors of these values, which
+    includes how far the runs that they are from differ.
+    """
+
+    values: FloatArray
+    covariance: FloatArray
+
+    @staticmethod
+    def unknown() -> Calibration:
+        """Say that nothing was measured: no errors, give or take those of any rig."""
+        return Calibration(np.zeros(SIZE), np.diag(UNLIKE**2))
+
+    @staticmethod
+    def of_drift(drift: float, deviation: float) -> Calibration:
+        """Say that only the drift was measured, in radians per metre."""
+        unknown = Calibration.unknown()
+        unknown.values[-1], unknown.covariance[-1, -1] = drift, max(deviation, 1e-4) ** 2
+        return unknown
+
+    def for_another_drive(self) -> Calibration:
+        """
+        Return what is known of the odometry of another drive, maybe with another rig.
+
+        What these runs do not tell is at first that of any rig.
+        """
+        any_rig = np.diag(UNLIKE**-2.0)
+        known = np.linalg.inv(self.covariance)
+        covariance = np.linalg.inv(known + any_rig)
+        return Calibration(covariance @ known @ self.values, covariance + np.diag(UNLIKE**2))
+
+    def expected(self, how: str) -> FloatArray:
+        """Return the errors (7,) to expect of another drive: none if `how` is 'off'."""
+        return np.zeros(SIZE) if how == 'off' else self.for_another_drive().values
+
+    @property
+    def deviations(self) -> FloatArray:
+        """Return the standard deviations of the values, shape (7,)."""
+        return np.sqrt(np.diag(self.covariance))
+
+    def observable(self) -> np.ndarray:
+        """Which errors (7,) are known better than those of any rig are."""
+        return np.asarray(self.deviations < UNLIKE)
+
+
+def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
+    """
+    Return the motions of the pose of which an odometry reports increments.
+
+    Shapes: (..., 3) and (7,) -> (..., 3), in the frame before the motion.
+    """
+    return _exp(_pose_twist(_log(increments), values))
+
+
+def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
+    """
+    Return the increments that an odometry reports of motions of the pose; undoes `moved`.
+
+    Shapes: (..., 3) and (7,) -> (..., 3).
+    """
+    twist = _log(motions)
+    offset_x, offset_y, mounting, forward, lateral, turn, drift = values
+    x = twist[..., 0] - twist[..., 2] * offset_y
+    y = twist[..., 1] + twist[..., 2] * offset_x
+    cosine, sine = np.cos(mounting), np.sin(mounting)
+    ahead = (cosine * x + sine * y) / (1.0 - forward)
+    aside = (cosine * y - sine * x) / (1.0 - lateral)
+    return _exp(np.stack([ahead, aside, (twist[..., 2] + drift * ahead) / (1.0 - turn)], axis=-1))
+
+
+def effects(increments: FloatArray, values: FloatArray) -> FloatArray:
+    """
+    Return the derivatives of `moved` by the values, as errors in the frame after the motion.
+
+    Shapes: (..., 3) and (7,) -> (..., 3, 7).
+    """
+    return moved_with_effects(increments, values)[1]
+
+
+def moved_with_effects(
+    increments: FloatArray, values: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Return `moved` and `effects` at the cost of one of them.
+
+    Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
+    """
+    reports = _log(increments)
+    twist = _pose_twist(reports, values)
+    return _exp(twist), _right_jacobian(twist) @ _twist_effects(reports, twist, values)
+
+
+def _twist_effects(reports: FloatArray, twist: FloatArray, values: FloatArray) -> FloatArray:
+    """Return the derivatives (..., 3, 7) of a twist (..., 3) by the values."""
+    ahead, aside, angle = reports[..., 0], reports[..., 1], reports[..., 2]
+    offset_x, offset_y, mounting, forward, lateral, _, _ = values
+    cosine, sine = np.cos(mounting), np.sin(mounting)
+    x, y = (1.0 - forward) * ahead, (1.0 - lateral) * aside
+    by = np.zeros((*np.shape(ahead), 3, SIZE))
+    by[..., 1, 0], by[..., 0, 1] = -twist[..., 2], twist[..., 2]
+    by[..., 0, 2], by[..., 1, 2] = -sine * x - cosine * y, cosine * x - sine * y
+    by[..., 0, 3], by[..., 1, 3] = -cosine * ahead, -sine * ahead
+    by[..., 0, 4], by[..., 1, 4] = sine * aside, -cosine * aside
+    for column, turned in ((5, -angle), (6, -ahead)):
+        by[..., 0, column], by[..., 1, column] = turned * offset_y, -turned * offset_x
+        by[..., 2, column] = turned
+    return by
+
+
+def twists(increments: FloatArray) -> FloatArray:
+    """
+    Take steps for arcs: their twists, which are metres ahead and to the left, and the turn.
+
+    Shapes: (..., 3) -> (..., 3).
+    """
+    return _log(increments)
+
+
+def _pose_twist(reports: FloatArray, values: FloatArray) -> FloatArray:
+    """Twists (..., 3) of the pose, of those that the odometry reports."""
+    offset_x, offset_y, mounting, forward, lateral, turn, drift = values
+    x, y = (1.0 - forward) * reports[..., 0], (1.0 - lateral) * reports[..., 1]
+    angle = (1.0 - turn) * reports[..., 2] - drift * reports[..., 0]
+    cosine, sine = np.cos(mounting), np.sin(mounting)
+    twist = np.empty(reports.shape)
+    twist[..., 0] = cosine * x - sine * y + angle * offset_y
+    twist[..., 1] = sine * x + cosine * y - angle * offset_x
+    twist[..., 2] = angle
+    return twist
+
+
+def _sine_and_cosine_over(angle: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return sin(a) / a and (1 - cos(a)) / a."""
+    small = np.abs(angle) < _SMALL
+    safe = np.where(small, 1.0, angle)
+    sine = np.where(small, 1.0 - angle**2 / 6.0, np.sin(safe) / safe)
+    return sine, np.where(small, 0.5 * angle, (1.0 - np.cos(safe)) / safe)
+
+
+def _exp(twist: FloatArray) -> FloatArray:
+    """Increments (..., 3) of constant twists (..., 3) over one unit of time."""
+    s, c = _sine_and_cosine_over(twist[..., 2])
+    increment = np.empty(twist.shape)
+    increment[..., 0] = s * twist[..., 0] - c * twist[..., 1]
+    increment[..., 1] = c * twist[..., 0] + s * twist[..., 1]
+    increment[..., 2] = twist[..., 2]
+    return increment
+
+
+def _log(increment: FloatArray) -> FloatArray:
+    """Constant twists (..., 3) that make increments (..., 3), with the smallest turn."""
+    increment = np.asarray(increment, dtype=np.float64)
+    angle = wrap_angle(increment[..., 2])
+    s, c = _sine_and_cosine_over(angle)
+    squared = s**2 + c**2
+    twist = np.empty(increment.shape)
+    twist[..., 0] = (s * increment[..., 0] + c * increment[..., 1]) / squared
+    twist[..., 1] = (s * increment[..., 1] - c * increment[..., 0]) / squared
+    twist[..., 2] = angle
+    return twist
+
+
+def _right_jacobian(twist: FloatArray) -> FloatArray:
+    """Errors (..., 3, 3) in the frame after an increment, by errors of its twist (..., 3)."""
+    x, y, angle = twist[..., 0], twist[..., 1], twist[..., 2]
+    s, c = _sine_and_cosine_over(angle)
+    small = np.abs(angle) < _SMALL
+    safe = np.where(small, 1.0, angle)
+    ds = np.where(small, -angle / 3.0, (np.cos(safe) - s) / safe)
+    dc = np.where(small, 0.5, (np.sin(safe) - c) / safe)
+    # in the frame after the motion the matrix of s and c is its own transpose
+    result = np.zeros((*np.shape(angle), 3, 3))
+    result[..., 0, 0], result[..., 0, 1] = s, c
+    result[..., 1, 0], result[..., 1, 1] = -c, s
+    along, across = ds * x - dc * y, dc * x + ds * y
+    cosine, sine = np.cos(angle), np.sin(angle)
+    result[..., 0, 2] = cosine * along + sine * across
+    result[..., 1, 2] = cosine * across - sine * along
+    result[..., 2, 2] = 1.0
+    return result

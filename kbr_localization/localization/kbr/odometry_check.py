@@ -1,0 +1,136 @@
+"""
+Whether the odometry moves as the images do, or is of another kind of robot.
+
+A belief that follows an odometry that counts half as far again, or turns the wrong way, is led
+away from the images again and again, and is sure in between. `OdometryCalibration` learns what
+differs between runs of one robot and cannot tell. So a few points move by an odometry that is
+grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
+other side. They leave the belief with a small probability per metre and compete with it by the
+marginal likelihood of every image: their share is the posterior probability that the odometry is
+wrong. A right one leads the belief to where each image is explained, and them astray.
+"""
+
+from __future__ import annotations
+
+from kbr_localization.localization.calibration import moved_with_effects, NAMES
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.odometry import motions
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_POINTS = 300
+_HAZARD = np.array([0.005, 0.01])  # per metre and per radian: the way, the turns become wrong
+_AT_START = 0.1  # of having been wrong before the first image
+_LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
+_TURNED = 0.4  # share of wrong turns that go to the other side
+_CORRELATION = 0.7  # power of the evidence, as between other hypotheses
+_JITTER = 0.01  # of the factors of points that are drawn again
+_FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
+_MIRRORED = 2.0  # share of the turn that is taken away
+
+
+class OdometryCheck:
+    """
+    The belief against the hypothesis that the odometry is grossly wrong.
+
+    `wrong`: the posterior probability of that. Its random numbers are its own, so that the belief
+    keeps its course.
+    """
+
+    def __init__(self, hypotheses: Hypotheses, mapped: FloatArray) -> None:
+        self._hypotheses, self._mapped = hypotheses, mapped
+        self.forget()
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the odometry is wrong as surely as a pose has to be to be localized."""
+        return self.wrong >= self._hypotheses.config.localized_mass
+
+    def forget(self) -> None:
+        """Start with an odometry that nothing is known against."""
+        self._rng = np.random.default_rng(1)
+        self._led: Belief | None = None
+        self.wrong, self._way = 0.0, np.zeros(2)
+
+    def expected(self) -> FloatArray:
+        """Return the parameters (7,) that the odometry has if it is wrong; see `odometry`."""
+        if self._led is None:
+            return self._mapped
+        return np.asarray(self._mapped + self._led.weights @ self._led.odometry)
+
+    def predict(self, increment: FloatArray) -> None:
+        """Move the points by an increment (3,), each by what it takes that for."""
+        self._way += np.hypot(increment[0], increment[1]), abs(increment[2])
+        if self._led is not None:
+            common = moved_with_effects(increment, self._mapped)
+            self._led.move(motions(*common, self._led.odometry))
+
+    def disperse(self, noise: FloatArray) -> None:
+        """Spread the points by the noise (3, 3) of the motion since the last update."""
+        if self._led is not None:
+            self._led.disperse(np.diag(noise), self._rng)
+
+    def see(self, similarity: Similarity, here: float, follows: Belief) -> float:
+        """
+        Weigh the points by an image that the belief explains with evidence `here`.
+
+        `follows`: the belief after the image, from which new points set out. Returns the evidence
+        of the image if the odometry may be right or wrong.
+        """
+        evidence = here
+        if self._led is not None:
+            there, _ = self._hypotheses.weigh(self._led, similarity)
+            evidence = (1.0 - self.wrong) * here + self.wrong * there
+            odds = self.wrong * there**_CORRELATION
+            self.wrong = odds / (odds + (1.0 - self.wrong) * here**_CORRELATION)
+        self._join(follows)
+        return evidence
+
+    def follow(self, found: Belief) -> None:
+        """Let the belief have been found elsewhere: some points go on from there as they are."""
+        if self._led is None:
+            return
+        kept, moved = (self._led.resampled(_POINTS // 2, self._rng) for _ in range(2))
+        there = found.resampled(_POINTS // 2, self._rng)
+        there.odometry = moved.odometry
+        self._led = _joined(kept, 0.5, there, 0.5)
+
+    def _join(self, belief: Belief) -> None:
+        hazards = _HAZARD * self._way
+        if not hazards.any():
+            return
+        fresh = (1.0 - self.wrong) * (1.0 - float(np.exp(-hazards.sum())))
+        if self._led is None:
+            fresh = _AT_START
+        self._way = np.zeros(2)
+        born = belief.resampled(_POINTS, self._rng)
+        born.odometry = born.odometry + self._errors(_POINTS, hazards[1] / hazards.sum())
+        total = self.wrong + fresh
+        if self._led is None:
+            self._led = born
+        elif total > 0.0:
+            joined = _joined(self._led, self.wrong / total, born, fresh / total)
+            self._led = joined.resampled(_POINTS, self._rng)
+            jitter = _JITTER * self._rng.standard_normal((_POINTS, 2))
+            self._led.odometry[:, [_FORWARD, _TURN]] += jitter
+        self.wrong = total
+
+    def _errors(self, size: int, turns: float) -> FloatArray:
+        """Parameters (size, 7) of a grossly wrong odometry, a share `turns` of it in the turns."""
+        rng, errors = self._rng, np.zeros((size, self._mapped.size))
+        logs = rng.uniform(np.log(_LEAST), np.log(_MOST), size) * rng.choice([-1.0, 1.0], size)
+        in_turns, mirrored = rng.random(size) < turns, rng.random(size) < _TURNED
+        taken = 1.0 - np.exp(logs)
+        errors[:, _FORWARD] = np.where(in_turns, 0.0, taken)
+        errors[:, _TURN] = np.where(in_turns, np.where(mirrored, _MIRRORED, taken), 0.0)
+        return errors
+
+
+def _joined(one: Belief, share: float, other: Belief, rest: float) -> Belief:
+    return Belief(
+        np.concatenate([one.points, other.points]),
+        np.concatenate([one.weights * share, other.weights * rest]),
+        np.concatenate([one.odometry, other.odometry]),
+    )

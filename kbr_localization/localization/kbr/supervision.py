@@ -1,0 +1,104 @@
+"""What watches over a belief: whether it is there, on this map, with this odometry."""
+
+from __future__ import annotations
+
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.estimate import Proof
+from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.likelihood import Likelihood
+from kbr_localization.localization.kbr.map_fit import MapFit
+from kbr_localization.localization.kbr.odometry_check import OdometryCheck
+from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_SAID = 0.1  # of log E, either way, by an image that says something of the place
+_MOVED = 0.1  # metres in which an image of a living camera changes
+
+
+class Supervision:
+    """
+    The hypotheses about a belief: elsewhere, another map, another odometry, a frozen camera.
+
+    `mapped`: (7,) errors of the odometry that the map knows. `way`: metres since the last image.
+    """
+
+    def __init__(
+        self,
+        likelihood: Likelihood,
+        statistics: MapStatistics,
+        config: KbrConfig,
+        mapped: FloatArray,
+        rng: np.random.Generator,
+    ) -> None:
+        self.hypotheses = Hypotheses(likelihood, statistics, config, rng)
+        self.confirmation = self.hypotheses.confirmation
+        self.fit = MapFit(statistics)
+        self.check = OdometryCheck(self.hypotheses, mapped)
+        self.forget()
+
+    def forget(self) -> None:
+        """Know nothing of a belief that is about to start."""
+        self.hypotheses.forget()
+        self.check.forget()
+        self.fit.forget()
+        self.way, self._images = 0.0, 0
+        self._last_image: np.ndarray | None = None
+
+    def predict(self, increment: FloatArray) -> None:
+        """Follow the odometry by an increment (3,)."""
+        self.way += float(np.hypot(increment[0], increment[1]))
+        self.check.predict(increment)
+
+    def is_frozen(self, image: np.ndarray) -> bool:
+        """Whether an image is the last one again, to the last bit, though the robot has moved."""
+        before, self._last_image = self._last_image, image
+        frozen = before is not None and self.way > _MOVED and np.array_equal(image, before)
+        if frozen:
+            self.confirmation.see(0.0, 1.0)
+        return bool(frozen)
+
+    def start(self, born: Belief, seen: Similarity) -> None:
+        """Weigh the points of a global start by the first image."""
+        self.hypotheses.weigh(born, seen)
+        self._images = 1
+
+    def update(self, belief: Belief, seen: Similarity, noise: FloatArray) -> Belief | None:
+        """
+        Weigh a belief by an image, and what speaks against it; return what is to take its place.
+
+        `noise`: covariance (3, 3) of the motion since the last update, in the frame of the base.
+        """
+        self.check.disperse(noise)
+        found = self.hypotheses.update(belief, seen, self.way)
+        self.way = 0.0
+        here = self.hypotheses.here
+        evidence = self.check.see(seen, here, belief)
+        best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
+        self.fit.see(float(np.log(evidence)), self.hypotheses.coverage, best)
+        # an image that says nothing makes a given pose no surer
+        self._images += abs(float(np.log(here))) > _SAID
+        return found
+
+    def proof(self) -> Proof:
+        """Return what the images say of the belief."""
+        return Proof(
+            1.0 - self.hypotheses.elsewhere,
+            self.confirmation.confirmed and not self.check.refuted,
+            self.confirmation.mean if self._images else None,
+            self.hypotheses.likelihood.spacing,
+            off_map=self.fit.refuted,
+        )
+
+    def described(self) -> dict[str, float]:
+        """Return the numbers behind that, for diagnostics."""
+        return {
+            'elsewhere': self.hypotheses.elsewhere,
+            'odometry_wrong': self.check.wrong,
+            'log_evidence': self.confirmation.mean,
+            'map_evidence': self.fit.mean,
+            'map_proven': float(self.fit.proven),
+            'informative': self.hypotheses.informative.probability,
+        }

@@ -1,0 +1,1 @@
+"""What every executable of the package needs."""

@@ -1,0 +1,1 @@
+"""What the node listens to. Callbacks only convert and hand on."""

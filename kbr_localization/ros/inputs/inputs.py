@@ -1,0 +1,197 @@
+"""What the node listens to: images and odometry. Callbacks only convert and hand on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+import time
+from typing import Any, Protocol
+
+from kbr_localization import se2
+from kbr_localization.errors import RosError
+from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.inputs.cameras import Cameras
+from kbr_localization.ros.session.odometry_buffer import Added
+from nav_msgs.msg import Odometry
+from rclpy.node import Node
+from rclpy.qos import (
+    qos_check_compatible,
+    qos_profile_sensor_data,
+    QoSCompatibility,
+    QoSProfile,
+    ReliabilityPolicy,
+)
+from rclpy.qos_overriding_options import QoSOverridingOptions
+
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
+
+ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+class InputConfig(Protocol):
+    """What inputs need to know."""
+
+    @property
+    def image_transport(self) -> str:
+        """Say 'raw' or 'compressed'."""
+        ...
+
+    @property
+    def image_topics(self) -> tuple[str, ...]:
+        """Name the topics of several cameras; none means `image`."""
+        ...
+
+    @property
+    def sync_tolerance(self) -> float:
+        """Say how far apart in seconds the images of several cameras may be."""
+        ...
+
+    @property
+    def odom_frame_id(self) -> str:
+        """Name the frame that the odometry should have."""
+        ...
+
+
+class InputSession(Protocol):
+    """What inputs feed."""
+
+    odometry_counts: Counter[str]
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """Take in an odometry pose (3,)."""
+        ...
+
+    def add_image(self, stamp_ns: int, load: Callable[[], Any]) -> None:
+        """Take in an image."""
+        ...
+
+
+class Inputs:
+    """Subscriptions of images and odometry that feed a session."""
+
+    def __init__(
+        self,
+        node: Node,
+        config: InputConfig,
+        session: InputSession,
+        tell: Teller,
+        on_odometry: Callable[[int, Added], None],
+    ) -> None:
+        self._node, self._config, self._session = node, config, session
+        self._tell, self._on_odometry = tell, on_odometry
+        self._lost: dict[str, list[int]] = {}
+        self.cameras = Cameras(
+            config.image_topics,
+            config.image_transport,
+            config.sync_tolerance,
+            partial(self._subscribe, qos_profile_sensor_data),
+            session.add_image,
+        )
+        odometry = self._subscribe(ODOMETRY_QOS, Odometry, 'odom', self._take_odometry)
+        self.odometry = InputWatch(odometry.topic_name, 'nav_msgs/msg/Odometry', time.monotonic())
+        self._subscriptions = [*self.cameras.subscriptions, odometry]
+
+    @property
+    def active(self) -> bool:
+        """Whether images are handed on."""
+        return self.cameras.active
+
+    @active.setter
+    def active(self, active: bool) -> None:
+        self.cameras.active = active
+
+    @property
+    def image(self) -> InputWatch:
+        """Return what is known of the images: of the topic that sent last."""
+        return self.cameras.liveliest
+
+    def _subscribe(
+        self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
+    ) -> Any:
+        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
+        options = QoSOverridingOptions.with_default_policies() if overridable else None
+        create = partial(
+            self._node.create_subscription,
+            message_type,
+            topic,
+            callback,
+            qos,
+            qos_overriding_options=options,
+        )
+        lost = [0]
+
+        def take_lost(event: Any) -> None:
+            lost[0] = event.total_count
+
+        try:
+            subscription = create(
+                event_callbacks=SubscriptionEventCallbacks(message_lost=take_lost)
+            )
+        except UnsupportedEventTypeError:
+            subscription = create()  # a DDS that does not count them
+        self._lost[subscription.topic_name] = lost
+        return subscription
+
+    @property
+    def watches(self) -> list[InputWatch]:
+        """Collect what is known of each input."""
+        return [*self.cameras.watches, self.odometry]
+
+    def destroy(self) -> None:
+        """Stop listening."""
+        for subscription in self._subscriptions:
+            self._node.destroy_subscription(subscription)
+
+    def look_around(self) -> None:
+        """Look at the publishers of the inputs: how many, of which type, with which QoS."""
+        for watch, subscription in zip(self.watches, self._subscriptions, strict=True):
+            found = self._node.get_publishers_info_by_topic(watch.topic)
+            same = [info for info in found if info.topic_type == watch.type_name]
+            watch.publishers = len(same)
+            watch.lost = self._lost[watch.topic][0]
+            watch.incompatible = sum(
+                qos_check_compatible(info.qos_profile, subscription.qos_profile)[0]
+                == QoSCompatibility.ERROR
+                for info in same
+            )
+            watch.other_types = tuple(
+                sorted({info.topic_type for info in found} - {watch.type_name})
+            )
+
+    def _take_odometry(self, message: Odometry) -> None:
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        self.odometry.saw(stamp_ns, time.monotonic())
+        self._check_frames(message.header.frame_id, message.child_frame_id)
+        try:
+            pose = conversions.pose_from_message(message.pose.pose)
+        except RosError as error:
+            self._session.odometry_counts['not usable'] += 1
+            self._tell('warning', f'odometry not used: {error}')
+            return
+        # a stray stamp from the future on /tf would make everybody refuse all that comes after it
+        outcome = self._session.add_odometry(stamp_ns, pose)
+        if outcome.leads and self.active:
+            self._on_odometry(stamp_ns, outcome)
+
+    def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
+        expected = self._config.odom_frame_id
+        if frame_id.lstrip('/') != expected.lstrip('/'):
+            self._tell.once(
+                'warning',
+                f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
+                'the transform would hang in the air; set one of them',
+            )
+        # the recorder has none
+        base = getattr(self._config, 'base_frame_id', '')
+        if base and child_frame_id and child_frame_id.lstrip('/') != base:
+            self._tell.once(
+                'info',
+                f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
+                'taken to be at the same place in the plane',
+            )

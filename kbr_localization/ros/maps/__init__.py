@@ -1,0 +1,1 @@
+"""What a node writes: the map that grows, and the last pose."""

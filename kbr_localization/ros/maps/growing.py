@@ -1,0 +1,200 @@
+"""Adding images to the map while the robot localizes on it. No rclpy here."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+import math
+from typing import Protocol
+
+from kbr_localization import se2
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.map.describing import make_thumbnail
+from kbr_localization.localization.map.grow import grown, LARGEST_TO_GROW, NewImage, with_images
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.ros.session.answer import Answer
+from kbr_localization.vision.multi_camera import missing_cameras
+import numpy as np
+
+SURE_MASS = 0.95
+"""Share of the belief about the pose from which an image may join the map."""
+SURE_TRAVEL = 2.0
+"""Metres for which the pose has been sure before an image joins the map by itself."""
+RECENT, FEW = 30, 8
+"""Updates that say how well views match at present, and how few of them say nothing yet."""
+CURRENT_SECONDS = 2.0
+"""An older image is not the current one."""
+BY_ITSELF, ON_REQUEST = 'added by itself', 'added on request'
+
+
+class GrowthConfig(Protocol):
+    """What the node's parameters say about growth."""
+
+    @property
+    def grow_map(self) -> bool:
+        """Whether images are added without being asked for."""
+        ...
+
+    @property
+    def grow_below(self) -> float:
+        """Similarity of the best match below which an image is worth adding."""
+        ...
+
+    @property
+    def grow_max_sd(self) -> float:
+        """Largest standard deviation of the position, metres."""
+        ...
+
+    @property
+    def grow_spacing_d(self) -> float:
+        """Metres between added images, unless they differ in heading."""
+        ...
+
+    @property
+    def grow_spacing_a(self) -> float:
+        """Radians between added images, unless they differ in position."""
+        ...
+
+    @property
+    def grow_max_images(self) -> int:
+        """Images that may be added to a map in all."""
+        ...
+
+
+class MapGrowth:
+    """
+    Decide which images join a map; everything belongs to the worker's thread.
+
+    By itself it adds images only while the filter has proof that the robot is on the map
+    (`map_fit.MapFit.proven`), and of places that have changed, not of a light that has: in another
+    light every view matches badly, and the first images of it would match those of all other
+    places better than the map's own images of these places do.
+
+    `counts`: images added, and good ones not added by reason, since the start.
+    """
+
+    def __init__(self, config: Callable[[], GrowthConfig], kernel_map: KernelMap) -> None:
+        self._config = config
+        self.counts: Counter[str] = Counter()
+        self.use(kernel_map)
+
+    def use(self, kernel_map: KernelMap) -> None:
+        """Go on with another map."""
+        self._map = kernel_map
+        self._added = kernel_map.poses[grown(kernel_map)]
+        self._travel, self._odometry = 0.0, np.full(3, np.nan)
+        self._recent: deque[float] = deque(maxlen=RECENT)
+
+    @property
+    def added(self) -> int:
+        """Images in the map that were added while localizing, in this and earlier runs."""
+        return len(self._added)
+
+    def look(self, answer: Answer) -> KernelMap | None:
+        """Return the map with the answer's image if that is worth adding, or None."""
+        sure = self._is_sure(answer)
+        self._follow(answer, sure)
+        config = self._config()
+        if not config.grow_map or not sure or self._travel < SURE_TRAVEL:
+            return None
+        if not answer.estimate.updated:
+            return None
+        similarity = self._similarity(answer)
+        self._recent.append(similarity)
+        if similarity >= config.grow_below:
+            return None
+        obstacle = self._obstacle(answer)
+        if not obstacle:
+            try:
+                return self._with(answer, BY_ITSELF)
+            except LocalizationError:
+                obstacle = 'a camera has no image'
+        self.counts[f'not added: {obstacle}'] += 1
+        return None
+
+    def _obstacle(self, answer: Answer) -> str:
+        """Say why an image that is worth adding must stay outside, or nothing."""
+        # a method that does not tell has none
+        proven = answer.estimate.why.get('map_proven', 0.0) > 0.0
+        if len(self._recent) < FEW:
+            return 'too few views yet to compare with'
+        if not proven:
+            return 'no proof yet that the robot is on this map'
+        if float(np.median(self._recent)) < self._config().grow_below:
+            return 'nearly all views match badly, as in another light'
+        if self._is_near_added(answer.estimate.pose):
+            return 'near one that was added'
+        if len(self._map) > LARGEST_TO_GROW:
+            return 'the map is too large'
+        full = self.added >= self._config().grow_max_images
+        return 'grow_max_images reached' if full else ''
+
+    def add(self, answer: Answer | None, age: float) -> KernelMap:
+        """
+        Return the map with the image of the last answer, `age` seconds old, because asked for.
+
+        Raises LocalizationError when there is none, when it is old, or when its pose is unsure.
+        """
+        if answer is None or age > CURRENT_SECONDS:
+            when = 'no image has been used' if answer is None else f'the last is {age:.1f} s old'
+            raise LocalizationError(f'no current image to add: {when}; see /diagnostics')
+        if not self._is_sure(answer):
+            estimate = answer.estimate
+            raise LocalizationError(
+                f'the pose of the image is not sure ({estimate.status}, confidence '
+                f'{estimate.confidence:.2f}, standard deviation {_deviation(answer):.2f} m): '
+                f'expected localized, {SURE_MASS} and {self._config().grow_max_sd} m; drive on'
+            )
+        if self.added >= self._config().grow_max_images:
+            raise LocalizationError(
+                f'{self.added} images were added to the map: raise grow_max_images, or build the '
+                'map again'
+            )
+        return self._with(answer, ON_REQUEST)
+
+    def _with(self, answer: Answer, how: str) -> KernelMap:
+        image, pose = answer.image.load(), answer.estimate.pose
+        descriptor = self._map.describer.describe(image)
+        if missing_cameras(self._map.describer, descriptor):
+            raise LocalizationError('a camera has no image: only images of all join the map')
+        new = NewImage(answer.stamp_ns, pose, descriptor, make_thumbnail(image))
+        self._map = with_images(self._map, [new])
+        self._added = np.concatenate([self._added, pose[np.newaxis]])
+        self.counts[how] += 1
+        return self._map
+
+    def _is_sure(self, answer: Answer) -> bool:
+        estimate = answer.estimate
+        return (
+            estimate.localized
+            and estimate.confidence >= SURE_MASS
+            and _deviation(answer) <= self._config().grow_max_sd
+        )
+
+    def _follow(self, answer: Answer, sure: bool) -> None:
+        """Measure the way for which the pose has been sure."""
+        step = se2.between(self._odometry, answer.odometry)[:2]
+        self._odometry = answer.odometry
+        self._travel = self._travel + float(np.hypot(*step)) if sure else 0.0
+        if not math.isfinite(self._travel):
+            self._travel = 0.0
+
+    def _similarity(self, answer: Answer) -> float:
+        """Similarity of the best match; a method that does not tell never adds by itself."""
+        similarity = answer.estimate.why.get('best_similarity', math.inf)
+        # that of several cameras is a product
+        return float(similarity ** (1.0 / max(1, len(self._map.cameras))))
+
+    def _is_near_added(self, pose: se2.FloatArray) -> bool:
+        if not len(self._added):
+            return False
+        config = self._config()
+        distance = np.hypot(*(self._added - pose)[:, :2].T)
+        angle = np.abs(se2.wrap_angle(self._added[:, 2] - pose[2]))
+        near = (distance < config.grow_spacing_d) & (angle < config.grow_spacing_a)
+        return bool(near.any())
+
+
+def _deviation(answer: Answer) -> float:
+    covariance = answer.estimate.covariance
+    return math.sqrt(max(float(np.linalg.eigvalsh(covariance[:2, :2])[-1]), 0.0))

@@ -1,0 +1,1 @@
+"""The localization node, its services and what it publishes."""

@@ -1,0 +1,1 @@
+"""Parameters, parameter files and launch arguments."""

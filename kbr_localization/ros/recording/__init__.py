@@ -1,0 +1,1 @@
+"""From a robot that drives to a run for the map."""

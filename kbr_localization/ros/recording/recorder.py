@@ -1,0 +1,211 @@
+"""
+The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
+
+The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
+Odometry on the topic `pose`, or as a transform on /tf.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+import sys
+import threading
+import time
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
+from kbr_localization.configuration import parameter
+from kbr_localization.datasets.camera_names import camera_names
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.ros.common import conversions, diagnostics
+from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.running import run_node, spin
+from kbr_localization.ros.common.telling import listed, Teller
+from kbr_localization.ros.common.worker import Worker
+from kbr_localization.ros.inputs.cameras import as_files
+from kbr_localization.ros.inputs.inputs import Inputs
+from kbr_localization.ros.inputs.tf_poses import TransformPoses
+from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.recording.recording import RecordingSession
+from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.session.image_queue import QueuedImage
+from nav_msgs.msg import Odometry
+from rclpy.clock import Clock
+from rclpy.clock_type import ClockType
+from rclpy.executors import SingleThreadedExecutor
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+
+POSE_TYPES = {
+    'pose_with_covariance': PoseWithCovarianceStamped,
+    'pose': PoseStamped,
+    'odometry': Odometry,
+    'tf': None,
+}
+POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+PERIOD = 1.0
+
+
+@dataclass(frozen=True)
+class RecorderConfig(RecordingConfig):
+    """Parameters of the recorder node."""
+
+    image_transport: str = parameter(
+        'raw',
+        'raw: Image on image; compressed: CompressedImage on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    image_topics: tuple[str, ...] = parameter(
+        (), 'topics of several cameras, as in front/image and rear/image; empty: one on image'
+    )
+    sync_tolerance: float = parameter(
+        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
+    )
+    pose_type: str = parameter(
+        'pose_with_covariance',
+        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf',
+        choices=tuple(POSE_TYPES),
+    )
+    global_frame_id: str = parameter('map', 'frame that the poses must have')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    no_data_timeout: float = parameter(
+        5.0, 'seconds without a message after which a hint is given', 0.5
+    )
+
+
+class RecorderNode(Node):
+    """Record images with poses into a run folder."""
+
+    def __init__(self) -> None:
+        super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
+        self.config = parameters.declare(self, RecorderConfig)
+        parameters.refuse_unknown(self, parameters.fields(RecorderConfig))
+        if not self.config.out:
+            raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
+        self._tell = Teller(self.get_logger())
+        topics = self.config.image_topics
+        cameras = camera_names(topics) if len(topics) > 1 else ()
+        self._recording = ColdRecording(self.config.out, *cameras)
+        self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
+        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda *_: None)
+        self._poses = self._subscribe_to_poses()
+        self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
+        self._shown = PoseArray()
+        self._reports = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
+        self.create_timer(PERIOD, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        self._worker = Worker(self.session, self._show, self._tell)
+        self._inputs.active = True
+        self._worker.start()
+        verb = 'going on with' if self._recording.count else 'recording into'
+        self.get_logger().info(f'{verb} {self.config.out}: {self._recording.count} images so far')
+
+    def close(self) -> None:
+        """Stop recording and complete the run."""
+        self._inputs.active = False
+        self._worker.stop()
+        try:
+            self.session.close()
+        finally:
+            dropped = self.session.dropped + self._inputs.cameras.dropped
+            images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
+            self.get_logger().info(f'{self.config.out}: {images}')
+
+    def _subscribe_to_poses(self) -> InputWatch:
+        message_type: Any = POSE_TYPES[self.config.pose_type]
+        if message_type is None:
+            frames = (self.config.global_frame_id, self.config.odom_frame_id)
+            return TransformPoses(self, *frames, self.session.add_pose).watch
+        subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
+        type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
+        return InputWatch(subscription.topic_name, type_name, time.monotonic())
+
+    def _take_pose(self, message: Any) -> None:
+        stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        self._poses.saw(stamp_ns, time.monotonic())
+        expected, frame_id = self.config.global_frame_id, message.header.frame_id
+        if frame_id.lstrip('/') != expected.lstrip('/'):
+            self._tell('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
+            return
+        try:
+            self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
+        except RosError as error:
+            self._tell('warning', f'pose not used: {error}')
+
+    def _encode(self, image: QueuedImage) -> list[bytes]:
+        return as_files(image.load, self.config.jpeg_quality)
+
+    def _show(self, image: QueuedImage) -> None:
+        last = self._recording.last_image
+        if last is None or last.reference is None:
+            return
+        self._shown.header.frame_id = self.config.global_frame_id
+        self._shown.header.stamp = conversions.ns_to_stamp(image.stamp_ns)
+        self._shown.poses.append(conversions.pose_to_message(last.reference))
+        self._drawn.publish(self._shown)
+
+    def _report(self) -> None:
+        now, clock = time.monotonic(), self.get_clock().now()
+        watches = [*self._inputs.watches, self._poses]
+        self._inputs.look_around()
+        self._poses.publishers = self.count_publishers(self._poses.topic)
+        hints = self._inputs.cameras.hints(now)
+        for watch in watches:
+            watch.measure(now)
+            hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)
+            hints += [hint] if hint else []
+        for hint in hints:
+            self._tell('warning', hint)
+        message = DiagnosticArray(status=self._status(watches, hints))
+        message.header.stamp = clock.to_msg()
+        self._reports.publish(message)
+
+    def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
+        name = diagnostics.node_label(self)
+        recorded = {'images': self.session.recorded, 'folder': self.config.out}
+        trouble = self.session.trouble
+        text = trouble or f'{self.session.recorded} images recorded'
+        level = DiagnosticStatus.ERROR if trouble else DiagnosticStatus.OK
+        return [
+            diagnostics.status(f'{name}: recording', level, text, recorded),
+            diagnostics.input_status(
+                f'{name}: input',
+                watches,
+                hints,
+                self.session.dropped + self._inputs.cameras.dropped,
+                self.session.odometry_counts,
+            ),
+        ]
+
+
+def _pose_and_deviation(message: Any) -> tuple[Any, float]:
+    """Pose (3,) of a message and the standard deviation of its position in metres."""
+    if isinstance(message, PoseStamped):
+        return conversions.pose_from_message(message.pose), 0.0
+    covariance = conversions.covariance_from_message(message.pose.covariance)
+    deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
+    return conversions.pose_from_message(message.pose.pose), deviation
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the recorder node."""
+    return run_node(_run, args)
+
+
+def _run(stop: threading.Event) -> None:
+    node = RecorderNode()
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    try:
+        spin(executor, stop)
+    finally:
+        node.close()
+        executor.shutdown()
+        node.destroy_node()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""Which image is next, and with which odometry: the rules between buffer and queue. No rclpy."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from kbr_localization import se2
+from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
+
+
+class Feed:
+    """
+    Images and the odometry that they wait for.
+
+    An image waits until the odometry has reached its stamp, so that answers are the same as
+    offline. But when the next image is there already, or when images come more often than
+    `max_extrapolation_ns` and half the time to the next one is over, the odometry is
+    extrapolated, by that much at most.
+    """
+
+    def __init__(
+        self,
+        buffer: OdometryBuffer | None = None,
+        queue: ImageQueue | None = None,
+        max_extrapolation_ns: int = 100_000_000,
+    ) -> None:
+        # not `or`: an empty one is false
+        self.buffer = OdometryBuffer() if buffer is None else buffer
+        self.queue = ImageQueue(16) if queue is None else queue
+        self._max_extrapolation_ns = max_extrapolation_ns
+        self._last_ns = 0
+        self._period_ns = 0
+
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """Take in a raw odometry pose (3,)."""
+        return self.buffer.add(stamp_ns, pose)
+
+    def add_image(self, image: QueuedImage) -> None:
+        """Take in an image."""
+        self._period_ns = image.stamp_ns - self._last_ns
+        self._last_ns = image.stamp_ns
+        self.queue.put(image)
+
+    def take(self) -> QueuedImage | None:
+        """Next image that can be used, or None."""
+        return self.queue.take(self._coverage)
+
+    def waiting(self) -> QueuedImage | None:
+        """Return the image that waits longest for its odometry, or None."""
+        return self.queue.peek()
+
+    def patience(self) -> float:
+        """Seconds for which the image that waits longest may still wait for odometry."""
+        image = self.queue.peek()
+        if image is None or not 0 < self._period_ns < self._max_extrapolation_ns:
+            return math.inf
+        return image.received + 0.5e-9 * self._period_ns - time.monotonic()
+
+    def odometry_at(self, stamp_ns: int) -> se2.FloatArray | None:
+        """Raw odometry (3,) at the stamp of an image that was taken; None after a jump."""
+        state = self.buffer.coverage(stamp_ns)
+        if state is Coverage.READY:
+            return self.buffer.at(stamp_ns)
+        return self.guess(stamp_ns) if self._is_near(stamp_ns, state) else None
+
+    def guess(self, stamp_ns: int) -> se2.FloatArray | None:
+        """Raw odometry (3,) at a stamp still to come, as far as can be told; None without any."""
+        return self.buffer.extrapolated(stamp_ns) if len(self.buffer) else None
+
+    def clear(self, reason: str) -> None:
+        """Drop the images; time may start over."""
+        self.queue.clear(reason)
+
+    def _coverage(self, stamp_ns: int) -> Coverage:
+        state = self.buffer.coverage(stamp_ns)
+        newest_ns = self.queue.newest_ns
+        hurried = newest_ns is not None and (newest_ns > stamp_ns or self.patience() <= 0.0)
+        return Coverage.READY if hurried and self._is_near(stamp_ns, state) else state
+
+    def _is_near(self, stamp_ns: int, state: Coverage) -> bool:
+        odometry_ns = self.buffer.newest_ns
+        return (
+            state is Coverage.EARLY
+            and odometry_ns is not None
+            and stamp_ns - odometry_ns <= self._max_extrapolation_ns
+        )

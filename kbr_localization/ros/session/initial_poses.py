@@ -1,0 +1,86 @@
+"""Where a belief starts from: poses that people give, the saved one, or nothing. No rclpy here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+import dataclasses
+
+from kbr_localization import se2
+from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
+from kbr_localization.ros.session.persistence import SavedPose
+
+
+class Beginnings:
+    """
+    Poses to start from, the newest wish first. Its owner keeps threads apart.
+
+    `given`: what somebody said and nobody used yet. `kept`: the belief of a tracker that was
+    replaced. `beginning`: what there was at the start.
+    """
+
+    def __init__(self, beginning: Beginning, tell: Callable[[str, str], None]) -> None:
+        self.beginning, self._tell = beginning, tell
+        self.given: GivenPose | None = None
+        self.kept: GivenPose | None = None
+
+    def forget(self) -> None:
+        """Forget the poses that wait to be used."""
+        self.given, self.kept = None, None
+
+    def forget_map(self) -> None:
+        """Forget all poses: they mean nothing on another map."""
+        self.forget()
+        self.beginning = dataclasses.replace(self.beginning, given=None, saved=None)
+
+    def take(
+        self, has_belief: bool, stamp_ns: int, odometry: se2.FloatArray, buffer: OdometryBuffer
+    ) -> GivenPose | None:
+        """Pose to start from at a stamp with that odometry (3,); None to go on, or for none."""
+        given = self.given or self.kept
+        self.forget()
+        if given is None and not has_belief:
+            given = self._first_pose(stamp_ns, odometry)
+        if given is None:
+            return None
+        return dataclasses.replace(given, pose=self._carried(given, odometry, buffer))
+
+    def _first_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
+        beginning = self.beginning
+        if beginning.given is not None or beginning.saved is None:
+            return beginning.given
+        pose = self._resumed(beginning.saved, stamp_ns, odometry)
+        if pose is None and not beginning.saved_anyway:
+            return None
+        pose = beginning.saved.pose if pose is None else pose
+        self._tell('info', f'going on from the saved pose, now {_words(pose)}')
+        return GivenPose(pose, beginning.saved.covariance)
+
+    def _resumed(
+        self, saved: SavedPose, stamp_ns: int, odometry: se2.FloatArray
+    ) -> se2.FloatArray | None:
+        """Give the saved pose (3,) carried to a stamp; None when it is old or of another clock."""
+        beginning = self.beginning
+        if saved.clock != beginning.clock():
+            if not beginning.saved_anyway:
+                self._tell('info', 'saved pose not used: it is of another run of the clock')
+            return None
+        return saved.resumed(stamp_ns, odometry, beginning.saved_max_age, beginning.max_speed)
+
+    def _carried(
+        self, given: GivenPose, odometry: se2.FloatArray, buffer: OdometryBuffer
+    ) -> se2.FloatArray:
+        """Pose (3,) moved by the odometry between its stamp and now."""
+        if given.stamp_ns is None:
+            return given.pose
+        state = buffer.coverage(given.stamp_ns)
+        if state is Coverage.READY:
+            then = buffer.continued(buffer.at(given.stamp_ns))
+            return se2.compose(given.pose, se2.between(then, odometry))
+        if state is not Coverage.EARLY:
+            self._tell('warning', f'initial pose is {state.value}: taken as if it were new')
+        return given.pose
+
+
+def _words(pose: se2.FloatArray) -> str:
+    return f'x {pose[0]:.2f} m, y {pose[1]:.2f} m, heading {pose[2]:.2f} rad'

@@ -1,0 +1,296 @@
+"""
+The last seconds of odometry, interpolated to the stamps of images. It knows nothing of rclpy.
+
+Messages may come late, twice, out of order, broken, or from another time altogether (a bag that
+starts over, a driver that restarts). A single sample that does not continue the track is set
+aside; several in a row that continue each other are the new truth.
+"""
+
+from __future__ import annotations
+
+import bisect
+import enum
+import math
+
+from kbr_localization import se2
+from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.ros.common.defaults import MAX_SPEED
+import numpy as np
+
+RESTART_NS, RESTART_PERIODS = 1_000_000_000, 5
+"""Without odometry for so long, or so many of its usual periods, its driver may have restarted."""
+AT_ORIGIN = 0.1
+"""Metres and radians from zero where the odometry of a driver that was started again begins."""
+
+
+class Added(enum.Enum):
+    """What became of an odometry sample."""
+
+    NEWEST = 'newest'
+    INSERTED = 'out of order'
+    DUPLICATE = 'duplicate'
+    TOO_OLD = 'too old'
+    NOT_FINITE = 'not finite'
+    SET_ASIDE = 'does not continue the track'
+    TIME_GAP = 'time jumped ahead'
+    TIME_JUMP = 'time jumped back'
+    POSE_JUMP = 'pose jumped'
+    RETURNED = 'back on the track'
+
+    @property
+    def leads(self) -> bool:
+        """Whether the sample is now the newest of the track."""
+        return self in (
+            Added.NEWEST,
+            Added.TIME_GAP,
+            Added.TIME_JUMP,
+            Added.POSE_JUMP,
+            Added.RETURNED,
+        )
+
+
+class Coverage(enum.Enum):
+    """How an image's stamp lies to the buffered odometry."""
+
+    READY = 'ready'
+    EARLY = 'ahead of the odometry'
+    LATE = 'older than the odometry buffer'
+    GAP = 'in an odometry gap'
+
+
+class OdometryBuffer:
+    """
+    A bounded, sorted list of stamped poses (3,).
+
+    `duration_ns`: samples that far behind the newest are forgotten. `max_samples`: the hard bound
+    on memory. `max_gap_ns`: no interpolation between samples further apart. `jump_back_ns`:
+    samples behind the newest by no more are sorted in. `jump_ahead_ns`: samples ahead of the
+    newest by no more continue the track. `jump_count`: that many samples in a row that do not
+    continue the track, but each other, replace it. `max_speed`, `max_turn_rate`: m/s and rad/s; a
+    step beyond them (on top of `jump_slack` metres and radians) does not continue a track, nor
+    does one back to the origin after a pause: that is a driver that was started again.
+
+    `resets`: how often everything was forgotten, so that what was taken before can be told.
+    """
+
+    jump_slack = 0.5
+
+    def __init__(
+        self,
+        duration_ns: int = 20_000_000_000,
+        max_samples: int = 20_000,
+        max_gap_ns: int = 2_000_000_000,
+        jump_back_ns: int = 1_000_000_000,
+        jump_ahead_ns: int = 10_000_000_000,
+        jump_count: int = 3,
+        max_speed: float = MAX_SPEED,
+        max_turn_rate: float = 10.0,
+    ) -> None:
+        durations = (duration_ns, max_gap_ns, jump_back_ns, jump_ahead_ns)
+        if min(durations) <= 0 or min(max_samples, jump_count) < 2:
+            raise ConfigurationError(
+                'an odometry buffer needs positive durations, max_samples >= 2, jump_count >= 2; '
+                f'got {durations}, {max_samples}, {jump_count}'
+            )
+        self._duration_ns, self._max_samples = duration_ns, max_samples
+        self._max_gap_ns, self._jump_count = max_gap_ns, jump_count
+        self._jump_back_ns, self._jump_ahead_ns = jump_back_ns, jump_ahead_ns
+        self._max_speed, self._max_turn_rate = max_speed, max_turn_rate
+        self.resets = -1
+        self.clear()
+
+    def __len__(self) -> int:
+        """Count the samples."""
+        return len(self._stamps)
+
+    @property
+    def newest_ns(self) -> int | None:
+        """Stamp of the newest sample."""
+        return self._stamps[-1] if self._stamps else None
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """Stamp of the oldest sample."""
+        return self._stamps[0] if self._stamps else None
+
+    def newest_pose(self) -> se2.FloatArray:
+        """Pose (3,) of the newest sample; raises RosError when there is none."""
+        if not self._poses:
+            raise RosError('no odometry yet: check the odometry topic')
+        return self._poses[-1]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.resets += 1
+        self._stamps: list[int] = []
+        self._poses: list[se2.FloatArray] = []
+        self._aside: list[tuple[int, se2.FloatArray]] = []
+        self._correction = np.zeros(3)
+
+    def add(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        """
+        Take in a sample (3,) and say what became of it.
+
+        After TIME_JUMP and POSE_JUMP the buffer holds only the samples since the jump.
+        """
+        if not np.all(np.isfinite(pose)):
+            return Added.NOT_FINITE
+        if not self._stamps:
+            return self._append(stamp_ns, pose)
+        if 0 <= self._stamps[-1] - stamp_ns <= self._jump_back_ns:
+            return self._insert(stamp_ns, pose)
+        newest = (self._stamps[-1], self._poses[-1])
+        if self._continues(newest, stamp_ns, pose) and not self._is_nearer_aside(stamp_ns, pose):
+            self._aside.clear()
+            return self._append(stamp_ns, pose)
+        return self._set_aside(stamp_ns, pose)
+
+    def coverage(self, stamp_ns: int) -> Coverage:
+        """Say whether a pose at a stamp can be had, will be, or never."""
+        if not self._stamps or stamp_ns > self._stamps[-1]:
+            return Coverage.EARLY
+        if stamp_ns < self._stamps[0]:
+            return Coverage.LATE
+        after = bisect.bisect_left(self._stamps, stamp_ns)
+        span = self._stamps[after] - self._stamps[max(after - 1, 0)]
+        exact = self._stamps[after] == stamp_ns
+        return Coverage.GAP if span > self._max_gap_ns and not exact else Coverage.READY
+
+    def at(self, stamp_ns: int) -> se2.FloatArray:
+        """Pose (3,) interpolated at a stamp; raises RosError where there is none."""
+        coverage = self.coverage(stamp_ns)
+        if coverage is not Coverage.READY:
+            raise RosError(f'no odometry for stamp {stamp_ns * 1e-9:.3f} s: {coverage.value}')
+        after = bisect.bisect_left(self._stamps, stamp_ns)
+        around = slice(max(after - 1, 0), after + 1)
+        stamps = np.asarray(self._stamps[around], dtype=np.int64)
+        return se2.interpolate(stamps, np.stack(self._poses[around]), stamp_ns)
+
+    def extrapolated(self, stamp_ns: int) -> se2.FloatArray:
+        """
+        Pose (3,) at a stamp ahead of the newest sample, at the velocity of the last two.
+
+        Raises RosError without any sample; with one, its pose is taken to last.
+        """
+        newest = self.newest_pose()
+        if len(self._stamps) < 2 or self._stamps[-1] - self._stamps[-2] > self._max_gap_ns:
+            return newest
+        share = (stamp_ns - self._stamps[-1]) / (self._stamps[-1] - self._stamps[-2])
+        return se2.compose(newest, share * se2.between(self._poses[-2], newest))
+
+    def continued(self, pose: se2.FloatArray) -> se2.FloatArray:
+        """
+        Pose (3,) as if the odometry had never been reset.
+
+        At each POSE_JUMP the robot is taken to have stood still, so increments stay small.
+        """
+        return se2.compose(self._correction, pose)
+
+    def _append(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        self._stamps.append(stamp_ns)
+        self._poses.append(pose)
+        self._trim()
+        return Added.NEWEST
+
+    def _continues(
+        self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
+    ) -> bool:
+        ahead_ns = stamp_ns - last[0]
+        distance, turn = _step(last[1], pose)
+        return (
+            0 < ahead_ns <= self._jump_ahead_ns
+            and not self._restarts(*last, stamp_ns, pose)
+            and distance <= self._max_speed * ahead_ns * 1e-9 + self.jump_slack
+            and turn <= self._max_turn_rate * ahead_ns * 1e-9 + self.jump_slack
+        )
+
+    def _restarts(
+        self, last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray
+    ) -> bool:
+        """Whether a sample after a pause is where odometry begins, and the track was not."""
+        return begins_anew(last, pose, self.jump_slack) and stamp_ns - last_ns > self._pause_ns()
+
+    def _pause_ns(self) -> float:
+        """Time without a sample that is more than a few lost messages."""
+        if len(self) < 2:
+            return RESTART_NS
+        return min(RESTART_NS, RESTART_PERIODS * float(np.median(np.diff(self._stamps[-10:]))))
+
+    def _goes_on_without_newest(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
+        """Whether a sample continues the track but for its newest one, which was a stray."""
+        if len(self._stamps) < 2 or stamp_ns >= self._stamps[-1]:
+            return False
+        return self._continues((self._stamps[-2], self._poses[-2]), stamp_ns, pose)
+
+    def _is_nearer_aside(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
+        """Whether a sample continues the ones set aside rather than the track."""
+        if not self._aside or not self._continues(self._aside[-1], stamp_ns, pose):
+            return False
+        return sum(_step(self._aside[-1][1], pose)) < sum(_step(self._poses[-1], pose))
+
+    def _set_aside(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        if self._aside and not self._continues(self._aside[-1], stamp_ns, pose):
+            self._aside.clear()
+        self._aside.append((stamp_ns, pose))
+        if len(self._aside) < self._jump_count:
+            return Added.SET_ASIDE
+        return self._adopt(self._aside)
+
+    def _adopt(self, track: list[tuple[int, se2.FloatArray]]) -> Added:
+        first_ns, first = track[0]
+        if self._goes_on_without_newest(first_ns, first):
+            del self._stamps[-1], self._poses[-1]
+            self._aside = []
+            outcome = Added.RETURNED
+        elif first_ns < self._stamps[-1]:
+            self.clear()
+            outcome = Added.TIME_JUMP
+        elif first_ns > self._stamps[-1] + self._jump_ahead_ns and not self._restarts(
+            self._stamps[-1], self._poses[-1], first_ns, first
+        ):
+            self._aside = []
+            outcome = Added.TIME_GAP
+        else:
+            correction = se2.compose(self.continued(self._poses[-1]), se2.inverse(first))
+            self.clear()
+            self._correction = correction
+            outcome = Added.POSE_JUMP
+        for stamp_ns, pose in track:
+            self._append(stamp_ns, pose)
+        return outcome
+
+    def _insert(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+        at = bisect.bisect_left(self._stamps, stamp_ns)
+        if self._stamps[at] == stamp_ns:
+            return Added.DUPLICATE
+        if at == 0:
+            return Added.TOO_OLD
+        self._stamps.insert(at, stamp_ns)
+        self._poses.insert(at, pose)
+        self._trim()
+        return Added.INSERTED
+
+    def _trim(self) -> None:
+        horizon = self._stamps[-1] - self._duration_ns
+        surplus = max(
+            bisect.bisect_left(self._stamps, horizon), len(self._stamps) - self._max_samples
+        )
+        # cutting the head moves the whole list: do it in blocks
+        if surplus > len(self._stamps) // 4 or len(self._stamps) > self._max_samples:
+            del self._stamps[:surplus], self._poses[:surplus]
+
+
+def begins_anew(before: se2.FloatArray, pose: se2.FloatArray, slack: float = 0.5) -> bool:
+    """
+    Whether a pose (3,) after a pause is where odometry begins, and the one before was not.
+
+    `slack`: metres or radians between the two from which on that is no chance.
+    """
+    at_origin = math.hypot(pose[0], pose[1]) < AT_ORIGIN and abs(float(pose[2])) < AT_ORIGIN
+    return at_origin and max(_step(before, pose)) > slack
+
+
+def _step(start: se2.FloatArray, end: se2.FloatArray) -> tuple[float, float]:
+    """Metres and radians from one pose (3,) to another."""
+    step = se2.between(start, end)
+    return math.hypot(step[0], step[1]), abs(float(step[2]))

@@ -1,0 +1,93 @@
+"""Where a configured node may start from: the saved pose, the parameters, or nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+import time
+
+from kbr_localization import se2
+from kbr_localization.errors import RosError
+from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.parameters.settings import Settings
+from kbr_localization.ros.session import persistence
+from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.registry import MapInUse
+import numpy as np
+from rclpy.node import Node
+
+NEAR_METRES, FAR_METRES = 10.0, 100.0
+"""From the nearest image of the map: a pose beyond the first is odd, beyond the second wrong."""
+
+
+def pose_file(config: NodeConfig, node: Node) -> Path:
+    """Return the file that a pose is saved in."""
+    if config.pose_file:
+        return Path(config.pose_file).expanduser()
+    if config.saved_pose_filepath:
+        # nav2_amcl writes its own format there
+        return Path(f'{config.saved_pose_filepath.removesuffix(".json")}.json').expanduser()
+    return persistence.default_pose_file(node.get_fully_qualified_name())
+
+
+def saved_pose(path: Path, config: NodeConfig, tell: Teller) -> persistence.SavedPose | None:
+    """Return the saved pose unless its file is old, whatever the stamps say."""
+    try:
+        saved = persistence.load_pose(path)
+        if saved is None or config.initialize_at_saved_pose:
+            return saved
+        age = time.time() - path.stat().st_mtime
+    except (RosError, OSError) as error:
+        tell('warning', str(error))
+        return None
+    return saved if age <= config.saved_pose_max_age else None
+
+
+def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: Teller) -> None:
+    """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
+    distance = in_use.distance(pose)
+    text = (
+        f'x {pose[0]:.2f} m, y {pose[1]:.2f} m is {distance:.0f} m from the nearest image of the '
+        'map'
+    )
+    if distance > FAR_METRES:
+        raise RosError(f'{text}: give a pose on it, or load the map of that place')
+    if distance > NEAR_METRES:
+        tell('warning', f'initial pose {text}: the robot may not be found there', 0.0)
+
+
+def beginning(
+    settings: Settings,
+    saved: persistence.SavedPose | None,
+    in_use: MapInUse,
+    clock: Callable[[], str],
+    tell: Teller,
+) -> Beginning:
+    """Gather what a belief may start from on a map."""
+    config = settings.config
+    if saved is not None and saved.map_id != in_use.map_id:
+        saved = None
+    anyway = config.initialize_at_saved_pose
+    # nav2_amcl prefers the saved one as well
+    wanted = config.set_initial_pose and not (anyway and saved is not None)
+    return Beginning(
+        _initial_pose(settings.initial_pose, in_use, tell) if wanted else None,
+        saved,
+        config.saved_pose_max_age,
+        config.max_speed,
+        config.initialize_globally,
+        anyway,
+        clock,
+    )
+
+
+def _initial_pose(pose: InitialPose, in_use: MapInUse, tell: Teller) -> GivenPose | None:
+    variances = [pose.std_xy**2, pose.std_xy**2, pose.std_yaw**2]
+    given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), np.diag(variances))
+    try:
+        check_is_near(in_use, given.pose, tell)
+    except RosError as error:
+        tell('warning', f'parameter initial_pose not used: {error}')
+        return None
+    return given

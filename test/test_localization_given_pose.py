@@ -1,0 +1,59 @@
+"""A pose that somebody gave: as sure as it was given, and mended when it was beside the place."""
+
+from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+import numpy as np
+import pytest
+from test_localization_odometry_check import MAP, PATH, similarities
+
+GIVEN = np.diag([0.25, 0.25, 0.068])  # what RViz sends
+
+
+def given(beside, seed=0):
+    rng = np.random.default_rng(seed)
+    localizer = KernelBayesFilter(MAP, KbrConfig(points=600), rng)
+    localizer.initialize(PATH[50] + np.array([*beside, 0.0]), GIVEN)
+    return localizer
+
+
+def drive(localizer, metres=5.0):
+    """Errors and estimates along the path from where the pose was given."""
+    errors, estimates, end = [], [], 50 + round(metres / 0.2)
+    for at in range(50, end):
+        localizer.predict(se2.between(PATH[at - 1], PATH[at]) if at > 50 else np.zeros(3))
+        if localizer.wants_image():
+            localizer.update_similarities(similarities(PATH[at]))
+        estimates.append(localizer.estimate())
+        errors.append(float(np.hypot(*(estimates[-1].pose - PATH[at])[:2])))
+    return np.array(errors), estimates
+
+
+def test_before_an_image_it_is_as_sure_as_it_was_given():
+    stated = given((0.0, 0.0)).estimate().covariance
+    assert 0.15 < stated[0, 0] < 0.35 and 0.15 < stated[1, 1] < 0.35
+    assert 0.04 < stated[2, 2] < 0.12
+
+
+def test_an_image_that_says_nothing_makes_it_no_surer():
+    localizer = given((0.0, 0.0))
+    for number in range(5):
+        localizer.predict(np.array([0.4, 0.0, 0.0]))
+        localizer.update_similarities(np.full(len(MAP), 0.5 + 1e-4 * number))
+    assert localizer.estimate().covariance[0, 0] > 0.13
+
+
+@pytest.mark.parametrize('beside', [(2.0, 0.0), (-2.0, 0.0), (0.0, 2.0), (-1.4, -1.4)], ids=str)
+def test_a_click_beside_the_place_is_mended_within_five_metres_and_never_sure(beside):
+    for seed in range(3):
+        errors, estimates = drive(given(beside, seed), metres=8.0)
+        assert errors[24:].max() < 0.8
+        wrong = [e.localized and error > 1.0 for e, error in zip(estimates, errors, strict=True)]
+        assert not any(wrong)
+        assert estimates[-1].localized
+
+
+def test_a_click_at_the_place_is_sure_at_once():
+    errors, estimates = drive(given((0.2, 0.1)))
+    assert errors.max() < 0.6
+    assert sum(estimate.localized for estimate in estimates) >= len(estimates) - 5

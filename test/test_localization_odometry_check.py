@@ -1,0 +1,95 @@
+"""An odometry that is grossly wrong is found out by the images, and a right one is not."""
+
+from kbr_localization import se2
+from kbr_localization.localization.calibration import NAMES
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from map_helpers import map_along
+import numpy as np
+import pytest
+
+STEP = 0.2
+
+
+def winding(count=300):
+    """Poses (n, 3) of a drive with turns to both sides, `STEP` metres each."""
+    turns = 0.12 * np.sign(np.sin(np.arange(count) * STEP / 2.5))
+    steps = np.column_stack([np.full(count, STEP), np.zeros(count), turns])
+    return se2.chain(np.zeros(3), steps)
+
+
+PATH = winding()
+MAP = map_along(PATH[::2])
+
+
+def similarities(pose):
+    """Of an image at a pose (3,) with those of the map: alike within a metre or so."""
+    apart = se2.between(pose, MAP.poses)
+    return 0.55 + 0.15 * np.exp(-np.hypot(apart[:, 0], apart[:, 1]) - np.abs(apart[:, 2]))
+
+
+def drive(change, seed=0):
+    """Localize along the path by an odometry whose steps (n, 3) are changed."""
+    rng = np.random.default_rng(seed)
+    localizer = KernelBayesFilter(MAP, KbrConfig(points=300), rng)
+    localizer.initialize_globally()
+    estimates = []
+    steps = change(se2.between(PATH[:-1], PATH[1:]))
+    for pose, step in zip(PATH[1:], steps, strict=True):
+        localizer.predict(step)
+        if localizer.wants_image():
+            localizer.update_similarities(similarities(pose))
+        estimates.append(localizer.estimate())
+    return localizer, estimates
+
+
+def errors(estimates):
+    poses = np.array([estimate.pose for estimate in estimates])
+    return np.hypot(*(poses - PATH[1:])[:, :2].T)
+
+
+@pytest.mark.parametrize(
+    'factors, column, found',
+    [
+        ((1.5, 1.5, 1.0), 'forward_scale', 1 / 3),
+        ((0.6, 0.6, 1.0), 'forward_scale', -2 / 3),
+        ((1.0, -1.0, -1.0), 'turn_scale', 2.0),
+    ],
+    ids=['half as far again', 'too short', 'mirrored'],
+)
+def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, column, found):
+    localizer, estimates = drive(lambda steps: steps * np.array(factors))
+    wrong = [
+        estimate.localized and error > 1.0
+        for estimate, error in zip(estimates, errors(estimates), strict=True)
+    ]
+    late = wrong[round(5.0 / STEP) :]
+    assert np.mean(late) < 0.01
+    assert localizer.supervision.check.refuted and estimates[-1].status != 'localized'
+    assert estimates[-1].why['odometry_wrong'] > 0.99
+    assert localizer.supervision.check.expected()[NAMES.index(column)] == pytest.approx(
+        found, abs=0.1
+    )
+
+
+@pytest.mark.parametrize('factor', [1.0, 1.02, 0.97])
+def test_an_odometry_that_is_a_little_wrong_is_not_found_fault_with(factor):
+    _, estimates = drive(lambda steps: steps * np.array([factor, factor, 1.0]))
+    assert max(estimate.why['odometry_wrong'] for estimate in estimates) < 0.9
+    assert all(estimate.localized for estimate in estimates[round(5.0 / STEP) :])
+    assert errors(estimates)[round(5.0 / STEP) :].max() < 1.0
+
+
+def test_it_is_forgotten_with_a_new_start():
+    localizer, _ = drive(lambda steps: steps * np.array([1.5, 1.5, 1.0]))
+    localizer.initialize_globally()
+    assert localizer.supervision.check.wrong == 0.0 and not localizer.supervision.check.refuted
+
+
+def test_a_robot_that_stands_still_gives_no_reason_to_doubt():
+    localizer, _ = drive(lambda steps: steps)
+    before = localizer.supervision.check.wrong
+    for _ in range(50):
+        localizer.predict(np.zeros(3))
+        localizer.update_similarities(similarities(PATH[-1]) + 1e-9 * localizer.rng.random())
+    assert localizer.supervision.check.wrong <= max(before, 0.1)
