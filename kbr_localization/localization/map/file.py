@@ -25,6 +25,7 @@ from kbr_localization.localization.map.checks import (
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.patient_file import new_hdf5
 from kbr_localization.localization.map.storage import (
     read_array,
@@ -122,6 +123,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
+    if kernel_map.mapping is not None:
+        _write_mapping(file.create_group('mapping'), kernel_map.mapping.arrays())
     for method, values in kernel_map.baselines.items():
         _write_mapping(file.create_group(f'baselines/{method}'), values)
     write_thumbnails(file, kernel_map.thumbnails)
@@ -194,6 +197,7 @@ def _read(file: h5py.File) -> KernelMap:
         baselines=_read_baselines(file),
         index=_read_index(file),
         statistics=_read_statistics(file),
+        mapping=_read_record(file, len(arrays['poses'])),
     )
 
 
@@ -224,6 +228,12 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
     return from_mapping(MapStatistics, _read_mapping(file['statistics']))
+
+
+def _read_record(file: h5py.File, images: int) -> MappingRecord | None:
+    if 'mapping' not in file:
+        return None
+    return MappingRecord.of_arrays(_read_mapping(file['mapping']), images)
 
 
 def _read_filter(group: h5py.Group) -> KbrConfig:

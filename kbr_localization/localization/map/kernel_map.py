@@ -12,6 +12,7 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.similarity import (
     FullSimilarity,
     LocalSimilarity,
@@ -43,6 +44,7 @@ class KernelMap:
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `statistics`: what the map says of itself (`kbr.leave_out`); measured by a filter where absent.
+    `mapping`: where the poses come from odometry and closures, with their covariances.
     """
 
     poses: FloatArray
@@ -60,6 +62,7 @@ class KernelMap:
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
     statistics: MapStatistics | None = None
+    mapping: MappingRecord | None = None
 
     def __post_init__(self) -> None:
         n = len(self.poses)
@@ -96,6 +99,7 @@ class KernelMap:
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
             statistics=None,
+            mapping=self.mapping.subset(indices) if self.mapping else None,
         )
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
