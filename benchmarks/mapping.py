@@ -83,8 +83,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _cases(options: argparse.Namespace) -> Any:
     if options.train and options.test:
-        yield options.train[0].parent.name, [open_dataset(p) for p in options.train], open_dataset(
-            options.test
+        yield (
+            options.train[0].parent.name,
+            [open_dataset(p) for p in options.train],
+            open_dataset(options.test),
         )
         return
     for seed in range(options.first, options.first + 2 * options.buildings, 2):

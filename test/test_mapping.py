@@ -6,7 +6,9 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping.align import align
 from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.extend import extend
 from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -119,3 +121,51 @@ def test_known_poses_are_not_looked_at(ring):
     again = map_from_odometry([Known()], VISION)
     np.testing.assert_allclose(again.kernel_map.poses, mapped.kernel_map.poses, atol=1e-9)
     assert se2.travelled(again.kernel_map.poses).max() < 2.0 * run.metres
+
+
+def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
+    run, mapped = ring
+    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    longer, told = extend(mapped.kernel_map, more)
+    n = len(mapped.kernel_map)
+    np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
+    truth = np.concatenate([run.true, more.true])
+    assert trajectory_error(longer.poses, truth) < 0.35
+    assert 'joined by' in told[0]
+    longer.save(tmp_path / 'longer.h5')
+    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
+
+
+def test_a_drive_with_known_poses_joins_as_it_is(ring):
+    _, mapped = ring
+
+    class Known(RingRun):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=self.true[index])
+
+    more = Known(name='known', metres=10.0)
+    longer, _ = extend(mapped.kernel_map, more, known=True)
+    np.testing.assert_array_equal(longer.poses[len(mapped.kernel_map) :], more.true)
+
+
+def test_a_drive_elsewhere_does_not_join(ring):
+    _, mapped = ring
+    with pytest.raises(MapError, match='shows no place of the map'):
+        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
+
+
+def test_known_poses_move_the_map(ring):
+    run, mapped = ring
+    frame = np.array([3.0, -7.0, 2.0])
+    at = np.array([5, 60, 120, 200])
+    truth = se2.compose(frame, run.true)
+    moved, found = align(mapped.kernel_map, run.odometry.stamps_ns[at], truth[at])
+    error = np.hypot(*(moved.poses - truth)[:, :2].T)
+    assert np.sqrt(np.mean(error**2)) < 0.5
+    assert found.residuals.max() < 0.8
+
+
+def test_too_few_known_poses_are_refused(ring):
+    run, mapped = ring
+    with pytest.raises(MapError, match='2 of 2 known poses'):
+        align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])

@@ -8,6 +8,8 @@ Monte Carlo filter, Kanagawa et al., AAAI 2014), and updated by the kernel Bayes
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
@@ -103,7 +105,7 @@ class KernelBayesFilter:
             'log_evidence': confirmation.mean,
             'informative': hypotheses.informative.probability,
         }
-        return summarize(
+        estimate = summarize(
             self.belief,
             self.config,
             self.odometry.noise,
@@ -113,6 +115,11 @@ class KernelBayesFilter:
             why,
             self._updated,
         )
+        if estimate.status == 'not localized':
+            return estimate
+        # the images say where on the map the robot is; the map may itself lie elsewhere
+        of_map = self.kernel_map.uncertainty_at(estimate.pose)
+        return replace(estimate, covariance=estimate.covariance + of_map)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""

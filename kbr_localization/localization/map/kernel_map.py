@@ -23,6 +23,7 @@ from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
+from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 2048
 """Up to so many images the whole kernel vector is as cheap as a search."""
@@ -143,6 +144,17 @@ class KernelMap:
         values = similarity.at(similarity.candidates)
         best = int(np.argmax(values))
         return int(similarity.candidates[best]), float(values[best])
+
+    def uncertainty_at(self, pose: FloatArray) -> FloatArray:
+        """Covariance (3, 3) of the map's own poses where a pose (3,) is; zero of known ones."""
+        if self.mapping is None:
+            return np.zeros((3, 3))
+        _, nearest = self._places.query(pose[:2])
+        return np.asarray(self.mapping.covariances[nearest])
+
+    @functools.cached_property
+    def _places(self) -> cKDTree:
+        return cKDTree(self.poses[:, :2])
 
     @property
     def is_large(self) -> bool:

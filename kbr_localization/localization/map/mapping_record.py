@@ -79,6 +79,20 @@ class MappingRecord:
             covariances=np.concatenate([self.covariances, covariances]),
         )
 
+    def joined(self, more: MappingRecord) -> MappingRecord:
+        """Return this with the closures of another record, and its runs' parameters behind."""
+        first = int(self.chain.max(initial=-1)) + 1
+        return replace(
+            self,
+            closures=np.concatenate([self.closures, more.closures]),
+            chain=np.concatenate([self.chain, more.chain + first]),
+            relative=np.concatenate([self.relative, more.relative]),
+            misses=np.concatenate([self.misses, more.misses]),
+            score=np.concatenate([self.score, more.score]),
+            kept=np.concatenate([self.kept, more.kept]),
+            parameters=np.concatenate([self.parameters, more.parameters]),
+        )
+
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays by name, for a file, which holds no empty ones."""
         found = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}

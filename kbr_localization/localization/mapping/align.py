@@ -156,5 +156,7 @@ def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
     ]
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)
-        told.append(f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over')
+        told.append(
+            f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
+        )
     return told

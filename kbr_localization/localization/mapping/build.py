@@ -96,7 +96,7 @@ def map_from_odometry(
     cuts = _cuts(described, [dataset.odometry for dataset in datasets])
     piece, run_of_piece = piece_numbers(described.run_index.astype(np.intp), cuts)
     trails = Trails.of(described.poses, piece, run_of_piece)
-    found = relate(described, trails, progress or silent)
+    found = relate(described.describer, described.descriptors[:], trails, progress or silent)
     members, notes = largest_group(described, trails, found, cuts)
     solved = _solve(trails, found, members)
     whole = _with_poses(described, trails, found, solved, members)
@@ -145,7 +145,11 @@ def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
     place[members] = np.arange(len(members))
     pieces, piece = np.unique(trails.piece[members], return_inverse=True)
     part = Trails(
-        trails.odometry[members], piece, trails.run_of_piece[pieces], trails.way[members]
+        trails.odometry[members],
+        piece,
+        trails.run_of_piece[pieces],
+        trails.way[members],
+        trails.trusted[pieces],
     )
     anchors = place[found.anchors]
     inside = found.believed.some(place[found.believed.first] >= 0)

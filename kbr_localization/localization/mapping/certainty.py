@@ -17,13 +17,19 @@ def covariances(problem: Problem, solution: Solution) -> tuple[FloatArray, Float
     """
     Covariances (n, 3, 3) of all images about the best rigid alignment of the whole.
 
-    Also deviations (3,) of the last node against the first.
+    Where some are trusted, of the others against these. Also deviations (3,) of the last node
+    against the first.
     """
-    anchors = problem.anchors
-    sampled = np.unique(np.linspace(0, len(anchors) - 1, _SAMPLED).astype(np.intp))
+    trails, anchors = problem.trails, problem.anchors
+    free = np.flatnonzero(~trails.trusted[trails.piece[anchors]])
+    sampled = free[np.unique(np.linspace(0, len(free) - 1, _SAMPLED).astype(np.intp))]
     joint = solution.covariances(sampled)
     joint = joint + _of_constants(problem, solution.poses[sampled])
-    aligned = _about_alignment(joint, solution.poses[sampled])
+    if len(problem.known.nodes):
+        k = np.arange(len(sampled))
+        aligned = joint.reshape(len(k), 3, len(k), 3)[k, :, k]
+    else:
+        aligned = _about_alignment(joint, solution.poses[sampled])
     growth = np.sqrt(np.maximum(np.diag(joint[-3:, -3:]), 0.0))
     return _interpolated(problem.trails, anchors[sampled], aligned), growth
 

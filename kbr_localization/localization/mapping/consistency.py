@@ -113,7 +113,7 @@ class _Rings:
         self.other_first, self.other_second = middles.first[k], middles.second[k]
         self.relative, self.other = middles.relative[i], middles.relative[k]
         self._spread, self._other_spread = middles.covariance[i], middles.covariance[k]
-        piece = trails.piece
+        piece = trails.body
         self.closed = (piece[self.first] == piece[self.other_first]) & (
             piece[self.second] == piece[self.other_second]
         )

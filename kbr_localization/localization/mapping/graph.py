@@ -98,15 +98,16 @@ class Solution:
         return np.asarray(self.factor.solve(unit)[rows])
 
 
-def odometry_edges(trails: Trails, anchors: Indices, noise: MotionNoise) -> Edges:
-    """Relate anchors (a,) that follow each other on a piece; nodes are their numbers."""
+def odometry_edges(trails: Trails, anchors: Indices, noise: MotionNoise, nodes: Indices) -> Edges:
+    """Relate anchors (a,), which are certain nodes (a,), that follow each other on a piece."""
     start = np.flatnonzero(np.diff(trails.piece[anchors]) == 0)
     found = [_leg(trails, int(anchors[a]), int(anchors[a + 1]), noise) for a in start]
     relative = np.array([leg[0] for leg in found]).reshape(-1, 3)
     effects = np.array([leg[1] for leg in found]).reshape(-1, 3, PARAMETERS)
     covariance = np.array([leg[2] for leg in found]).reshape(-1, 3, 3)
     run = trails.run[anchors[start]]
-    return Edges(start, start + 1, relative, np.linalg.inv(covariance), effects, run)
+    information = np.linalg.inv(covariance)
+    return Edges(nodes[start], nodes[start + 1], relative, information, effects, run)
 
 
 def _leg(

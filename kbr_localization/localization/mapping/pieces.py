@@ -125,6 +125,7 @@ def believed(trails: Trails, closures: Closures, agreement: Agreement) -> tuple[
     name, at = np.unique(closures.chain, return_index=True)
     ends = np.stack([trails.piece[closures.first[at]], trails.piece[closures.second[at]]], axis=1)
     group = np.arange(len(trails.run_of_piece))
+    group[trails.trusted] = int(np.argmax(trails.trusted))
     while True:
         sides = group[ends]
         between = agreed[name] & (sides[:, 0] != sides[:, 1])

@@ -27,6 +27,7 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+_AS_KNOWN = 1e-3  # metres and radians by which poses that are trusted may move
 _GRADUATION = 2.0  # by which the loss becomes sharper from round to round
 _QUICK_ROUNDS = 3  # of least squares, while the loss still changes
 _SURE = 0.3  # metres: where the solution is as sure, a chain that fits is right
@@ -43,9 +44,11 @@ class Problem:
         self, trails: Trails, anchors: Indices, closures: Closures, noise: MotionNoise
     ) -> None:
         self.trails, self.anchors, self.closures = trails, anchors, closures
-        self.odometry = odometry_edges(trails, anchors, noise)
+        trusted = trails.trusted[trails.piece[anchors]]
+        self.odometry = odometry_edges(trails, anchors[~trusted], noise, np.flatnonzero(~trusted))
         self.deviation, self.noise_factor = DEVIATION.copy(), 1.0
-        self.known = Known()
+        poses = trails.odometry[anchors[trusted]]
+        self.known = Known(np.flatnonzero(trusted), poses, np.full(poses.shape, _AS_KNOWN))
         self._relate()
 
     def _relate(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.closures import Closures, propose
 from kbr_localization.localization.mapping.consistency import agree, Agreement
 from kbr_localization.localization.mapping.pieces import believed
@@ -13,6 +12,7 @@ from kbr_localization.localization.mapping.sequences import kernel_rows, sequenc
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress
+from kbr_localization.vision import Describer
 import numpy as np
 
 
@@ -27,11 +27,14 @@ class Related:
     group: Indices
 
 
-def relate(kernel_map: KernelMap, trails: Trails, progress: Progress) -> Related:
-    """Find the closures of a map's images along trails."""
+def relate(
+    describer: Describer, descriptors: np.ndarray, trails: Trails, progress: Progress
+) -> Related:
+    """Find the closures of images along trails; those among trusted pieces are not sought."""
     anchors = trails.anchors()
+    anchors = anchors[~trails.trusted[trails.piece[anchors]]]
     report = partial(progress, 'comparing images')
-    rows = kernel_rows(kernel_map.describer, kernel_map.descriptors[:], anchors, report)
+    rows = kernel_rows(describer, descriptors, anchors, report)
     scores = sequence_scores(trails, anchors, rows)
     proposed = propose(trails, anchors, rows, scores)
     none = Agreement(np.zeros(0, dtype=np.intp), 0.0, np.zeros(6))

@@ -58,10 +58,11 @@ def first_guess(
     sizes = np.bincount(trails.piece, minlength=pieces)
     best: np.ndarray = np.zeros(pieces, dtype=bool)
     result = poses.copy()
+    known = {int(piece): np.zeros(3) for piece in np.flatnonzero(trails.trusted)}
     for root in np.argsort(-sizes, kind='stable'):
         if best[root]:
             continue
-        placed = {int(root): np.zeros(3)}
+        placed = dict(known) or {int(root): np.zeros(3)}
         _join(trails, closures, order, poses, placed)
         joined = np.zeros(pieces, dtype=bool)
         joined[list(placed)] = True

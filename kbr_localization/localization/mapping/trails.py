@@ -23,21 +23,29 @@ class Trails:
     `odometry`: (n, 3) poses in the odometry frame of each run. `piece`: (n,) numbers of the
     pieces over which the odometry is unbroken, 0, 1, … in order; `run_of_piece`: (p,) the run
     that each belongs to. `way`: (n,) metres driven and turned since the start of the piece.
+    `trusted`: (p,) pieces whose poses are not odometry but known, all in one frame.
     """
 
     odometry: FloatArray
     piece: Indices
     run_of_piece: Indices
     way: FloatArray
+    trusted: NDArray[np.bool_]
 
     @staticmethod
-    def of(odometry: FloatArray, piece: Indices, run_of_piece: Indices) -> Trails:
-        """Trails of odometry poses (n, 3) in pieces (n,)."""
+    def of(
+        odometry: FloatArray,
+        piece: Indices,
+        run_of_piece: Indices,
+        trusted: NDArray[np.bool_] | None = None,
+    ) -> Trails:
+        """Trails of odometry poses (n, 3) in pieces (n,), of which some (p,) may be trusted."""
         way = np.zeros(len(odometry))
         for number in range(len(run_of_piece)):
             members = piece == number
             way[members] = progress(odometry[members])
-        return Trails(odometry, piece, run_of_piece, way)
+        known = np.zeros(len(run_of_piece), dtype=bool) if trusted is None else trusted
+        return Trails(odometry, piece, run_of_piece, way, known)
 
     def __len__(self) -> int:
         """Count the images."""
@@ -47,6 +55,12 @@ class Trails:
     def run(self) -> Indices:
         """Return the runs (n,) that the images are of."""
         return np.asarray(self.run_of_piece[self.piece])
+
+    @property
+    def body(self) -> Indices:
+        """Return the pieces (n,), those that are trusted as the one rigid body that they are."""
+        first = int(np.argmax(self.trusted)) if self.trusted.any() else 0
+        return np.where(self.trusted[self.piece], first, self.piece)
 
     @property
     def step(self) -> float:

@@ -44,12 +44,17 @@ def tracks(trails: Trails, parameters: FloatArray) -> FloatArray:
     """
     Poses (n, 3) by the odometry corrected for parameters, each piece from its own origin on.
 
+    Those of trusted pieces stay.
+
     `parameters`: (6,), or (runs, 6) for each run.
     """
     poses = np.empty((len(trails), 3))
     for piece, run in enumerate(trails.run_of_piece):
         members = trails.members(piece)
         odometry = trails.odometry[members]
+        if trails.trusted[piece]:
+            poses[members] = odometry
+            continue
         steps = se2.between(odometry[:-1], odometry[1:])
         p = parameters if parameters.ndim == 1 else parameters[run]
         poses[members] = se2.chain(np.zeros(3), steps + jacobians(steps) @ p)
@@ -78,7 +83,7 @@ class Wander:
         before = np.maximum(np.arange(len(trails)) - 1, 0)
         same = (trails.piece[before] == trails.piece) & (np.arange(len(trails)) > 0)
         steps = se2.between(trails.odometry[before], trails.odometry) * same[:, np.newaxis]
-        variances = noise.variances(steps)
+        variances = noise.variances(steps) * ~trails.trusted[trails.piece][:, np.newaxis]
         heading, place = variances[:, 2], poses[:, :2]
         return Wander(
             poses,
