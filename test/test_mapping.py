@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from kbr_localization import se2
-from kbr_localization.errors import MapError
+from kbr_localization.errors import EvaluationError, MapError
+from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align
@@ -163,6 +164,23 @@ def test_known_poses_move_the_map(ring):
     error = np.hypot(*(moved.poses - truth)[:, :2].T)
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert found.residuals.max() < 0.8
+
+
+def test_the_page_shows_the_pairs_worst_first(ring, tmp_path):
+    _, mapped = ring
+    record = mapped.kernel_map.mapping
+    write_map_report(tmp_path / 'map.html', mapped.kernel_map, '<b>map</b>')
+    page = (tmp_path / 'map.html').read_text()
+    assert '&lt;b&gt;map&lt;/b&gt;' in page
+    shown = worst_first(record, 5)
+    assert page.count('<figure>') >= len(shown) > 0
+    assert np.all(record.kept[shown] == 1)
+
+
+def test_a_map_of_known_poses_has_no_page_of_its_own(ring, tmp_path):
+    _, mapped = ring
+    with pytest.raises(EvaluationError, match='give a run to localize on it'):
+        write_map_report(tmp_path / 'map.html', replace(mapped.kernel_map, mapping=None), 'map')
 
 
 def test_too_few_known_poses_are_refused(ring):
