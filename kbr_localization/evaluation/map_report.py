@@ -117,7 +117,8 @@ def _plan(kernel_map: KernelMap, record: MappingRecord, before: bool) -> str:
     both = np.concatenate([poses, kernel_map.poses])[:, :2]
     low, high = both.min(axis=0), both.max(axis=0)
     room = 0.04 * float(np.max(high - low)) + 0.3
-    x, y, width, height = low[0] - room, -high[1] - room, *(high - low + 2.0 * room)
+    x, y = float(low[0]) - room, -float(high[1]) - room
+    width, height = (high - low + 2.0 * room).tolist()
     size = 0.03 * max(width, height)
     scale = 10.0 ** np.floor(np.log10(max(width, 1.0) / 2.0))
     bar = (

@@ -93,10 +93,31 @@ def map_from_odometry(
         _check_way(dataset)
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
-    cuts = _cuts(described, [dataset.odometry for dataset in datasets])
+    tracks = [dataset.odometry for dataset in datasets]
+    mapped = map_described(described, tracks, filter_config, progress)
+    whole = mapped.kernel_map
+    if max_images is not None and max_images < len(whole):
+        rng = np.random.default_rng(seed)
+        whole = whole.subset(cover(whole.poses, max_images, rng))
+    return replace(mapped, kernel_map=whole)
+
+
+def map_described(
+    described: KernelMap,
+    tracks: Sequence[OdometryTrack],
+    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Mapped:
+    """
+    Give a map whose poses are those of the odometry the poses that its images tell.
+
+    `tracks`: the odometry of each run at full rate.
+    """
+    cuts = _cuts(described, tracks)
     piece, run_of_piece = piece_numbers(described.run_index.astype(np.intp), cuts)
     trails = Trails.of(described.poses, piece, run_of_piece)
-    found = relate(described.describer, described.descriptors[:], trails, progress or silent)
+    report = progress or silent
+    found = relate(described.describer, described.descriptors[:], trails, report)
     members, notes = largest_group(described, trails, found, cuts)
     solved = _solve(trails, found, members)
     whole = _with_poses(described, trails, found, solved, members)
@@ -105,13 +126,9 @@ def map_from_odometry(
         suited = filter_config
     elif filter_config:
         suited = replace(suited, **filter_config)
-    whole = replace(whole, filter_config=suited)
-    if max_images is not None and max_images < len(whole):
-        rng = np.random.default_rng(seed)
-        whole = whole.subset(cover(whole.poses, max_images, rng))
     used = bool(solved.kept.any())
     notes += told(solved, used, found)
-    return Mapped(whole, tuple(notes), solved.growth, used)
+    return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
 
 
 def _check_way(dataset: Dataset) -> None:

@@ -30,6 +30,7 @@ GATE = float(chi2.ppf(0.999, 3))
 DRIFTS = np.arange(-10, 11) * 0.004
 """Radians per metre that are tried."""
 _LARGEST = 600  # chains that are weighed against each other, the strongest
+_LARGEST_ON_GRID = 200  # the same for every drift that is tried
 _SEEDS = 30  # chains that a consistent set is grown from
 _STEP = 1e-4  # of a parameter, for differences
 _REFINED = 2  # times that the set is sought again, with the parameters that it tells
@@ -59,9 +60,10 @@ def agree(trails: Trails, closures: Closures, noise: MotionNoise) -> Agreement:
     middles = joints(trails, closures, names)
     spread = ROBOT.copy()
     spread[-1] = DRIFTS[1] - DRIFTS[0]
+    few = np.argsort(-strengths[names], kind='stable')[:_LARGEST_ON_GRID]
+    some, weights = middles.some(few), strengths[names][few]
     found = [
-        _agreed(trails, middles, strengths[names], noise, Belief(_drifting(drift), spread))
-        for drift in DRIFTS
+        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in DRIFTS
     ]
     best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / ROBOT[-1]) ** 2)
     for _ in range(_REFINED):

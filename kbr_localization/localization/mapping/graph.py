@@ -34,7 +34,7 @@ from scipy import sparse
 from scipy.sparse.linalg import splu, SuperLU
 
 _ROUNDS = 30
-_SETTLED = 1e-5  # metres and radians of the last round
+_SETTLED = 1e-4  # metres and radians of the last round
 _FLOOR = np.full(3, 1e-6)  # variances of a step, so that a standing robot has some
 
 
@@ -89,6 +89,14 @@ class Solution:
     poses: FloatArray
     parameters: FloatArray
     factor: SuperLU
+
+    def pairs(self, start: Indices, end: Indices) -> FloatArray:
+        """Joint covariances (m, 6, 6) of pairs of nodes (m,) and (m,)."""
+        nodes, at = np.unique(np.concatenate([start, end]), return_inverse=True)
+        both = at.reshape(2, -1).T
+        rows = (3 * both[:, :, np.newaxis] + np.arange(3)).reshape(-1, 6)
+        joint = self.covariances(nodes)
+        return np.asarray(joint[rows[:, :, np.newaxis], rows[:, np.newaxis]])
 
     def covariances(self, nodes: Indices) -> FloatArray:
         """Joint covariance (3 k, 3 k) of some nodes, with the gauge that the solution has."""
@@ -209,10 +217,9 @@ def _derivatives(
     return _by_ends(start, end, start[:, 2] + group.expected(parameters)[:, 2])
 
 
-def relative_derivatives(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Differentiate what a relation of two poses (3,) that fit misses: (3, 3) by each."""
-    at_start, at_end = _by_ends(start[np.newaxis], end[np.newaxis], end[2:3])
-    return at_start[0], at_end[0]
+def relative_derivatives(start: FloatArray, end: FloatArray) -> FloatArray:
+    """Differentiate what relations of poses (m, 3), which fit, miss by both: (m, 3, 6)."""
+    return np.concatenate(_by_ends(start, end, end[:, 2]), axis=2)
 
 
 def _by_ends(

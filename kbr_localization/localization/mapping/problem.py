@@ -32,6 +32,7 @@ _GRADUATION = 2.0  # by which the loss becomes sharper from round to round
 _QUICK_ROUNDS = 3  # of least squares, while the loss still changes
 _SURE = 0.3  # metres: where the solution is as sure, a chain that fits is right
 _LEADING = 0.7  # share of the score that the strongest chains have together
+_ADMITTED_OF = 250  # waiting chains, the strongest, that are looked at in a round
 _ADMISSIONS = 12  # rounds in which further chains join
 _SMALLEST = np.array([0.05, 0.05, 0.02])  # deviations of closures, learnt ones
 _NOISE_BOUNDS = (0.2, 5.0)  # factor on the variances of the odometry, learnt from what it misses
@@ -120,28 +121,29 @@ class Problem:
         its neighbours have made the solution sure there.
         """
         chain = self.closures.chain
-        count = np.bincount(chain)
+        count, score = np.bincount(chain), np.bincount(chain, self.closures.score)
         waiting = np.flatnonzero((count > 0) & (np.bincount(chain, kept) == 0.0))
-        found = [self._fit(solution, np.flatnonzero(chain == name)) for name in waiting]
-        fitting = [(room, name) for name, (fits, room) in zip(waiting, found, strict=True) if fits]
-        if not fitting:
+        waiting = waiting[np.argsort(-score[waiting], kind='stable')[:_ADMITTED_OF]]
+        if not waiting.size:
             return np.zeros(len(chain), dtype=bool)
-        surest = max(_SURE, 1.3 * min(fitting)[0])
-        return np.isin(chain, [name for room, name in fitting if room <= surest])
+        fits, room = self._fit(solution, waiting)
+        if not fits.any():
+            return np.zeros(len(chain), dtype=bool)
+        surest = max(_SURE, 1.3 * float(room[fits].min()))
+        return np.isin(chain, waiting[fits & (room <= surest)])
 
-    def _fit(self, solution: Solution, members: Indices) -> tuple[bool, float]:
-        """Whether a chain fits, and the deviation of its place in metres before it is used."""
-        middle = members[len(members) // 2]
-        nodes = np.array([self.start[middle], self.end[middle]])
-        joint = solution.covariances(nodes)
-        ends = solution.poses[nodes]
-        at_start, at_end = relative_derivatives(ends[0], ends[1])
-        slope = np.hstack([at_start, at_end])
-        law = slope @ joint @ slope.T
+    def _fit(self, solution: Solution, chains: Indices) -> tuple[np.ndarray, FloatArray]:
+        """Tell which chains (k,) fit, and the deviations (k,) of their places in metres."""
+        members = [np.flatnonzero(self.closures.chain == name) for name in chains]
+        middle = np.array([each[len(each) // 2] for each in members])
+        start, end = self.start[middle], self.end[middle]
+        slope = relative_derivatives(solution.poses[start], solution.poses[end])
+        law = np.einsum('mij,mjk,mlk->mil', slope, solution.pairs(start, end), slope)
+        missed = self.misses(solution.poses)
+        medians = np.array([np.median(missed[each], axis=0) for each in members])
         total = law + np.diag(DEVIATION**2)
-        missed = np.median(self.misses(solution.poses)[members], axis=0)
-        squared = float(missed @ np.linalg.solve(total, missed))
-        return squared < GATE, float(np.sqrt(np.trace(law[:2, :2])))
+        squared = np.einsum('mi,mij,mj->m', medians, np.linalg.inv(total), medians)
+        return squared < GATE, np.sqrt(np.maximum(law[:, 0, 0] + law[:, 1, 1], 0.0))
 
     def _graduated(self, solution: Solution, members: FloatArray) -> Solution:
         """Sharpen the loss of closures (m,), which count as much as `members` says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+import functools
 
 from kbr_localization import se2
 from kbr_localization.se2 import FloatArray
@@ -51,7 +52,7 @@ class Trails:
         """Count the images."""
         return len(self.odometry)
 
-    @property
+    @functools.cached_property
     def run(self) -> Indices:
         """Return the runs (n,) that the images are of."""
         return np.asarray(self.run_of_piece[self.piece])
@@ -62,7 +63,7 @@ class Trails:
         first = int(np.argmax(self.trusted)) if self.trusted.any() else 0
         return np.where(self.trusted[self.piece], first, self.piece)
 
-    @property
+    @functools.cached_property
     def step(self) -> float:
         """Metres of way between anchors: as far as images lie apart, or a little more."""
         steps = np.diff(self.way)[np.diff(self.piece) == 0]
@@ -71,7 +72,11 @@ class Trails:
 
     def members(self, piece: int) -> Indices:
         """Images of a piece, which are consecutive."""
-        return np.flatnonzero(self.piece == piece)
+        return self._members[piece]
+
+    @functools.cached_property
+    def _members(self) -> list[Indices]:
+        return [np.flatnonzero(self.piece == piece) for piece in range(len(self.run_of_piece))]
 
     def at_way(self, piece: int, way: FloatArray) -> Indices:
         """Images of a piece nearest to lengths of way (q,); -1 beyond its ends."""
