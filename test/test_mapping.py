@@ -10,6 +10,8 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
+from kbr_localization.localization.mapping.resume import ResumedWorkers
+from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -187,3 +189,23 @@ def test_too_few_known_poses_are_refused(ring):
     run, mapped = ring
     with pytest.raises(MapError, match='2 of 2 known poses'):
         align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])
+
+
+def test_a_build_that_was_interrupted_goes_on(tmp_path):
+    run = RingRun(metres=30.0)
+    first = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
+
+    def interrupt(what, done, total):
+        if what == 'describing images' and done > 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_from_odometry([run], VISION, workers=first, progress=interrupt)
+    again = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
+    resumed = map_from_odometry([run], VISION, workers=again).kernel_map
+    whole = map_from_odometry([run], VISION).kernel_map
+    assert again.taken > 0
+    np.testing.assert_array_equal(resumed.descriptors, whole.descriptors)
+    assert tuple(resumed.thumbnails) == tuple(whole.thumbnails)
+    again.close()
+    assert not (tmp_path / 'kept').exists()

@@ -77,7 +77,7 @@ def build(
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             given_too = {'progress': progress, 'workers': workers, 'seed': seed}
-            kernel_map = built(poses, datasets, vision, given, max_images, given_too)
+            kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
     _save(kernel_map, out, datasets)
 
 
@@ -108,6 +108,7 @@ def _tune(
 
 def built(
     poses: Poses,
+    out: Path,
     datasets: Sequence[Any],
     vision: Any,
     given: Any,
@@ -120,8 +121,14 @@ def built(
 
         return build_map(datasets, vision, given, max_images, **options)
     from kbr_localization.localization.mapping.build import map_from_odometry
+    from kbr_localization.localization.mapping.resume import ResumedWorkers
 
+    resumed = ResumedWorkers(options['workers'], out.with_name(f'.{out.name}.described'))
+    options |= {'workers': resumed}
     mapped = map_from_odometry(datasets, vision, given, max_images, **options)
+    resumed.close()
+    if resumed.taken:
+        console.note(f'{resumed.taken} images were described by a build that was interrupted')
     for line in mapped.notes:
         console.note(line)
     return mapped.kernel_map
