@@ -12,7 +12,7 @@ from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
-from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
+from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
 
@@ -209,3 +209,27 @@ def test_a_build_that_was_interrupted_goes_on(tmp_path):
     assert tuple(resumed.thumbnails) == tuple(whole.thumbnails)
     again.close()
     assert not (tmp_path / 'kept').exists()
+
+
+def test_of_two_buildings_in_one_run_the_larger_part_is_built():
+    class TwoBuildings(RingRun):
+        def __getitem__(self, index):
+            frame = super().__getitem__(index)
+            elsewhere = index * STEP >= 2.0 * ROUND
+            coarse = np.tile(frame.image[::2, ::2], (2, 2))
+            return replace(frame, image=coarse) if elsewhere else frame
+
+    run = TwoBuildings(carried=(2.0 * ROUND, 0.3 * ROUND))
+    mapped = map_from_odometry([run], VISION)
+    assert 'images after it are left out: no place of the rest is shown again' in mapped.notes[0]
+    assert len(mapped.kernel_map) == int(2.0 * ROUND / STEP) + 1
+    assert trajectory_error(mapped.kernel_map.poses, run.true[: len(mapped.kernel_map)]) < 0.35
+
+
+def test_a_run_without_images_is_refused():
+    class Blind(RingRun):
+        def __len__(self):
+            return 0
+
+    with pytest.raises(MapError, match='ring has no images'):
+        map_from_odometry([Blind()], VISION)

@@ -245,7 +245,17 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
+        'poses': _poses_facts(kernel_map.mapping),
     }
+
+
+def _poses_facts(record: Any) -> Any:
+    """Say where the poses of a map come from."""
+    if record is None:
+        return 'known'
+    deviation = (record.covariances[:, 0, 0] + record.covariances[:, 1, 1]).mean() ** 0.5
+    used = int((record.kept == 1).sum())
+    return {'from': 'odometry', 'closures': used, 'deviation_m': float(deviation)}
 
 
 def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:

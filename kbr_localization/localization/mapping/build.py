@@ -132,6 +132,8 @@ def map_described(
 
 
 def _check_way(dataset: Dataset) -> None:
+    if not len(dataset):
+        raise MapError(f'{dataset.name} has no images: expected some with odometry')
     metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
     if metres < SHORTEST:
         raise MapError(
