@@ -89,14 +89,14 @@ def _write(path: Path, described: Sequence[DescribedImage]) -> None:
     """Keep what was described, unless something in it could not be."""
     if any(image.descriptor is None or image.converted for image in described):
         return
-    arrays = {
-        'descriptors': np.array([image.descriptor for image in described]),
-        'shapes': np.array([image.shape for image in described]),
-        'sizes': np.array([len(image.thumbnail) for image in described]),
-        'thumbnails': np.frombuffer(b''.join(i.thumbnail for i in described), dtype=np.uint8),
-    }
     with new_file(path) as part:
-        np.savez(part, **arrays)
+        np.savez(
+            part,
+            descriptors=np.array([image.descriptor for image in described]),
+            shapes=np.array([image.shape for image in described]),
+            sizes=np.array([len(image.thumbnail) for image in described]),
+            thumbnails=np.frombuffer(b''.join(i.thumbnail for i in described), dtype=np.uint8),
+        )
 
 
 def _read(path: Path, count: int) -> list[DescribedImage] | None:
