@@ -173,9 +173,8 @@ def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
     anchors = place[found.anchors]
     inside = found.believed.some(place[found.believed.first] >= 0)
     closures = replace(inside, first=place[inside.first], second=place[inside.second])
-    return settle(
-        part, anchors[anchors >= 0], closures, found.agreement.parameters, MotionNoise.default()
-    )
+    parameters, noise = found.agreement.parameters, MotionNoise.default()
+    return settle(part, anchors[anchors >= 0], closures, parameters, noise, found.sure)
 
 
 def _with_poses(
