@@ -90,7 +90,10 @@ setup(
     name=PACKAGE,
     version='0.1.0',
     packages=find_packages(include=[PACKAGE, PACKAGE + '.*']),
-    package_data={PACKAGE: ['py.typed'], PACKAGE + '.evaluation': ['report.html']},
+    package_data={
+        PACKAGE: ['py.typed'],
+        PACKAGE + '.evaluation': ['report.html', 'map_report.html'],
+    },
     data_files=[
         ('share/ament_index/resource_index/packages', ['resource/' + PACKAGE]),
         ('share/' + PACKAGE, ['package.xml']),

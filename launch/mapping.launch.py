@@ -1,4 +1,8 @@
-"""Record a run for the map while the robot knows its pose from AMCL, SLAM or motion capture."""
+"""
+Record a run for the map: while something knows the pose, or by odometry and camera alone.
+
+With `pose_topic:=''` nobody has to know the pose.
+"""
 
 from kbr_localization.ros.parameters import launching, parameters
 from kbr_localization.ros.parameters.robots import one_robot
@@ -29,6 +33,9 @@ def nodes(value):
     robot = one_robot(value)
     overrides = [*parameters.fields(RecorderConfig), 'use_sim_time']
     remappings = {'image': 'image_topic', 'odom': 'odom_topic', 'pose': 'pose_topic'}
-    file = launching.parameter_file('recorder', robot, overrides)
+    alone = {} if value('pose_topic') else {'pose_type': 'none'}
+    if alone:
+        del remappings['pose']
+    file = launching.parameter_file('recorder', robot, overrides, **alone)
     node = launching.package_node('recorder_node', 'recorder', robot, file, remappings)
     return [launching.ends_with_failure(node), node]

@@ -10,6 +10,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.datasets.notes_file import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions
@@ -93,6 +94,24 @@ def test_without_a_pose_nothing_is_recorded_and_the_reason_counted(tmp_path):
     drive.go(0.0, 4.0, pose_every=None)
     assert drive.session.recorded == 0
     assert drive.session.dropped['no pose near enough in time'] > 10
+
+
+def test_a_run_without_poses_is_recorded_by_the_odometry_and_says_so(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
+    drive.recording.without_poses()
+    drive.session.needs_poses = False
+    drive.go(0.0, 8.0, pose_every=None)
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) > 10
+    assert all(frame.reference is None for frame in run)
+    assert run.notes == (WITHOUT_POSES,)
+
+
+def test_a_run_with_known_poses_is_not_gone_on_with_without_them(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 4.0)
+    with pytest.raises(DatasetError, match='images with known poses: give another folder'):
+        drive.recording.without_poses()
 
 
 def test_uncertain_poses_are_not_used(tmp_path):

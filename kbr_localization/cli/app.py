@@ -9,6 +9,7 @@ from kbr_localization.cli import (
     data_commands,
     demo_command,
     map_commands,
+    mapping_commands,
     network_command,
     report_command,
     run_commands,
@@ -24,6 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={'help_option_names': ['-h', '--help']},
 )
+map_commands.app.command()(mapping_commands.align)
+map_commands.app.command()(mapping_commands.extend)
 app.add_typer(map_commands.app, name='map')
 for command in (
     *run_commands.COMMANDS,

@@ -10,6 +10,7 @@ from kbr_localization.cli.options import (
     Json,
     MapFile,
     OdometryTopic,
+    Poses,
     ReferenceTopic,
     Runs,
     Scheduler,
@@ -35,6 +36,10 @@ def build(
     runs: Runs,
     *,
     out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
+    poses: Annotated[
+        Poses,
+        typer.Option(help='Of the runs: known ones, or from odometry and places seen again.'),
+    ] = Poses.KNOWN,
     max_images: Annotated[
         Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
@@ -54,31 +59,78 @@ def build(
     jobs: Jobs = None,
     scheduler: Scheduler = None,
 ) -> None:
-    """Build a map from runs whose reference poses are known."""
+    """Build a map from runs, by known poses or by odometry and images alone."""
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     if tune:
-        from kbr_localization.cli.tune_command import tune_runs
-
+        if poses is Poses.ODOMETRY:
+            raise KbrError('--tune: expected runs with known poses, not --poses odometry')
         options = {'methods': ('kbr',), 'max_images': max_images, 'seed': seed}
-        with open_workers(jobs, scheduler) as workers:
-            options |= {'trials': trials} if trials else {}
-            tune_runs(runs, out, options, workers, settings or (), reading=reading)
+        options |= {'trials': trials} if trials else {}
+        _tune(runs, out, options, settings or (), reading, jobs, scheduler)
         return
     if trials is not None:
         raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
-        from kbr_localization.localization.kbr.leave_out import with_statistics
-        from kbr_localization.localization.map.build import build_map
-
         vision, given = configurations(settings or ())
         console.prepare_map(out, *runs)
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
-            kernel_map = build_map(datasets, vision, given, max_images, seed, progress, workers)
+            given_too = {'progress': progress, 'workers': workers, 'seed': seed}
+            kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
+    _save(kernel_map, out, datasets)
+
+
+def _save(kernel_map: Any, out: Path, datasets: Sequence[Any]) -> None:
+    """Write a map with its statistics, and say what was left out of its runs."""
+    from kbr_localization.localization.kbr.leave_out import with_statistics
+
     with_statistics(kernel_map).save(out)
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+
+
+def _tune(
+    runs: Sequence[Path],
+    out: Path,
+    options: dict[str, Any],
+    settings: Sequence[str],
+    reading: Reading,
+    jobs: Optional[int],
+    scheduler: Optional[str],
+) -> None:
+    from kbr_localization.cli.tune_command import tune_runs
+
+    with open_workers(jobs, scheduler) as workers:
+        tune_runs(runs, out, options, workers, settings, reading=reading)
+
+
+def built(
+    poses: Poses,
+    out: Path,
+    datasets: Sequence[Any],
+    vision: Any,
+    given: Any,
+    max_images: Optional[int],
+    options: dict[str, Any],
+) -> Any:
+    """Build the map of datasets; say what there is to know of one without known poses."""
+    if poses is Poses.KNOWN:
+        from kbr_localization.localization.map.build import build_map
+
+        return build_map(datasets, vision, given, max_images, **options)
+    from kbr_localization.localization.mapping.build import map_from_odometry
+    from kbr_localization.localization.mapping.resume import ResumedWorkers
+
+    resumed = ResumedWorkers(options['workers'], out.with_name(f'.{out.name}.described'))
+    options |= {'workers': resumed}
+    mapped = map_from_odometry(datasets, vision, given, max_images, **options)
+    resumed.close()
+    if resumed.taken:
+        console.note(f'{resumed.taken} images were described by a build that was interrupted')
+    for line in mapped.notes:
+        console.note(line)
+    return mapped.kernel_map
 
 
 @app.command()
@@ -242,7 +294,17 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
         'odometry': described(kernel_map.known_odometry),
+        'poses': _poses_facts(kernel_map.mapping),
     }
+
+
+def _poses_facts(record: Any) -> Any:
+    """Say where the poses of a map come from."""
+    if record is None:
+        return 'known'
+    deviation = (record.covariances[:, 0, 0] + record.covariances[:, 1, 1]).mean() ** 0.5
+    used = int((record.kept == 1).sum())
+    return {'from': 'odometry', 'closures': used, 'deviation_m': float(deviation)}
 
 
 def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:

@@ -19,6 +19,13 @@ class Init(str, Enum):
     REFERENCE = 'reference'
 
 
+class Poses(str, Enum):
+    """Where the poses of a map's images come from."""
+
+    KNOWN = 'known'
+    ODOMETRY = 'odometry'
+
+
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
 
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]

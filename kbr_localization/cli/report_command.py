@@ -11,7 +11,7 @@ from kbr_localization.cli.options import (
     Method,
     OdometryTopic,
     ReferenceTopic,
-    Run,
+    RUN_HELP,
     Seed,
     Settings,
     Spacing,
@@ -22,10 +22,14 @@ from kbr_localization.cli.settings import with_settings_of
 from kbr_localization.progress import terminal_progress
 import typer
 
+OneRun = Annotated[
+    Optional[Path], typer.Argument(metavar='[RUN]', help=RUN_HELP, show_default=False)
+]
+
 
 def report(
     map_file: MapFile,
-    run: Run,
+    run: OneRun = None,
     *,
     out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
     rerun: Annotated[
@@ -41,7 +45,7 @@ def report(
     seed: Seed = 0,
 ) -> None:
     """
-    Localize a run and show what happened: one HTML page with everything in it.
+    Localize a run and show what happened, on one HTML page; without a run show how the map is.
 
     Trajectory and belief on the map, errors and confidence over time, the worst frames beside
     the images that they were taken for, latency, parameters.
@@ -50,6 +54,9 @@ def report(
     from kbr_localization.evaluation.report import write_report
     from kbr_localization.localization.map.kernel_map import KernelMap
 
+    if run is None:
+        _show_map(map_file, out)
+        return
     for path in (out, rerun):
         if path is not None:
             console.prepare_output(path, map_file, run)
@@ -68,3 +75,13 @@ def report(
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
+
+
+def _show_map(map_file: Path, out: Path) -> None:
+    """Write the page about a map that was made of odometry and images."""
+    from kbr_localization.evaluation.map_report import write_map_report
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    console.prepare_output(out, map_file)
+    write_map_report(out, KernelMap.load(map_file), map_file.name)
+    console.note(f'{out}: open it in a browser')

@@ -17,7 +17,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
-from kbr_localization.datasets.notes_file import read_notes, write_notes
+from kbr_localization.datasets.notes_file import read_notes, WITHOUT_POSES, write_notes
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -38,7 +38,8 @@ class ColdRun:
 
     The frames are the images of one camera (`std_cam`, `omni_cam` or another `<name>_cam`; by
     default the first that the folder has) in order of time, with the odometry interpolated to
-    their stamps. Images are read when asked for. `skipped` counts by reason what was left out:
+    their stamps. Those of a run that was recorded without poses (`WITHOUT_POSES`) have no
+    reference. Images are read when asked for. `skipped` counts by reason what was left out:
     images without odometry, with a bad name, of a stamp that was already there, listed in
     places.lst but missing; bad lines of places.lst and odom.tdf (each is logged with its number).
     Raises DatasetError when the folder is no such run or nothing usable is left.
@@ -131,7 +132,8 @@ class ColdRun:
             raise DatasetError(self._nothing_left(stamps))
         self.stamps_ns = stamps[kept]
         self._names = [ordered[index] for index in kept]
-        self._references = [names[name].reference for name in self._names]
+        unknown = WITHOUT_POSES in self.notes
+        self._references = [None if unknown else names[name].reference for name in self._names]
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns
         )

@@ -24,7 +24,12 @@ from kbr_localization.datasets.cold_format import (
     parse_image_name,
     read_odometry,
 )
-from kbr_localization.datasets.notes_file import NOTES
+from kbr_localization.datasets.notes_file import (
+    NOTES,
+    read_notes,
+    WITHOUT_POSES,
+    write_notes,
+)
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray
@@ -57,6 +62,20 @@ class ColdRecording:
             self.last_odometry = self._last_odometry()
             for file in (PLACES, ODOMETRY):
                 _end_last_line(self.path / file)
+
+    def without_poses(self) -> None:
+        """
+        Note that the poses of the images are not known; raises DatasetError.
+
+        So they are all or none: a run that has known ones is not gone on with.
+        """
+        if self.count and WITHOUT_POSES not in read_notes(self.path):
+            raise DatasetError(
+                f'{self.path} has {self.count} images with known poses: give another folder to '
+                'record without'
+            )
+        with self._explained():
+            write_notes(self.path, [WITHOUT_POSES])
 
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""

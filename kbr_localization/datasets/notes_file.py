@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NOTES = 'kbr_notes.txt'
+WITHOUT_POSES = 'its poses are unknown: build a map of it by --poses odometry'
+"""Note of a run whose images have poses by the odometry in their names, for want of others."""
 
 
 def write_notes(folder: Path, notes: Sequence[str]) -> None:

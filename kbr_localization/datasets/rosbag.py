@@ -133,6 +133,11 @@ class BagRun:
         """Count the frames."""
         return len(self._images)
 
+    @property
+    def fixes(self) -> OdometryTrack | None:
+        """Return the reference poses as they were recorded, however few, or None."""
+        return self._reference.track if self._reference else None
+
     def __getitem__(self, index: int) -> Frame:
         """Return one frame; its image is read when asked for."""
         recorded = self._images[index]

@@ -118,7 +118,11 @@ class KernelBayesFilter:
         why = self.why | self.odometry.described(self.belief) | self.supervision.described()
         noise, proof = self.odometry.noise, self.supervision.proof()
         answer = summarize(self.belief, self.config, noise, proof, why, self._updated)
-        return replace(answer, odometry=self.odometry.learnt)
+        covariance = answer.covariance
+        if answer.has_pose:
+            # the images say where on the map the robot is; the map may itself lie elsewhere
+            covariance = covariance + self.kernel_map.uncertainty_at(answer.pose)
+        return replace(answer, covariance=covariance, odometry=self.odometry.learnt)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""

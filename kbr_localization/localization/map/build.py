@@ -127,7 +127,10 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
             found.append(_Candidate(frame, run, control, pose))
     if not found:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
-        raise MapError(f'no image with a reference pose in {names}: nothing to build a map from')
+        raise MapError(
+            f'no image with a reference pose in {names}: nothing to build a map from; without '
+            'known poses build it by --poses odometry'
+        )
     return found
 
 

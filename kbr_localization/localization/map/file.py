@@ -28,6 +28,7 @@ from kbr_localization.localization.map.checks import (
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.patient_file import new_hdf5
 from kbr_localization.localization.map.storage import (
     read_array,
@@ -128,6 +129,8 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
+    if kernel_map.mapping is not None:
+        _write_mapping(file.create_group('mapping'), kernel_map.mapping.arrays())
     for method, values in kernel_map.baselines.items():
         _write_mapping(file.create_group(f'baselines/{method}'), values)
     write_thumbnails(file, kernel_map.thumbnails)
@@ -203,6 +206,7 @@ def _read(file: h5py.File) -> KernelMap:
         index=_read_index(file),
         statistics=_read_statistics(file),
         calibration=_read_calibration(file),
+        mapping=_read_record(file, len(arrays['poses'])),
     )
 
 
@@ -243,6 +247,12 @@ def _read_calibration(file: h5py.File) -> Calibration | None:
     calibration = from_mapping(Calibration, _read_mapping(file['calibration']))
     check_calibration(calibration)
     return calibration
+
+
+def _read_record(file: h5py.File, images: int) -> MappingRecord | None:
+    if 'mapping' not in file:
+        return None
+    return MappingRecord.of_arrays(_read_mapping(file['mapping']), images)
 
 
 def _read_filter(group: h5py.Group) -> KbrConfig:

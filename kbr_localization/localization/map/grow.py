@@ -8,8 +8,10 @@ from pathlib import Path
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from scipy.spatial import cKDTree
 
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
@@ -67,6 +69,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
         controls=np.concatenate([kernel_map.controls, nowhere]),
         next_poses=np.concatenate([kernel_map.next_poses, nowhere]),
         thumbnails=(*kernel_map.thumbnails, *shown),
+        mapping=_recorded(kernel_map, images),
     )
 
 
@@ -91,8 +94,19 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
         kernel_map,
         filter_config=base.filter_config,
         motion_noise=base.motion_noise,
+        calibration=base.calibration,
         baselines=base.baselines,
     )
+
+
+def _recorded(kernel_map: KernelMap, images: Sequence[NewImage]) -> MappingRecord | None:
+    """Return the record with images that are as uncertain as the map is where they were taken."""
+    record = kernel_map.mapping
+    if record is None or not images:
+        return record
+    poses = np.array([image.pose for image in images])
+    _, nearest = cKDTree(kernel_map.poses[:, :2]).query(poses[:, :2])
+    return record.extended(poses, record.covariances[nearest])
 
 
 def grown(kernel_map: KernelMap) -> np.ndarray:

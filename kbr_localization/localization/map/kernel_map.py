@@ -13,6 +13,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.similarity import (
     FullSimilarity,
     LocalSimilarity,
@@ -23,6 +24,7 @@ from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
+from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 2048
 """Up to so many images the whole kernel vector is as cheap as a search."""
@@ -46,6 +48,7 @@ class KernelMap:
     `statistics`: what the map says of itself (`kbr.leave_out`); measured by a filter where absent.
     `calibration`: systematic errors of the odometry of the runs; None in maps made before they
     were measured, which only know the drift.
+    `mapping`: where the poses come from odometry and closures, with their covariances.
     """
 
     poses: FloatArray
@@ -64,6 +67,7 @@ class KernelMap:
     index: SketchIndex | None = None
     statistics: MapStatistics | None = None
     calibration: Calibration | None = None
+    mapping: MappingRecord | None = None
 
     def __post_init__(self) -> None:
         n = len(self.poses)
@@ -106,6 +110,7 @@ class KernelMap:
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
             statistics=None,
+            mapping=self.mapping.subset(indices) if self.mapping else None,
         )
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
@@ -149,6 +154,17 @@ class KernelMap:
         values = similarity.at(similarity.candidates)
         best = int(np.argmax(values))
         return int(similarity.candidates[best]), float(values[best])
+
+    def uncertainty_at(self, pose: FloatArray) -> FloatArray:
+        """Covariance (3, 3) of the map's own poses where a pose (3,) is; zero of known ones."""
+        if self.mapping is None:
+            return np.zeros((3, 3))
+        _, nearest = self._places.query(pose[:2])
+        return np.asarray(self.mapping.covariances[nearest])
+
+    @functools.cached_property
+    def _places(self) -> cKDTree:
+        return cKDTree(self.poses[:, :2])
 
     @property
     def is_large(self) -> bool:

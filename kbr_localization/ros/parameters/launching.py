@@ -90,7 +90,10 @@ TEXTS = {
     'rate': 'speed relative to the recording',
     'loop': 'start over at the end',
     'exit_at_end': 'end everything when the run is over',
-    'pose_topic': 'topic of the pose in the map, from AMCL, SLAM or motion capture',
+    'pose_topic': (
+        'topic of the pose in the map, from AMCL, SLAM or motion capture; empty: nobody knows it, '
+        'and `kbr map build --poses odometry` makes the map'
+    ),
     'folder': 'where the building, its runs and the map are kept',
 }
 

@@ -2,7 +2,8 @@
 The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
 
 The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
-Odometry on the topic `pose`, or as a transform on /tf.
+Odometry on the topic `pose`, or as a transform on /tf. Where nothing knows it, the odometry is
+enough: the map is then made by `kbr map build --poses odometry`.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ POSE_TYPES = {
     'pose': PoseStamped,
     'odometry': Odometry,
     'tf': None,
+    'none': None,
 }
 POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -67,7 +69,8 @@ class RecorderConfig(RecordingConfig):
     )
     pose_type: str = parameter(
         'pose_with_covariance',
-        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf',
+        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; '
+        'none: nothing knows the pose, and `kbr map build --poses odometry` finds it',
         choices=tuple(POSE_TYPES),
     )
     global_frame_id: str = parameter('map', 'frame that the poses must have')
@@ -114,7 +117,11 @@ class RecorderNode(Node):
             images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
             self.get_logger().info(f'{self.config.out}: {images}')
 
-    def _subscribe_to_poses(self) -> InputWatch:
+    def _subscribe_to_poses(self) -> InputWatch | None:
+        if self.config.pose_type == 'none':
+            self._recording.without_poses()
+            self.session.needs_poses = False
+            return None
         message_type: Any = POSE_TYPES[self.config.pose_type]
         if message_type is None:
             frames = (self.config.global_frame_id, self.config.odom_frame_id)
@@ -125,7 +132,8 @@ class RecorderNode(Node):
 
     def _take_pose(self, message: Any) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
-        self._poses.saw(stamp_ns, time.monotonic())
+        if self._poses is not None:
+            self._poses.saw(stamp_ns, time.monotonic())
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
             self._tell('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
@@ -149,9 +157,11 @@ class RecorderNode(Node):
 
     def _report(self) -> None:
         now, clock = time.monotonic(), self.get_clock().now()
-        watches = [*self._inputs.watches, self._poses]
+        watches = list(self._inputs.watches)
         self._inputs.look_around()
-        self._poses.publishers = self.count_publishers(self._poses.topic)
+        if self._poses is not None:
+            watches.append(self._poses)
+            self._poses.publishers = self.count_publishers(self._poses.topic)
         hints = self._inputs.cameras.hints(now)
         for watch in watches:
             watch.measure(now)

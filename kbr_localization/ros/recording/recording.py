@@ -59,6 +59,8 @@ class RecordingSession:
         self._correction: se2.FloatArray | None = None
         self._held: tuple[QueuedImage, se2.FloatArray] | None = None
         self._retry_at = 0.0
+        self.needs_poses = True
+        """Whether images wait for a pose; else they are recorded by the odometry alone."""
         self.trouble = ''
         """What keeps the session from writing; it is tried again and again."""
         self.counts: Counter[str] = Counter()
@@ -198,7 +200,8 @@ class RecordingSession:
 
     def _coverage(self, stamp_ns: int) -> Coverage:
         state = self._buffer.coverage(stamp_ns)
-        if state is not Coverage.READY or self._nearest(stamp_ns) is not None:
+        known = not self.needs_poses or self._nearest(stamp_ns) is not None
+        if state is not Coverage.READY or known:
             return state
         waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
         late = waited_ns > self.config.max_pose_age * SECOND
@@ -217,7 +220,9 @@ class RecordingSession:
         return nearest if age_ns <= self.config.max_pose_age * SECOND else None
 
     def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
-        """Pose (3,) in the map at an image's stamp."""
+        """Pose (3,) in the map at an image's stamp, or by the odometry where that is enough."""
+        if not self.needs_poses:
+            return self._buffer.at(stamp_ns)
         nearest = self._nearest(stamp_ns)
         if nearest is None:
             return None

@@ -1,0 +1,1 @@
+"""Maps without known poses: poses from odometry and from images that show a place again."""

@@ -1,0 +1,162 @@
+"""
+A map moved into another frame by known poses: `kbr map align`.
+
+The motion is the rigid one that brings the map's positions nearest to the known ones (Umeyama,
+PAMI 1991, in the plane), with the scale of all metres where that is wanted: closures cannot tell
+it, known poses can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kbr_localization import se2
+from kbr_localization.errors import MapError
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
+
+FEWEST = 3
+"""Known poses that tell a motion and whether it fits."""
+_SPREAD = 1.0  # metres that they have to lie apart, at least
+_GAP_NS = 2_000_000_000  # between images of a run from one to the other of which a pose is known
+RELATIVE_NS = 10**9 * 10**7
+"""Times before that are counted from the first image of the map."""
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """
+    A motion of a map: positions x become `scale` R x + t, `motion` (3,) being t and the turn.
+
+    `stamps_ns`: (k,) of the known poses. `known`, `moved`: (k, 3), headings of known ones NaN
+    where only positions are known. `free_scale`: what the scale would be, were it free.
+    """
+
+    motion: FloatArray
+    scale: float
+    stamps_ns: StampArray
+    known: FloatArray
+    moved: FloatArray
+    free_scale: float
+
+    @property
+    def residuals(self) -> FloatArray:
+        """Distances (k,) in metres of the known poses from the map's."""
+        return np.asarray(np.hypot(*(self.moved - self.known)[:, :2].T))
+
+
+def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[FloatArray, float]:
+    """
+    Motion (3,) and scale that bring poses (k, 3) nearest to known positions (k, 3).
+
+    Raises MapError for positions that are too few or too near to each other to tell.
+    """
+    if len(poses) < FEWEST:
+        raise MapError(f'{len(poses)} known poses at images of the map: expected {FEWEST} or more')
+    centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
+    a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
+    spread = float(np.sqrt(np.mean(np.sum(b**2, axis=1))))
+    if spread < _SPREAD or not np.any(a):
+        raise MapError(
+            f'the known poses lie {spread:.2f} m about their middle: expected {_SPREAD:g} m or '
+            'more, to tell how the map is turned'
+        )
+    dot = float(np.sum(a * b))
+    cross = float(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]))
+    turn = np.arctan2(cross, dot)
+    scale = float(np.hypot(cross, dot) / np.sum(a**2)) if scaled else 1.0
+    cosine, sine = np.cos(turn), np.sin(turn)
+    moved = scale * np.array(
+        [cosine * centres[0][0] - sine * centres[0][1],
+         sine * centres[0][0] + cosine * centres[0][1]]
+    )  # fmt: skip
+    return np.array([*(centres[1] - moved), turn]), scale
+
+
+def moved(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArray:
+    """Move poses (n, 3) as a whole; NaN stays."""
+    return se2.compose(motion, poses * np.array([scale, scale, 1.0]))
+
+
+def align(
+    kernel_map: KernelMap, stamps_ns: StampArray, known: FloatArray, scaled: bool = False
+) -> tuple[KernelMap, Alignment]:
+    """
+    Move a map to known poses (k, 3) at stamps (k,), between images of one run.
+
+    Stamps before `RELATIVE_NS` count from the map's first image. Poses at times of which the map
+    has no images are left out. Raises MapError when fewer than `FEWEST` are left.
+    """
+    stamps = np.where(stamps_ns < RELATIVE_NS, kernel_map.stamps_ns.min() + stamps_ns, stamps_ns)
+    places = places_at(kernel_map, stamps)
+    usable = np.isfinite(places[:, 0])
+    if usable.sum() < FEWEST:
+        first, last = kernel_map.stamps_ns.min() * 1e-9, kernel_map.stamps_ns.max() * 1e-9
+        raise MapError(
+            f'{int(usable.sum())} of {len(stamps)} known poses are at times of the map: expected '
+            f'{FEWEST} or more; its images span [{first:.3f}, {last:.3f}] s'
+        )
+    motion, scale = fit(places[usable], known[usable], scaled)
+    free = fit(places[usable], known[usable], True)[1]
+    found = Alignment(
+        motion,
+        scale,
+        stamps[usable],
+        known[usable],
+        moved(places[usable], motion, scale),
+        free,
+    )
+    return move_map(kernel_map, motion, scale), found
+
+
+def move_map(kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0) -> KernelMap:
+    """Move a whole map."""
+    record = kernel_map.mapping
+    return replace(
+        kernel_map,
+        poses=moved(kernel_map.poses, motion, scale),
+        next_poses=moved(kernel_map.next_poses, motion, scale),
+        mapping=None if record is None else record.turned(motion),
+        statistics=None,
+    )
+
+
+def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
+    """Poses (k, 3) of the map at stamps (k,): between two images of a run, else NaN."""
+    result = np.full((len(stamps_ns), 3), np.nan)
+    for run in range(len(kernel_map.run_names)):
+        members = np.flatnonzero(kernel_map.run_index == run)
+        if members.size < 2:
+            continue
+        order = members[np.argsort(kernel_map.stamps_ns[members], kind='stable')]
+        known = kernel_map.stamps_ns[order]
+        after = np.clip(np.searchsorted(known, stamps_ns), 1, len(known) - 1)
+        inside = (stamps_ns >= known[0]) & (stamps_ns <= known[-1])
+        inside &= known[after] - known[after - 1] <= max(_GAP_NS, 5 * _usual_gap(known))
+        if inside.any():
+            result[inside] = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
+    return result
+
+
+def _usual_gap(stamps_ns: StampArray) -> int:
+    return int(np.median(np.diff(stamps_ns)))
+
+
+def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
+    """Tell what an alignment did, a line each."""
+    x, y, turn = alignment.motion
+    residuals = alignment.residuals
+    told = [
+        f'moved by {x:.3f} m, {y:.3f} m and turned by {np.degrees(turn):.2f} degrees'
+        + (f', scaled by {alignment.scale:.4f}' if alignment.scale != 1.0 else ''),
+        f'{len(residuals)} known poses, missed by {np.sqrt(np.mean(residuals**2)):.3f} m (root '
+        f'mean square), {residuals.max():.3f} m at most',
+    ]
+    if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
+        percent = 100.0 * (alignment.free_scale - 1.0)
+        told.append(
+            f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
+        )
+    return told

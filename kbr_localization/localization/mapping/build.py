@@ -1,0 +1,243 @@
+"""From runs without known poses to a map: `kbr map build --poses odometry`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets.multi_camera import cameras_of
+from kbr_localization.errors import MapError
+from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.localization.map.build import build_map, cover
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.pieces import (
+    carried_places,
+    Cut,
+    odometry_leaps,
+    piece_numbers,
+)
+from kbr_localization.localization.mapping.relating import relate, Related
+from kbr_localization.localization.mapping.solving import settle, Solved
+from kbr_localization.localization.mapping.telling import largest_group, told
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.motion import estimate_noise, MotionNoise
+from kbr_localization.progress import Progress, silent
+from kbr_localization.vision import VisionConfig
+from kbr_localization.workers import Workers
+import numpy as np
+
+SHORTEST = 3.0
+"""Metres that a run has to have: less is one place."""
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """
+    A map made of odometry and images, and what to say about it, a line each.
+
+    `growth`: deviations (3,) in metres and radians of the last image against the first one.
+    `joined`: whether closures were used.
+    """
+
+    kernel_map: KernelMap
+    notes: tuple[str, ...]
+    growth: se2.FloatArray
+    joined: bool
+
+
+class WithoutPoses:
+    """A run whose odometry stands for the poses, until these are known."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self.name, self.skipped = dataset.name, dataset.skipped
+        self.odometry: OdometryTrack = dataset.odometry
+        if cameras := cameras_of(dataset):
+            self.cameras = cameras
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self._dataset)
+
+    def __getitem__(self, index: int) -> Frame:
+        """Return one frame, with its odometry for a reference pose."""
+        frame = self._dataset[index]
+        return replace(frame, reference=frame.odometry)
+
+    def __iter__(self) -> Iterator[Frame]:
+        """Iterate over the frames in order of time."""
+        return (replace(frame, reference=frame.odometry) for frame in self._dataset)
+
+
+def map_from_odometry(
+    datasets: Sequence[Dataset],
+    vision: VisionConfig | None = None,
+    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    max_images: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
+) -> Mapped:
+    """
+    Build a map of runs by their odometry and the places that their images show again.
+
+    The map frame is that of the first image: its pose is zero. Reference poses of the runs are
+    not looked at. See `build_map` for the other arguments. Raises MapError for runs that share no
+    place, and for a run that stays in one place.
+    """
+    for dataset in datasets:
+        _check_way(dataset)
+    runs = [WithoutPoses(dataset) for dataset in datasets]
+    described = build_map(runs, vision, filter_config, None, seed, progress, workers)
+    tracks = [dataset.odometry for dataset in datasets]
+    mapped = map_described(described, tracks, filter_config, progress)
+    whole = mapped.kernel_map
+    if max_images is not None and max_images < len(whole):
+        rng = np.random.default_rng(seed)
+        whole = whole.subset(cover(whole.poses, max_images, rng))
+    return replace(mapped, kernel_map=whole)
+
+
+def map_described(
+    described: KernelMap,
+    tracks: Sequence[OdometryTrack],
+    filter_config: KbrConfig | Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Mapped:
+    """
+    Give a map whose poses are those of the odometry the poses that its images tell.
+
+    `tracks`: the odometry of each run at full rate.
+    """
+    cuts = _cuts(described, tracks)
+    piece, run_of_piece = piece_numbers(described.run_index.astype(np.intp), cuts)
+    trails = Trails.of(described.poses, piece, run_of_piece)
+    report = progress or silent
+    found = relate(described.describer, described.descriptors[:], trails, report)
+    members, notes = largest_group(described, trails, found, cuts)
+    solved = _solve(trails, found, members)
+    whole = _with_poses(described, trails, found, solved, members)
+    suited = sensible_config(whole.poses, max(1, len(described.cameras)))
+    if isinstance(filter_config, KbrConfig):
+        suited = filter_config
+    elif filter_config:
+        suited = replace(suited, **filter_config)
+    used = bool(solved.kept.any())
+    notes += told(solved, used, found)
+    return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
+
+
+def _check_way(dataset: Dataset) -> None:
+    if not len(dataset):
+        raise MapError(f'{dataset.name} has no images: expected some with odometry')
+    metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
+    if metres < SHORTEST:
+        raise MapError(
+            f'{dataset.name} stays in one place: its odometry has {metres:.2f} m of way, expected '
+            f'at least {SHORTEST:g} m; drive where the robot is to localize'
+        )
+
+
+def _cuts(described: KernelMap, tracks: Sequence[OdometryTrack]) -> list[Cut]:
+    """Find breaks of the odometry between the images of all runs, in order."""
+    found = carried_places(
+        described.describer,
+        described.descriptors,
+        described.poses,
+        described.run_index.astype(np.intp),
+    )
+    for run, track in enumerate(tracks):
+        members = np.flatnonzero(described.run_index == run)
+        if members.size:
+            found += odometry_leaps(track, described.stamps_ns[members], int(members[0]))
+    by_image = {cut.image: cut for cut in found}
+    return [by_image[image] for image in sorted(by_image)]
+
+
+def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
+    """Solve for the images of one group, renumbered."""
+    place = np.full(len(trails), -1)
+    place[members] = np.arange(len(members))
+    pieces, piece = np.unique(trails.piece[members], return_inverse=True)
+    part = Trails(
+        trails.odometry[members],
+        piece,
+        trails.run_of_piece[pieces],
+        trails.way[members],
+        trails.trusted[pieces],
+    )
+    anchors = place[found.anchors]
+    inside = found.believed.some(place[found.believed.first] >= 0)
+    closures = replace(inside, first=place[inside.first], second=place[inside.second])
+    parameters, noise = found.agreement.parameters, MotionNoise.default()
+    return settle(part, anchors[anchors >= 0], closures, parameters, noise, found.sure)
+
+
+def _with_poses(
+    described: KernelMap, trails: Trails, found: Related, solved: Solved, members: Indices
+) -> KernelMap:
+    """Put the poses that were solved for into the map of the described images."""
+    part = described.subset(members)
+    following = np.concatenate([solved.poses[1:], np.full((1, 3), np.nan)])
+    ends = np.concatenate([np.diff(trails.piece[members]) != 0, [True]])
+    ends |= np.isnan(part.controls[:, 0])
+    following[ends] = np.nan
+    tracks = [
+        (part.poses[part.run_index == run], solved.poses[part.run_index == run])
+        for run in range(len(part.run_names))
+    ]
+    return replace(
+        part,
+        poses=solved.poses,
+        next_poses=following,
+        controls=np.where(ends[:, np.newaxis], np.nan, part.controls),
+        motion_noise=_at_least_usual(estimate_noise(tracks)),
+        mapping=_record(part, found, solved, members, len(described)),
+    )
+
+
+def _at_least_usual(noise: MotionNoise) -> MotionNoise:
+    """Noise that is not smaller because the poses were made from the odometry itself."""
+    usual = MotionNoise.default()
+    return replace(
+        noise,
+        per_metre=np.maximum(noise.per_metre, usual.per_metre),
+        per_radian=np.maximum(noise.per_radian, usual.per_radian),
+        step=np.maximum(noise.step, usual.step),
+    )
+
+
+def _record(
+    part: KernelMap, found: Related, solved: Solved, members: Indices, images: int
+) -> MappingRecord:
+    """Record the closures that were used, and those that contradict them."""
+    place = np.full(images, -1)
+    place[members] = np.arange(len(members))
+    proposed = found.proposed
+    pairs = np.stack([place[proposed.first], place[proposed.second]], axis=1)
+    among = np.all(pairs >= 0, axis=1)
+    pairs = pairs[among].reshape(-1, 2)
+    used = {
+        (int(a), int(b))
+        for a, b in zip(solved.closures.first[solved.kept], solved.closures.second[solved.kept],
+                        strict=True)
+    }  # fmt: skip
+    kept = np.array([(int(a), int(b)) in used for a, b in pairs], dtype=np.uint8)
+    relative = proposed.relative[among].reshape(-1, 3)
+    poses = solved.poses
+    misses = se2.between(relative, se2.between(poses[pairs[:, 1]], poses[pairs[:, 0]]))
+    return MappingRecord(
+        part.poses,
+        solved.covariances,
+        pairs,
+        proposed.chain[among],
+        relative,
+        misses,
+        proposed.score[among],
+        kept,
+        solved.parameters,
+    )

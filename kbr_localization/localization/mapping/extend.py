@@ -1,0 +1,256 @@
+"""Another drive joins a map that is trusted: `kbr map extend`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.multi_camera import cameras_of
+from kbr_localization.errors import MapError
+from kbr_localization.localization.map.describing import describe_images, DescribedImage
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.pieces import odometry_leaps
+from kbr_localization.localization.mapping.relating import relate, Related
+from kbr_localization.localization.mapping.solving import settle, Solved
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.wheels import PARAMETERS
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.progress import Progress, silent
+from kbr_localization.se2 import FloatArray
+from kbr_localization.workers import ThisProcess, Workers
+import numpy as np
+from scipy.spatial import cKDTree
+
+_GAP_M = 3.0
+"""Metres between two images of a map that follow each other, beyond which they do not."""
+
+
+@dataclass(frozen=True)
+class _Drive:
+    """Frames of a run that can be used, described: (m,), (m, d)."""
+
+    frames: Sequence[Frame]
+    images: Sequence[DescribedImage]
+
+    @property
+    def descriptors(self) -> np.ndarray:
+        return np.array([image.descriptor for image in self.images])
+
+    @property
+    def odometry(self) -> FloatArray:
+        return np.array([frame.odometry for frame in self.frames])
+
+
+def extend(
+    kernel_map: KernelMap,
+    dataset: Dataset,
+    known: bool = False,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
+) -> tuple[KernelMap, list[str]]:
+    """
+    Add the images of another run to a map, whose own poses stay to the last bit.
+
+    `known`: by the reference poses of the run, which are in the map's frame. Otherwise the run is
+    joined by its odometry and the places that both show. Also returns what to say, a line each.
+    Raises MapError for a run whose images show no place of the map.
+    """
+    if cameras_of(dataset) != kernel_map.cameras:
+        raise MapError(
+            f'{dataset.name} has cameras {", ".join(cameras_of(dataset)) or "one"}, the map '
+            f'{", ".join(kernel_map.cameras) or "one"}: choose the same by --cameras'
+        )
+    if dataset.name in kernel_map.run_names:
+        raise MapError(f'the map has a run {dataset.name} already: expected another one')
+    report = progress or silent
+    drive = _described(kernel_map, dataset, known, report, workers or ThisProcess())
+    if known:
+        poses = np.array([frame.reference for frame in drive.frames])
+        nothing = np.zeros((len(poses), 3, 3))
+        return _joined(kernel_map, dataset.name, drive, poses, nothing, None), [
+            f'{len(poses)} images of {dataset.name} at their known poses'
+        ]
+    trails = _trails(kernel_map, dataset, drive)
+    both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
+    found = relate(kernel_map.describer, both, trails, report)
+    members = _related(kernel_map, dataset, trails, found)
+    solved = _solve(trails, found)
+    n = len(kernel_map)
+    kept = members - n
+    drive = _Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
+    covariances = solved.covariances[members] + _of_the_map(kernel_map, solved.poses[members])
+    poses = solved.poses[members]
+    record = _closures_of(solved, members, n)
+    told = _told(dataset, trails, solved, len(kept), n)
+    return _joined(kernel_map, dataset.name, drive, poses, covariances, record), told
+
+
+def _described(
+    kernel_map: KernelMap, dataset: Dataset, known: bool, progress: Progress, workers: Workers
+) -> _Drive:
+    frames = [frame for frame in dataset if frame.reference is not None or not known]
+    if known and len(frames) < len(dataset):
+        dataset.skipped['no reference pose'] = len(dataset) - len(frames)
+    images = [frame.image for frame in frames]
+    report = partial(progress, 'describing images')
+    found = describe_images(kernel_map.describer, images, workers, report, thumbnails=True)
+    kept = [number for number, image in enumerate(found) if image.descriptor is not None]
+    if len(kept) < len(found):
+        dataset.skipped['unusable image'] = len(found) - len(kept)
+    if not kept:
+        errors = [str(image.error) for image in found if image.error is not None]
+        why = errors[-1] if errors else 'it has none with a pose'
+        raise MapError(f'no image of {dataset.name} can be used: {why}')
+    return _Drive([frames[i] for i in kept], [found[i] for i in kept])
+
+
+def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
+    """Pieces (n,) of the images of a map: ways that were driven; and the run of each piece."""
+    apart = np.hypot(*np.diff(kernel_map.poses[:, :2], axis=0).T)
+    breaks = (np.diff(kernel_map.run_index) != 0) | (apart > _GAP_M)
+    breaks |= np.diff(kernel_map.stamps_ns) < 0
+    piece = np.concatenate([[0], np.cumsum(breaks)]).astype(np.intp)
+    first = np.searchsorted(piece, np.arange(piece[-1] + 1))
+    return piece, kernel_map.run_index[first].astype(np.intp)
+
+
+def _trails(kernel_map: KernelMap, dataset: Dataset, drive: _Drive) -> Trails:
+    """Ways of the map's images, which are trusted, and that of the new run behind them."""
+    piece, run_of_piece = map_pieces(kernel_map)
+    stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
+    begins = np.zeros(len(stamps), dtype=np.intp)
+    begins[[cut.image for cut in odometry_leaps(dataset.odometry, stamps, 0)]] = 1
+    own = np.cumsum(begins) + piece[-1] + 1
+    run = len(kernel_map.run_names)
+    runs = np.concatenate([run_of_piece, np.full(own[-1] - piece[-1], run)])
+    trusted = np.arange(len(runs)) <= piece[-1]
+    odometry = np.concatenate([kernel_map.poses, drive.odometry])
+    return Trails.of(odometry, np.concatenate([piece, own]), runs, trusted)
+
+
+def _related(kernel_map: KernelMap, dataset: Dataset, trails: Trails, found: Related) -> Indices:
+    """Images of the run whose pieces are joined to the map."""
+    home = found.group[int(np.argmax(trails.trusted))]
+    joined = (found.group[trails.piece] == home) & ~trails.trusted[trails.piece]
+    if not joined.any():
+        raise MapError(
+            f'{dataset.name} shows no place of the map for certain: nothing is added; drive where '
+            'the map has been, in the same direction, for 20 m'
+        )
+    missing = int(np.sum(~trails.trusted[trails.piece])) - int(joined.sum())
+    if missing:
+        dataset.skipped['not joined to the map'] = missing
+    return np.flatnonzero(joined)
+
+
+def _solve(trails: Trails, found: Related) -> Solved:
+    """Solve for the new images; of the map those that closures lead to are nodes."""
+    group = found.group[trails.piece]
+    home = found.group[int(np.argmax(trails.trusted))]
+    anchors = found.anchors[group[found.anchors] == home]
+    closures = found.believed.some(group[found.believed.first] == home)
+    reached = closures.second[trails.trusted[trails.piece[closures.second]]]
+    nodes = np.union1d(anchors, reached)
+    parameters = found.agreement.parameters
+    return settle(trails, nodes, closures, parameters, MotionNoise.default(), found.sure)
+
+
+def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:
+    """Covariances (m, 3, 3) that the map itself has where poses (m, 3) are."""
+    if kernel_map.mapping is None:
+        return np.zeros((len(poses), 3, 3))
+    _, nearest = cKDTree(kernel_map.poses[:, :2]).query(poses[:, :2])
+    return np.asarray(kernel_map.mapping.covariances[nearest])
+
+
+def _closures_of(solved: Solved, members: Indices, images: int) -> MappingRecord:
+    """Record of the closures of a new run, images numbered as in the map to be."""
+    place = np.full(int(members.max()) + 1, -1)
+    place[:images] = np.arange(images)
+    place[members] = images + np.arange(len(members))
+    closures = solved.closures
+    pairs = np.stack([place[closures.first], place[closures.second]], axis=1)
+    empty = np.zeros((0, 3))
+    return MappingRecord(
+        empty,
+        np.zeros((0, 3, 3)),
+        pairs,
+        closures.chain,
+        closures.relative,
+        solved.misses,
+        closures.score,
+        solved.kept.astype(np.uint8),
+        solved.parameters[-1:],
+    )
+
+
+def _joined(
+    kernel_map: KernelMap,
+    name: str,
+    drive: _Drive,
+    poses: FloatArray,
+    covariances: FloatArray,
+    closures: MappingRecord | None,
+) -> KernelMap:
+    """Put images behind those of the map."""
+    controls = np.full((len(poses), 3), np.nan)
+    following = controls.copy()
+    controls[:-1] = se2.between(drive.odometry[:-1], drive.odometry[1:])
+    following[:-1] = poses[1:]
+    stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
+    run = np.full(len(poses), len(kernel_map.run_names), dtype=kernel_map.run_index.dtype)
+    shown = kernel_map.thumbnails
+    if shown:
+        shown = (*shown, *(image.thumbnail for image in drive.images))
+    rows = kernel_map.descriptors[:]
+    return replace(
+        kernel_map,
+        poses=np.concatenate([kernel_map.poses, poses]),
+        descriptors=np.concatenate([rows, drive.descriptors.astype(rows.dtype)]),
+        stamps_ns=np.concatenate([kernel_map.stamps_ns, stamps]),
+        run_index=np.concatenate([kernel_map.run_index, run]),
+        run_names=(*kernel_map.run_names, name),
+        controls=np.concatenate([kernel_map.controls, controls]),
+        next_poses=np.concatenate([kernel_map.next_poses, following]),
+        thumbnails=shown,
+        index=None,
+        statistics=None,
+        mapping=_record(kernel_map, drive.odometry, covariances, closures),
+    )
+
+
+def _record(
+    kernel_map: KernelMap,
+    odometry: FloatArray,
+    covariances: FloatArray,
+    closures: MappingRecord | None,
+) -> MappingRecord | None:
+    before = kernel_map.mapping
+    if before is None and closures is None:
+        return None
+    if before is None:
+        before = MappingRecord.of_arrays(
+            {
+                'odometry': kernel_map.poses,
+                'covariances': np.zeros((len(kernel_map), 3, 3)),
+                'parameters': np.zeros((len(kernel_map.run_names), PARAMETERS)),
+            },
+            len(kernel_map),
+        )
+    whole = before.extended(odometry, covariances)
+    return whole if closures is None else whole.joined(closures)
+
+
+def _told(dataset: Dataset, trails: Trails, solved: Solved, images: int, own: int) -> list[str]:
+    kept = solved.closures.some(solved.kept)
+    to_map = int(np.sum(kept.second < own))
+    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
+    return [
+        f'{images} images of {dataset.name} joined by {len(kept)} closures, {to_map} of them with '
+        f'the map, which miss {missed[0]:.2f} m along, {missed[1]:.2f} m across and '
+        f'{np.degrees(missed[2]):.1f} degrees (medians)'
+    ]

@@ -1,0 +1,271 @@
+"""
+The pose graph: poses of anchors and the errors of each run's odometry, by least squares.
+
+Unknown are the poses x_a of the anchors and, for each run r, the parameters p_r of its odometry
+(see `wheels`). Between neighbouring anchors of a piece the motion is u + S p_r with noise Q, a
+closure says z with covariance C; for each of these, with e = z^-1 (x_i^-1 x_j),
+
+    sum of e^T W e  +  sum_r |p_r - p|^2 / run^2  +  |p|^2 / robot^2  +  known poses
+
+is made least, p being what the runs have in common. That is sparse, and solved by Gauss and
+Newton with a sparse LU factorisation of the normal equations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from kbr_localization import se2
+from kbr_localization.errors import MapError
+from kbr_localization.localization.mapping.frames import transports, turns
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.wheels import (
+    jacobians,
+    PARAMETERS,
+    ROBOT,
+    RUN,
+    SCALE,
+)
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from scipy import sparse
+from scipy.sparse.linalg import splu, SuperLU
+
+_ROUNDS = 30
+_SETTLED = 1e-4  # metres and radians of the last round
+_FLOOR = np.full(3, 1e-6)  # variances of a step, so that a standing robot has some
+
+
+@dataclass(frozen=True)
+class Edges:
+    """
+    Relations of pairs of nodes.
+
+    `start`, `end`: (m,) nodes. `relative`: (m, 3) pose of the end in the frame of the start.
+    `information`: (m, 3, 3). `effects`: (m, 3, 6) of the parameters on the relation, of `run`
+    (m,), or None.
+    """
+
+    start: Indices
+    end: Indices
+    relative: FloatArray
+    information: FloatArray
+    effects: FloatArray | None = None
+    run: Indices | None = None
+
+    def errors(self, poses: FloatArray, parameters: FloatArray) -> FloatArray:
+        """Tell what (m, 3) relations miss at poses (n, 3), in the frame of where they lead."""
+        return se2.between(
+            self.expected(parameters), se2.between(poses[self.start], poses[self.end])
+        )
+
+    def expected(self, parameters: FloatArray) -> FloatArray:
+        """Relations (m, 3) under parameters (runs, 6)."""
+        if self.effects is None or self.run is None:
+            return self.relative
+        change = np.einsum('mij,mj->mi', self.effects, parameters[self.run])
+        return np.asarray(self.relative + change)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Nodes (k,) whose poses (k, 3) are known with deviations (k, 3)."""
+
+    nodes: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    poses: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
+    deviations: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
+
+
+@dataclass(frozen=True)
+class Solution:
+    """
+    Poses (n, 3) of the nodes, parameters (runs, 6), and what is needed for their covariances.
+
+    `factor`: of the normal equations, whose first unknowns are those of the nodes.
+    """
+
+    poses: FloatArray
+    parameters: FloatArray
+    factor: SuperLU
+
+    def pairs(self, start: Indices, end: Indices) -> FloatArray:
+        """Joint covariances (m, 6, 6) of pairs of nodes (m,) and (m,)."""
+        nodes, at = np.unique(np.concatenate([start, end]), return_inverse=True)
+        both = at.reshape(2, -1).T
+        rows = (3 * both[:, :, np.newaxis] + np.arange(3)).reshape(-1, 6)
+        joint = self.covariances(nodes)
+        return np.asarray(joint[rows[:, :, np.newaxis], rows[:, np.newaxis]])
+
+    def covariances(self, nodes: Indices) -> FloatArray:
+        """Joint covariance (3 k, 3 k) of some nodes, with the gauge that the solution has."""
+        rows = (3 * nodes[:, np.newaxis] + np.arange(3)).ravel()
+        unit = np.zeros((self.factor.shape[0], len(rows)))
+        unit[rows, np.arange(len(rows))] = 1.0
+        return np.asarray(self.factor.solve(unit)[rows])
+
+
+def odometry_edges(trails: Trails, anchors: Indices, noise: MotionNoise, nodes: Indices) -> Edges:
+    """Relate anchors (a,), which are certain nodes (a,), that follow each other on a piece."""
+    start = np.flatnonzero(np.diff(trails.piece[anchors]) == 0)
+    found = [_leg(trails, int(anchors[a]), int(anchors[a + 1]), noise) for a in start]
+    relative = np.array([leg[0] for leg in found]).reshape(-1, 3)
+    effects = np.array([leg[1] for leg in found]).reshape(-1, 3, PARAMETERS)
+    covariance = np.array([leg[2] for leg in found]).reshape(-1, 3, 3)
+    run = trails.run[anchors[start]]
+    information = np.linalg.inv(covariance)
+    return Edges(nodes[start], nodes[start + 1], relative, information, effects, run)
+
+
+def _leg(
+    trails: Trails, first: int, last: int, noise: MotionNoise
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Motion (3,), its change (3, 6) by the parameters and its covariance over some images."""
+    path = trails.odometry[slice(first, last + 1)]
+    steps = se2.between(path[:-1], path[1:])
+    onward = se2.between(path[1:], path[-1])  # from the end of each step
+    carry = transports(onward)
+    effects = np.einsum('mij,mjl,mlk->ik', carry, turns(-steps[:, 2]), jacobians(steps))
+    spread = noise.variances(steps) + _FLOOR
+    covariance = np.einsum('mij,mj,mkj->ik', carry, spread, carry)
+    # what a change of the last frame does to the motion, seen from the first one
+    turn = path[-1, 2] - path[0, 2]
+    whole = turns(np.array([turn]))[0]
+    return se2.between(path[0], path[-1]), whole @ effects, covariance
+
+
+def solve(
+    poses: FloatArray,
+    parameters: FloatArray,
+    edges: Sequence[Edges],
+    known: Known | None = None,
+    rounds: int = _ROUNDS,
+) -> Solution:
+    """
+    Find the poses (n, 3) and parameters (runs, 6) from a first guess, in up to so many rounds.
+
+    Without known poses the first node stays where it is. Raises MapError where the system is
+    singular: nodes that nothing relates to the others.
+    """
+    poses, parameters = poses.copy(), parameters.copy()
+    common = parameters.mean(axis=0)
+    given = known if known is not None and len(known.nodes) else _first_stays(poses)
+    for _ in range(rounds):
+        normal, right = _normal_equations(poses, parameters, common, edges, given)
+        try:
+            factor = splu(normal, permc_spec='MMD_AT_PLUS_A', options={'SymmetricMode': True})
+        except RuntimeError as error:
+            raise MapError(
+                'the poses of the images cannot be solved for: parts of the runs are related to '
+                'nothing'
+            ) from error
+        change = factor.solve(right)
+        poses = poses + change[: 3 * len(poses)].reshape(-1, 3)
+        poses[:, 2] = se2.wrap_angle(poses[:, 2])
+        rest = change[3 * len(poses) :].reshape(-1, PARAMETERS)
+        parameters, common = parameters + rest[:-1], common + rest[-1]
+        if np.abs(change).max() < _SETTLED:
+            break
+    return Solution(poses, parameters, factor)
+
+
+def _first_stays(poses: FloatArray) -> Known:
+    return Known(np.zeros(1, dtype=np.intp), poses[:1], np.full((1, 3), 1e-4))
+
+
+def _normal_equations(
+    poses: FloatArray,
+    parameters: FloatArray,
+    common: FloatArray,
+    edges: Sequence[Edges],
+    known: Known,
+) -> tuple[sparse.csc_matrix, FloatArray]:
+    """J^T W J and -J^T W e of all unknowns: nodes, the runs' parameters, what these share."""
+    n, runs = len(poses), len(parameters)
+    size = 3 * n + PARAMETERS * (runs + 1)
+    system = _System(size)
+    for group in edges:
+        error = group.errors(poses, parameters)
+        at_start, at_end = _derivatives(group, poses, parameters)
+        blocks = [(3 * group.start, at_start), (3 * group.end, at_end)]
+        if group.effects is not None and group.run is not None:
+            turned = turns(-group.expected(parameters)[:, 2])
+            columns = 3 * n + PARAMETERS * group.run
+            blocks.append((columns, -np.einsum('mij,mjk->mik', turned, group.effects)))
+        system.add(error, group.information, blocks)
+    offset = poses[known.nodes] - known.poses
+    offset[:, 2] = se2.wrap_angle(offset[:, 2])
+    eye = np.broadcast_to(np.eye(3), (len(offset), 3, 3))
+    system.add(offset, eye / known.deviations[:, np.newaxis] ** 2, [(3 * known.nodes, eye)])
+    same = np.broadcast_to(np.eye(PARAMETERS), (runs, PARAMETERS, PARAMETERS))
+    first, last = 3 * n + PARAMETERS * np.arange(runs), np.full(runs, size - PARAMETERS)
+    system.add(parameters - common, same / RUN**2, [(first, same), (last, -same)])
+    robot = ROBOT.copy()
+    if len(known.nodes) < 2:
+        # without metres from elsewhere the scale would be chosen for small misses: it stays
+        robot[SCALE] = 1e-6
+    system.add(common[np.newaxis], same[:1] / robot**2, [(last[:1], same[:1])])
+    return system.result()
+
+
+def _derivatives(
+    group: Edges, poses: FloatArray, parameters: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Differentiate: (m, 3, 3) of the errors by the poses of the starts and of the ends."""
+    start, end = poses[group.start], poses[group.end]
+    return _by_ends(start, end, start[:, 2] + group.expected(parameters)[:, 2])
+
+
+def relative_derivatives(start: FloatArray, end: FloatArray) -> FloatArray:
+    """Differentiate what relations of poses (m, 3), which fit, miss by both: (m, 3, 6)."""
+    return np.concatenate(_by_ends(start, end, end[:, 2]), axis=2)
+
+
+def _by_ends(
+    start: FloatArray, end: FloatArray, heading: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    at_end = turns(-heading)
+    at_start = -at_end
+    dx, dy = (end - start)[:, :2].T
+    cosine, sine = np.cos(heading), np.sin(heading)
+    at_start[:, 0, 2] = -sine * dx + cosine * dy
+    at_start[:, 1, 2] = -cosine * dx - sine * dy
+    return at_start, at_end
+
+
+class _System:
+    """Normal equations that are put together from blocks."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._rows: list[Indices] = []
+        self._columns: list[Indices] = []
+        self._values: list[FloatArray] = []
+        self._right = np.zeros(size)
+
+    def add(
+        self,
+        error: FloatArray,
+        information: FloatArray,
+        blocks: Sequence[tuple[Indices, FloatArray]],
+    ) -> None:
+        """Add errors (m, d) with information (m, d, d) and derivatives (m, d, w) at columns."""
+        weighted = [(first, np.einsum('mij,mik->mkj', information, d)) for first, d in blocks]
+        for first, left in weighted:
+            rows = first[:, np.newaxis] + np.arange(left.shape[1])
+            np.subtract.at(self._right, rows, np.einsum('mkj,mj->mk', left, error))
+            for second, derivative in blocks:
+                columns = second[:, np.newaxis] + np.arange(derivative.shape[2])
+                product = np.einsum('mkj,mjl->mkl', left, derivative)
+                shape = product.shape
+                self._rows.append(np.broadcast_to(rows[:, :, np.newaxis], shape).ravel())
+                self._columns.append(np.broadcast_to(columns[:, np.newaxis], shape).ravel())
+                self._values.append(product.ravel())
+
+    def result(self) -> tuple[sparse.csc_matrix, FloatArray]:
+        """Return the matrix and the right side."""
+        values, rows = np.concatenate(self._values), np.concatenate(self._rows)
+        columns = np.concatenate(self._columns)
+        shape = (self._size, self._size)
+        return sparse.csc_matrix((values, (rows, columns)), shape=shape), self._right

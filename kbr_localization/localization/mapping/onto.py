@@ -1,0 +1,120 @@
+"""
+A map moved onto another one of the same place, by the images that both have.
+
+The maps may have been made with other vocabularies and cameras of other sizes: their small
+pictures are described anew, by one vocabulary.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import cv2
+from kbr_localization import se2
+from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.errors import MapError
+from kbr_localization.localization.map.describing import THUMBNAIL_WIDTH
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping.align import (
+    align,
+    Alignment,
+    fit,
+    move_map,
+    moved,
+)
+from kbr_localization.localization.mapping.extend import map_pieces
+from kbr_localization.localization.mapping.relating import relate
+from kbr_localization.localization.mapping.trails import Trails
+from kbr_localization.progress import Progress, silent
+from kbr_localization.vision import fit_describer, VisionConfig
+import numpy as np
+
+_VOCABULARY_IMAGES = 200
+_ENOUGH = 10  # images of the same stamp, which need no comparing
+_TRIMMED = 3.0  # medians of what the closures miss, beyond which they do not count
+
+
+def align_onto(
+    kernel_map: KernelMap,
+    other: KernelMap,
+    scaled: bool = False,
+    progress: Progress | None = None,
+) -> tuple[KernelMap, Alignment]:
+    """
+    Move a map into the frame of another one.
+
+    Images that both have, by their stamps, are the known poses; else images of the same places.
+    Raises MapError for maps that show no common place, or have no pictures.
+    """
+    shared, ours, theirs = np.intersect1d(
+        kernel_map.stamps_ns, other.stamps_ns, return_indices=True
+    )
+    if len(shared) >= _ENOUGH:
+        return align(kernel_map, kernel_map.stamps_ns[ours], other.poses[theirs], scaled)
+    return _by_images(kernel_map, other, scaled, progress or silent)
+
+
+def _by_images(
+    kernel_map: KernelMap, other: KernelMap, scaled: bool, progress: Progress
+) -> tuple[KernelMap, Alignment]:
+    pictures = _pictures(other, 'the other map') + _pictures(kernel_map, 'the map')
+    spread = np.linspace(0, len(pictures) - 1, min(len(pictures), _VOCABULARY_IMAGES))
+    examples = [pictures[index] for index in np.unique(spread.astype(int))]
+    describer = fit_describer(VisionConfig(), examples, np.random.default_rng(0))
+    report = partial(progress, 'describing pictures')
+    descriptors = []
+    for number, picture in enumerate(pictures, start=1):
+        descriptors.append(describer.describe(picture))
+        report(number, len(pictures))
+    n = len(other)
+    piece, runs = map_pieces(other)
+    own, own_runs = map_pieces(kernel_map)
+    trusted = np.arange(len(runs) + len(own_runs)) < len(runs)
+    trails = Trails.of(
+        np.concatenate([other.poses, kernel_map.poses]),
+        np.concatenate([piece, own + piece[-1] + 1]),
+        np.concatenate([runs, own_runs + len(other.run_names)]),
+        trusted,
+    )
+    found = relate(describer, np.array(descriptors), trails, progress).believed
+    found = found.some(found.second < n)
+    if not len(found):
+        raise MapError(
+            'the maps show no common place for certain: expected two maps of one place, driven '
+            'in the same direction for 20 m'
+        )
+    ours = kernel_map.poses[found.first - n]
+    known = se2.compose(other.poses[found.second], found.relative)
+    motion, scale = _trimmed(ours, known, scaled)
+    alignment = Alignment(
+        motion,
+        scale,
+        kernel_map.stamps_ns[found.first - n],
+        known,
+        moved(ours, motion, scale),
+        fit(ours, known, True)[1],
+    )
+    return move_map(kernel_map, motion, scale), alignment
+
+
+def _trimmed(
+    ours: se2.FloatArray, known: se2.FloatArray, scaled: bool
+) -> tuple[se2.FloatArray, float]:
+    """Fit, leave out what misses most, and fit again."""
+    motion, scale = fit(ours, known, scaled)
+    missed = np.hypot(*(moved(ours, motion, scale) - known)[:, :2].T)
+    near = missed <= _TRIMMED * np.median(missed)
+    return fit(ours[near], known[near], scaled)
+
+
+def _pictures(kernel_map: KernelMap, name: str) -> list[np.ndarray]:
+    """Grey pictures of the images of a map, all of one size."""
+    if not len(kernel_map.thumbnails):
+        raise MapError(f'{name} has no pictures of its images: build it again')
+    size = (THUMBNAIL_WIDTH, round(0.75 * THUMBNAIL_WIDTH))
+    found = []
+    for number, data in enumerate(kernel_map.thumbnails):
+        picture = decode_image(data, f'picture {number} of {name}')
+        grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
+        found.append(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
+    return found

@@ -1,0 +1,52 @@
+"""What the images of runs say of each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from kbr_localization.localization.mapping.closures import Closures, propose
+from kbr_localization.localization.mapping.consistency import agree, Agreement
+from kbr_localization.localization.mapping.pieces import believed, LEAST_PROOF
+from kbr_localization.localization.mapping.sequences import kernel_rows, sequence_scores
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.progress import Progress
+from kbr_localization.vision import Describer
+import numpy as np
+
+_SURE = 2.0  # times the score of the strongest look-alike
+
+
+@dataclass(frozen=True)
+class Related:
+    """What images say of each other: all proposals, what agrees, and what is believed of it."""
+
+    anchors: Indices
+    proposed: Closures
+    agreement: Agreement
+    believed: Closures
+    group: Indices
+
+    @property
+    def sure(self) -> float:
+        """Return the score of a chain that is hardly a look-alike: twice that of any other."""
+        score = np.bincount(self.proposed.chain, self.proposed.score)
+        score[self.agreement.chains] = 0.0
+        return _SURE * max(float(score.max(initial=0.0)), LEAST_PROOF)
+
+
+def relate(
+    describer: Describer, descriptors: np.ndarray, trails: Trails, progress: Progress
+) -> Related:
+    """Find the closures of images along trails; those among trusted pieces are not sought."""
+    anchors = trails.anchors()
+    anchors = anchors[~trails.trusted[trails.piece[anchors]]]
+    report = partial(progress, 'comparing images')
+    rows = kernel_rows(describer, descriptors, anchors, report)
+    scores = sequence_scores(trails, anchors, rows)
+    proposed = propose(trails, anchors, rows, scores)
+    none = Agreement(np.zeros(0, dtype=np.intp), 0.0, np.zeros(6))
+    agreement = agree(trails, proposed, MotionNoise.default()) if len(proposed) else none
+    closures, group = believed(trails, proposed, agreement)
+    return Related(anchors, proposed, agreement, closures, group)

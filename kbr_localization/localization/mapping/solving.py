@@ -1,0 +1,146 @@
+"""
+Poses of all images from odometry and closures, and how certain they are.
+
+How far closures are to be trusted is taken from what they miss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kbr_localization import se2
+from kbr_localization.localization.mapping.certainty import covariances, poses_of_images
+from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.graph import Solution
+from kbr_localization.localization.mapping.problem import Problem
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.wheels import tracks
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+_LEARNT_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Solved:
+    """
+    Poses (n, 3) of all images and their covariances (n, 3, 3) about the best rigid alignment.
+
+    `parameters`: (runs, 6) of the odometry. `closures`: all of the agreement; `kept`: (m,) which
+    of them hold. `misses`: (m, 3) along, across and in heading. `deviation`: (3,) learnt of these.
+    `covered`: (n,) images whose piece is related to the others; others have no pose. `growth`:
+    deviations (3,) of the last image against the first, without alignment.
+    """
+
+    poses: FloatArray
+    covariances: FloatArray
+    parameters: FloatArray
+    closures: Closures
+    kept: np.ndarray
+    misses: FloatArray
+    deviation: FloatArray
+    growth: FloatArray
+
+
+def first_guess(
+    trails: Trails, closures: Closures, parameters: FloatArray
+) -> tuple[FloatArray, np.ndarray]:
+    """
+    Poses (n, 3) by the odometry without its errors, pieces joined by their strongest chains.
+
+    Also returns which images (n,) are joined to the first and largest of the pieces.
+    """
+    poses = tracks(trails, parameters)
+    pieces = len(trails.run_of_piece)
+    score = np.bincount(closures.chain, closures.score)
+    order = np.argsort(-score[closures.chain], kind='stable')
+    sizes = np.bincount(trails.piece, minlength=pieces)
+    best: np.ndarray = np.zeros(pieces, dtype=bool)
+    result = poses.copy()
+    known = {int(piece): np.zeros(3) for piece in np.flatnonzero(trails.trusted)}
+    for root in np.argsort(-sizes, kind='stable'):
+        if best[root]:
+            continue
+        placed = dict(known) or {int(root): np.zeros(3)}
+        _join(trails, closures, order, poses, placed)
+        joined = np.zeros(pieces, dtype=bool)
+        joined[list(placed)] = True
+        if sizes[joined].sum() > sizes[best].sum():
+            best = joined
+            for piece, origin in placed.items():
+                members = trails.members(piece)
+                result[members] = se2.compose(origin, poses[members])
+    return result, best[trails.piece]
+
+
+def _join(
+    trails: Trails,
+    closures: Closures,
+    order: Indices,
+    poses: FloatArray,
+    placed: dict[int, FloatArray],
+) -> None:
+    """Place pieces beside those that are placed, the strongest chain first."""
+    grown = True
+    while grown:
+        grown = False
+        for number in order:
+            a, b = closures.first[number], closures.second[number]
+            ours, theirs = int(trails.piece[a]), int(trails.piece[b])
+            if (ours in placed) == (theirs in placed):
+                continue
+            if theirs in placed:
+                there = se2.compose(placed[theirs], poses[b])
+                place = se2.compose(there, closures.relative[number])
+                placed[ours] = se2.compose(place, se2.inverse(poses[a]))
+            else:
+                here = se2.compose(placed[ours], poses[a])
+                place = se2.compose(here, se2.inverse(closures.relative[number]))
+                placed[theirs] = se2.compose(place, se2.inverse(poses[b]))
+            grown = True
+            break
+
+
+def settle(
+    trails: Trails,
+    anchors: Indices,
+    closures: Closures,
+    parameters: FloatArray,
+    noise: MotionNoise,
+    sure: float = np.inf,
+) -> Solved:
+    """
+    Solve for the poses of trails whose pieces are all joined by closures.
+
+    `parameters`: (6,) a first guess of the odometry's errors. `sure`: score of a chain that no
+    look-alike has; such chains bend the odometry, where wheels have slipped.
+    """
+    _, names = np.unique(closures.chain, return_inverse=True)
+    closures = replace(closures, chain=names)
+    guess, _ = first_guess(trails, closures, parameters)
+    of_runs = np.tile(parameters, (int(trails.run_of_piece.max()) + 1, 1))
+    problem = Problem(trails, anchors, closures, noise)
+    problem.sure = sure
+    nodes, kept = guess[anchors], np.zeros(len(closures), dtype=bool)
+    if len(closures):
+        for _ in range(_LEARNT_ROUNDS):
+            solution, kept = problem.robust(nodes, of_runs)
+            problem.learn(solution, kept)
+            nodes, of_runs = solution.poses, solution.parameters
+    solution = problem.solve(nodes, of_runs, kept.astype(np.float64))
+    return _solved(problem, solution, kept)
+
+
+def _solved(problem: Problem, solution: Solution, kept: np.ndarray) -> Solved:
+    found, growth = covariances(problem, solution)
+    return Solved(
+        poses_of_images(problem.trails, problem.anchors, solution),
+        found,
+        solution.parameters,
+        problem.closures,
+        kept,
+        problem.misses(solution.poses),
+        problem.deviation,
+        growth,
+    )

@@ -1,0 +1,107 @@
+"""
+The way between images by an odometry with systematic errors.
+
+The parameters p (6,) are those of `kbr.odometry`: offset, mounting, scales and drift. Over the
+images of a piece the motion from image t to image t + 1 is the odometry's increment u_t plus
+J(u_t) p, with random noise whose variances grow with the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kbr_localization import se2
+from kbr_localization.localization.kbr.odometry import NAMES
+from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+PARAMETERS = len(NAMES)
+ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
+"""Standard deviations of p of a robot that nothing is known of."""
+RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004])
+"""The same between runs of one robot: tyres, load, floor; the offset stays."""
+SCALE = NAMES.index('forward_scale')
+"""What closures cannot tell: a map that is larger as a whole has all of them as well."""
+
+
+def jacobians(increments: FloatArray) -> FloatArray:
+    """J (m, 3, 6) of odometry increments (m, 3), see `kbr.odometry`."""
+    dx, dy, turn = increments.T
+    cosine, sine, zero = np.cos(turn), np.sin(turn), np.zeros(len(increments))
+    return np.stack(
+        [
+            np.stack([1.0 - cosine, sine, -dy, -dx, zero, zero], axis=-1),
+            np.stack([-sine, 1.0 - cosine, dx, -dy, zero, zero], axis=-1),
+            np.stack([zero, zero, zero, zero, -turn, -dx], axis=-1),
+        ],
+        axis=1,
+    )
+
+
+def tracks(trails: Trails, parameters: FloatArray) -> FloatArray:
+    """
+    Poses (n, 3) by the odometry corrected for parameters, each piece from its own origin on.
+
+    Those of trusted pieces stay.
+
+    `parameters`: (6,), or (runs, 6) for each run.
+    """
+    poses = np.empty((len(trails), 3))
+    for piece, run in enumerate(trails.run_of_piece):
+        members = trails.members(piece)
+        odometry = trails.odometry[members]
+        if trails.trusted[piece]:
+            poses[members] = odometry
+            continue
+        steps = se2.between(odometry[:-1], odometry[1:])
+        p = parameters if parameters.ndim == 1 else parameters[run]
+        poses[members] = se2.chain(np.zeros(3), steps + jacobians(steps) @ p)
+    return poses
+
+
+@dataclass(frozen=True)
+class Wander:
+    """
+    How uncertain the way between images of a piece is, by running sums over its images.
+
+    With the noise of a step at image t the heading of all later images errs, and the position of
+    image k by that times |x_k - x_t|: the sums of variance, variance times x_t and variance times
+    |x_t|^2 give that of any two images.
+    """
+
+    poses: FloatArray
+    turned: FloatArray
+    moved: FloatArray
+    lever: FloatArray
+    square: FloatArray
+
+    @staticmethod
+    def of(trails: Trails, poses: FloatArray, noise: MotionNoise) -> Wander:
+        """Sum along the images of all pieces, at poses (n, 3)."""
+        before = np.maximum(np.arange(len(trails)) - 1, 0)
+        same = (trails.piece[before] == trails.piece) & (np.arange(len(trails)) > 0)
+        steps = se2.between(trails.odometry[before], trails.odometry) * same[:, np.newaxis]
+        variances = noise.variances(steps) * ~trails.trusted[trails.piece][:, np.newaxis]
+        heading, place = variances[:, 2], poses[:, :2]
+        return Wander(
+            poses,
+            np.cumsum(heading),
+            np.cumsum(0.5 * (variances[:, 0] + variances[:, 1])),
+            np.cumsum(heading[:, np.newaxis] * place, axis=0),
+            np.cumsum(heading * np.sum(place**2, axis=1)),
+        )
+
+    def between(self, start: Indices, end: Indices, at: Indices) -> tuple[FloatArray, FloatArray]:
+        """Variances of position (m², each axis) at images `at`, and of heading, of the way."""
+        low, high = np.minimum(start, end), np.maximum(start, end)
+        heading = self.turned[high] - self.turned[low]
+        place = self.poses[at, :2]
+        lever = (
+            heading * np.sum(place**2, axis=-1)
+            - 2.0 * np.sum(place * (self.lever[high] - self.lever[low]), axis=-1)
+            + self.square[high]
+            - self.square[low]
+        )
+        return self.moved[high] - self.moved[low] + np.maximum(lever, 0.0), heading

@@ -1,0 +1,98 @@
+"""Drives round a ring of corridors, whose odometry has errors, for the tests of mapping."""
+
+from dataclasses import dataclass, field
+
+from helpers import FRAME_NS, START_NS, wall_image
+from kbr_localization import se2
+from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.vision import VisionConfig
+import numpy as np
+
+VISION = VisionConfig(words=30, vocabulary_samples=3000)
+SIDES = (14.0, 8.0)
+"""Metres of the two sides of the ring."""
+ROUND = 2.0 * sum(SIDES)
+STEP = 0.3
+
+
+def on_ring(metres):
+    """Pose (3,) so far along the ring; the last half metre of a side turns into the next one."""
+    ends = np.cumsum([SIDES[0], SIDES[1], SIDES[0], SIDES[1]])
+    corners = np.array([[0, 0], [SIDES[0], 0], [*SIDES], [0, SIDES[1]], [0, 0]])
+    way = metres % ROUND
+    side = int(np.searchsorted(ends, way, side='right'))
+    place = [np.interp(way, [0.0, *ends], corners[:, axis]) for axis in (0, 1)]
+    turned = max(0.0, 1.0 - (ends[side] - way) / 0.5)
+    return np.array([*place, float(se2.wrap_angle(0.5 * np.pi * (side + turned)))])
+
+
+@dataclass
+class RingRun:
+    """
+    A drive along the ring: an image every `STEP` metres, by an odometry with errors.
+
+    `begin`, `metres`: of the way. `drift`: rad/m. `wall`: which building it is. `reset`: metres
+    after which the odometry begins again, `carried`: metres after which the robot is carried by
+    so much way unnoticed.
+    """
+
+    metres: float = 2.5 * ROUND
+    begin: float = 0.0
+    drift: float = 0.01
+    wall: int = 0
+    name: str = 'ring'
+    seed: int = 0
+    reset: float | None = None
+    carried: tuple[float, float] | None = None
+    skipped: dict = field(default_factory=dict)
+
+    def __post_init__(self):
+        way = self.begin + np.arange(0.0, self.metres, STEP)
+        self.ways = way.copy()
+        if self.carried is not None:
+            self.ways[way - self.begin >= self.carried[0]] += self.carried[1]
+        self.true = np.array([on_ring(metres) for metres in self.ways])
+        stamps = START_NS + FRAME_NS * np.arange(len(way), dtype=np.int64)
+        steps = se2.between(self.true[:-1], self.true[1:])
+        if self.carried is not None:
+            steps[np.hypot(steps[:, 0], steps[:, 1]) > 2.0 * STEP] = 0.0
+        rng = np.random.default_rng(self.seed)
+        steps += rng.normal(size=steps.shape) * np.array([0.003, 0.001, 0.002])
+        steps[:, 2] += self.drift * np.abs(steps[:, 0])
+        poses = se2.chain(np.array([3.0, -2.0, 1.0]), steps)
+        if self.reset is not None:
+            after = way - self.begin >= self.reset
+            poses[after] = se2.between(poses[after][0], poses[after])
+        self.odometry = OdometryTrack(stamps, poses)
+
+    def __len__(self):
+        return len(self.ways)
+
+    def __getitem__(self, index):
+        image = wall_image(self.ways[index] % ROUND + 0.5, pixels_per_metre=24.0)
+        if self.wall:
+            image = 255 - image[:, ::-1] if self.wall == 1 else image[::-1]
+        return Frame(
+            int(self.odometry.stamps_ns[index]),
+            np.ascontiguousarray(image),
+            self.odometry.poses[index],
+            None,
+            f'{self.name} {index}',
+        )
+
+    def __iter__(self):
+        return (self[index] for index in range(len(self)))
+
+
+def aligned(poses, truth):
+    """Poses (n, 3) moved rigidly so that their positions are nearest to the true ones."""
+    a, b = (each[:, :2] - each[:, :2].mean(axis=0) for each in (poses, truth))
+    turn = np.arctan2(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]), np.sum(a * b))
+    moved = se2.compose(np.array([0.0, 0.0, turn]), poses)
+    moved[:, :2] += truth[:, :2].mean(axis=0) - moved[:, :2].mean(axis=0)
+    return moved
+
+
+def trajectory_error(poses, truth):
+    """Root mean square distance in metres after rigid alignment."""
+    return float(np.sqrt(np.mean(np.sum((aligned(poses, truth) - truth)[:, :2] ** 2, axis=1))))

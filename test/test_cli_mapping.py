@@ -1,0 +1,77 @@
+"""`kbr map build --poses odometry`, `kbr map align` and `kbr map extend`."""
+
+from dataclasses import replace
+
+from command import invoke
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.localization.map.kernel_map import KernelMap
+from mapping_helpers import RingRun, ROUND
+import numpy as np
+import pytest
+
+WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    """Write two drives in COLD's format and map the first one."""
+    folder = tmp_path_factory.mktemp('ring')
+    for drive in (RingRun(name='one'), RingRun(name='two', begin=9.0, metres=ROUND, seed=1)):
+        # COLD's names of images have true poses
+        frames = [replace(frame, reference=drive.true[n]) for n, frame in enumerate(drive)]
+        write_cold_run(folder / drive.name, frames, drive.odometry)
+    done = invoke('map', 'build', folder / 'one', '--poses', 'odometry', '--jobs', 1, *WORDS,
+               '--out', folder / 'one.h5')  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_the_map_says_what_it_was_made_of(made):
+    _, done = made
+    assert 'closures in' in done.stderr
+    assert 'contradict them' in done.stderr
+
+
+def test_another_drive_is_added(made, tmp_path):
+    folder, _ = made
+    done = invoke('map', 'extend', folder / 'one.h5', folder / 'two', '--jobs', 1,
+               '--out', tmp_path / 'both.h5')  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert 'joined by' in done.stderr
+    before, after = KernelMap.load(folder / 'one.h5'), KernelMap.load(tmp_path / 'both.h5')
+    np.testing.assert_array_equal(after.poses[: len(before)], before.poses)
+
+
+def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
+    folder, _ = made
+    known = ('--at', '4,3.0,0', '--at', '40,11.8,8', '--at', '80,0,0.2')
+    done = invoke('map', 'align', folder / 'one.h5', *known, '--out', tmp_path / 'moved.h5')
+    assert done.returncode == 0, done.stderr
+    assert 'missed_m' in done.stdout
+    assert '3 known poses, missed by' in done.stderr
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'why'),
+    [
+        ((), 'expected one of --at, --tum, --bag, --onto, got none'),
+        (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
+        (('--at', '1,2,3', '--at', '2,2,3'), '2 of 2 known poses'),
+        (('--at', '1,2,3', '--at', '2,2,3', '--at', '3,2,3'), 'lie 0.00 m about their middle'),
+    ],
+)
+def test_known_poses_that_say_nothing_are_refused(made, tmp_path, arguments, why):
+    folder, _ = made
+    done = invoke('map', 'align', folder / 'one.h5', *arguments, '--out', tmp_path / 'moved.h5')
+    assert done.returncode == 2
+    assert why in done.stderr
+
+
+def test_a_short_run_is_refused_in_one_line(tmp_path):
+    write_tiny_cold_run(tmp_path / 'tiny')
+    done = invoke('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1,
+               '--out', tmp_path / 'map.h5')  # fmt: skip
+    assert done.returncode == 2
+    assert 'stays in one place' in done.stderr
+    assert not (tmp_path / 'map.h5').exists()

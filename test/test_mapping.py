@@ -1,0 +1,235 @@
+"""Maps from odometry and images: what is joined, what is not, and what is said of it."""
+
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.errors import EvaluationError, MapError
+from kbr_localization.evaluation.map_report import worst_first, write_map_report
+from kbr_localization.localization.map.grow import NewImage, with_images
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping.align import align
+from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.extend import extend
+from kbr_localization.localization.mapping.resume import ResumedWorkers
+from kbr_localization.workers import ThisProcess
+from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def ring():
+    """Drive two and a half rounds, and map them."""
+    run = RingRun()
+    return run, map_from_odometry([run], VISION)
+
+
+def test_closures_take_out_the_drift(ring):
+    run, mapped = ring
+    assert mapped.joined
+    assert trajectory_error(run.odometry.poses, run.true) > 1.0
+    assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.35
+
+
+def test_no_closure_joins_places_apart(ring):
+    run, mapped = ring
+    record = mapped.kernel_map.mapping
+    ends = record.closures[record.kept == 1]
+    assert len(ends) > 20
+    apart = np.hypot(*(run.true[ends[:, 0]] - run.true[ends[:, 1]])[:, :2].T)
+    assert apart.max() < 2.0
+
+
+def test_the_covariance_holds_the_truth_and_is_positive(ring):
+    _, mapped = ring
+    covariances = mapped.kernel_map.mapping.covariances
+    assert np.linalg.eigvalsh(covariances).min() > -1e-9
+    assert 0.02 < np.sqrt(np.mean(covariances[:, 0, 0])) < 1.0
+
+
+def test_the_record_survives_the_file(ring, tmp_path):
+    _, mapped = ring
+    mapped.kernel_map.save(tmp_path / 'map.h5')
+    record, before = KernelMap.load(tmp_path / 'map.h5').mapping, mapped.kernel_map.mapping
+    for name, array in before.arrays().items():
+        np.testing.assert_array_equal(getattr(record, name), array, name)
+
+
+def test_a_part_of_the_map_keeps_its_part_of_the_record(ring):
+    _, mapped = ring
+    part = mapped.kernel_map.subset(np.arange(0, len(mapped.kernel_map), 2))
+    assert len(part.mapping.odometry) == len(part) == len(part.mapping.covariances)
+    assert part.mapping.closures.max() < len(part)
+
+
+def test_a_map_that_grows_has_covariances_of_its_new_images(ring, tmp_path):
+    _, mapped = ring
+    kernel_map = mapped.kernel_map
+    image = NewImage(1, kernel_map.poses[3], kernel_map.descriptors[3], kernel_map.thumbnails[3])
+    grown = with_images(kernel_map, [image])
+    grown.save(tmp_path / 'grown.h5')
+    record = KernelMap.load(tmp_path / 'grown.h5').mapping
+    np.testing.assert_array_equal(record.covariances[-1], kernel_map.mapping.covariances[3])
+
+
+def test_two_runs_come_into_one_frame():
+    runs = [RingRun(name='first', metres=40.0), RingRun(name='second', begin=5.0, seed=1)]
+    mapped = map_from_odometry(runs, VISION)
+    truth = np.concatenate([run.true for run in runs])
+    assert trajectory_error(mapped.kernel_map.poses, truth) < 0.35
+
+
+def test_a_run_without_loops_is_built_with_a_warning(tmp_path):
+    mapped = map_from_odometry([RingRun(metres=30.0)], VISION)
+    assert not mapped.joined
+    assert mapped.notes[-1].startswith('warning: no place is shown again')
+    assert mapped.growth[0] > 0.3
+    mapped.kernel_map.save(tmp_path / 'map.h5')
+    assert len(KernelMap.load(tmp_path / 'map.h5').mapping.closures) == 0
+
+
+def test_runs_that_share_no_place_are_not_built_together():
+    runs = [RingRun(name='here', metres=40.0), RingRun(name='there', metres=40.0, wall=1)]
+    with pytest.raises(MapError, match='share no place'):
+        map_from_odometry(runs, VISION)
+
+
+def test_an_odometry_that_begins_again_is_cut_and_joined():
+    run = RingRun(reset=ROUND)
+    mapped = map_from_odometry([run], VISION)
+    assert any('its odometry leaps' in note for note in mapped.notes)
+    assert len(mapped.kernel_map) == len(run)
+    assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.5
+
+
+def test_a_robot_that_is_carried_is_noticed_and_joined():
+    run = RingRun(carried=(0.75 * ROUND, 0.5 * ROUND))
+    mapped = map_from_odometry([run], VISION)
+    assert any('stands still' in note for note in mapped.notes)
+    assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.5
+
+
+def test_a_robot_that_stays_is_refused():
+    with pytest.raises(MapError, match='stays in one place: its odometry has 0'):
+        map_from_odometry([RingRun(metres=1.0)], VISION)
+
+
+def test_known_poses_are_not_looked_at(ring):
+    run, mapped = ring
+
+    class Known(RingRun):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=np.array([1e6, 0.0, 0.0]))
+
+    again = map_from_odometry([Known()], VISION)
+    np.testing.assert_allclose(again.kernel_map.poses, mapped.kernel_map.poses, atol=1e-9)
+    assert se2.travelled(again.kernel_map.poses).max() < 2.0 * run.metres
+
+
+def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
+    run, mapped = ring
+    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    longer, told = extend(mapped.kernel_map, more)
+    n = len(mapped.kernel_map)
+    np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
+    truth = np.concatenate([run.true, more.true])
+    assert trajectory_error(longer.poses, truth) < 0.35
+    assert 'joined by' in told[0]
+    longer.save(tmp_path / 'longer.h5')
+    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
+
+
+def test_a_drive_with_known_poses_joins_as_it_is(ring):
+    _, mapped = ring
+
+    class Known(RingRun):
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=self.true[index])
+
+    more = Known(name='known', metres=10.0)
+    longer, _ = extend(mapped.kernel_map, more, known=True)
+    np.testing.assert_array_equal(longer.poses[len(mapped.kernel_map) :], more.true)
+
+
+def test_a_drive_elsewhere_does_not_join(ring):
+    _, mapped = ring
+    with pytest.raises(MapError, match='shows no place of the map'):
+        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
+
+
+def test_known_poses_move_the_map(ring):
+    run, mapped = ring
+    frame = np.array([3.0, -7.0, 2.0])
+    at = np.array([5, 60, 120, 200])
+    truth = se2.compose(frame, run.true)
+    moved, found = align(mapped.kernel_map, run.odometry.stamps_ns[at], truth[at])
+    error = np.hypot(*(moved.poses - truth)[:, :2].T)
+    assert np.sqrt(np.mean(error**2)) < 0.5
+    assert found.residuals.max() < 0.8
+
+
+def test_the_page_shows_the_pairs_worst_first(ring, tmp_path):
+    _, mapped = ring
+    record = mapped.kernel_map.mapping
+    write_map_report(tmp_path / 'map.html', mapped.kernel_map, '<b>map</b>')
+    page = (tmp_path / 'map.html').read_text()
+    assert '&lt;b&gt;map&lt;/b&gt;' in page
+    shown = worst_first(record, 5)
+    assert page.count('<figure>') >= len(shown) > 0
+    assert np.all(record.kept[shown] == 1)
+
+
+def test_a_map_of_known_poses_has_no_page_of_its_own(ring, tmp_path):
+    _, mapped = ring
+    with pytest.raises(EvaluationError, match='give a run to localize on it'):
+        write_map_report(tmp_path / 'map.html', replace(mapped.kernel_map, mapping=None), 'map')
+
+
+def test_too_few_known_poses_are_refused(ring):
+    run, mapped = ring
+    with pytest.raises(MapError, match='2 of 2 known poses'):
+        align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])
+
+
+def test_a_build_that_was_interrupted_goes_on(tmp_path):
+    run = RingRun(metres=30.0)
+    first = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
+
+    def interrupt(what, done, total):
+        if what == 'describing images' and done > 40:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        map_from_odometry([run], VISION, workers=first, progress=interrupt)
+    again = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
+    resumed = map_from_odometry([run], VISION, workers=again).kernel_map
+    whole = map_from_odometry([run], VISION).kernel_map
+    assert again.taken > 0
+    np.testing.assert_array_equal(resumed.descriptors, whole.descriptors)
+    assert tuple(resumed.thumbnails) == tuple(whole.thumbnails)
+    again.close()
+    assert not (tmp_path / 'kept').exists()
+
+
+def test_of_two_buildings_in_one_run_the_larger_part_is_built():
+    class TwoBuildings(RingRun):
+        def __getitem__(self, index):
+            frame = super().__getitem__(index)
+            elsewhere = index * STEP >= 2.0 * ROUND
+            coarse = np.tile(frame.image[::2, ::2], (2, 2))
+            return replace(frame, image=coarse) if elsewhere else frame
+
+    run = TwoBuildings(carried=(2.0 * ROUND, 0.3 * ROUND))
+    mapped = map_from_odometry([run], VISION)
+    assert 'images after it are left out: no place of the rest is shown again' in mapped.notes[0]
+    assert len(mapped.kernel_map) == int(2.0 * ROUND / STEP) + 1
+    assert trajectory_error(mapped.kernel_map.poses, run.true[: len(mapped.kernel_map)]) < 0.35
+
+
+def test_a_run_without_images_is_refused():
+    class Blind(RingRun):
+        def __len__(self):
+            return 0
+
+    with pytest.raises(MapError, match='ring has no images'):
+        map_from_odometry([Blind()], VISION)
