@@ -1,5 +1,6 @@
 """`kbr map …`: build maps and look into them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -136,6 +137,7 @@ def built(
 @app.command()
 def info(map_file: MapFile, json: Json = False) -> None:
     """Say what a map holds."""
+    from kbr_localization.cli.map_facts import describe_map, flat
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     facts = describe_map(KernelMap.load(map_file))
@@ -143,7 +145,7 @@ def info(map_file: MapFile, json: Json = False) -> None:
         console.print_json(facts)
     else:
         odometry = facts.pop('odometry')
-        console.print_table(str(map_file), _flat(facts))
+        console.print_table(str(map_file), flat(facts))
         words = {name: values['words'] for name, values in odometry.items()}
         console.print_table('systematic errors of the odometry of the runs', words)
 
@@ -266,50 +268,3 @@ def _loss_rows(loss: Any) -> dict[str, Any]:
         'distance of the kernel means of the poses': f'{100 * loss.mmd:.1f}%',
         'similarity of a dropped image and its neighbour': f'{loss.similarity:.2f}',
     }
-
-
-def describe_map(kernel_map: Any) -> dict[str, Any]:
-    """Facts about a map, ready for JSON."""
-    from kbr_localization import se2
-    from kbr_localization.configuration import to_mapping
-    from kbr_localization.localization.calibration_words import described
-
-    runs = {}
-    for index, name in enumerate(kernel_map.run_names):
-        poses = kernel_map.poses[kernel_map.run_index == index]
-        runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
-    network = kernel_map.describer.state().get('network_sha256')
-    low, high = kernel_map.poses[:, :2].min(axis=0), kernel_map.poses[:, :2].max(axis=0)
-    return {
-        'images': len(kernel_map),
-        'runs': runs,
-        'x_m': [float(low[0]), float(high[0])],
-        'y_m': [float(low[1]), float(high[1])],
-        'cameras': list(kernel_map.cameras) or 1,
-        'image_shape': list(kernel_map.image_shape),
-        'descriptor': kernel_map.describer.kind,
-        'descriptor_size': int(kernel_map.describer.size),
-        **({} if network is None else {'network_sha256': network}),
-        'filter': to_mapping(kernel_map.filter_config),
-        'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
-        'motion_noise': to_mapping(kernel_map.motion_noise),
-        'odometry': described(kernel_map.known_odometry),
-        'poses': _poses_facts(kernel_map.mapping),
-    }
-
-
-def _poses_facts(record: Any) -> Any:
-    """Say where the poses of a map come from."""
-    if record is None:
-        return 'known'
-    deviation = (record.covariances[:, 0, 0] + record.covariances[:, 1, 1]).mean() ** 0.5
-    used = int((record.kept == 1).sum())
-    return {'from': 'odometry', 'closures': used, 'deviation_m': float(deviation)}
-
-
-def _flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:
-    rows: dict[str, Any] = {}
-    for name, value in facts.items():
-        inner = _flat(value, f'{prefix}{name}.') if isinstance(value, dict) else {}
-        rows |= inner or {prefix + name: value}
-    return rows
