@@ -12,10 +12,10 @@ from pathlib import Path
 from kbr_localization import __version__, se2
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.files import write_text
-from kbr_localization.localization.kbr.odometry import NAMES
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.align import fit, moved
+from kbr_localization.localization.mapping.wheels import NAMES
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

@@ -1,7 +1,7 @@
 """
 The way between images by an odometry with systematic errors.
 
-The parameters p (6,) are those of `kbr.odometry`: offset, mounting, scales and drift. Over the
+The parameters p (6,) are those of `calibration`, to first order: offset, mounting, scales, drift. Over the
 images of a piece the motion from image t to image t + 1 is the odometry's increment u_t plus
 J(u_t) p, with random noise whose variances grow with the way.
 """
@@ -11,12 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization import se2
-from kbr_localization.localization.kbr.odometry import NAMES
+from kbr_localization.localization import calibration
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
+"""Parameters of a robot that does not move sideways."""
 PARAMETERS = len(NAMES)
 ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
@@ -27,7 +29,7 @@ SCALE = NAMES.index('forward_scale')
 
 
 def jacobians(increments: FloatArray) -> FloatArray:
-    """J (m, 3, 6) of odometry increments (m, 3), see `kbr.odometry`."""
+    """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
     dx, dy, turn = increments.T
     cosine, sine, zero = np.cos(turn), np.sin(turn), np.zeros(len(increments))
     return np.stack(
