@@ -1,9 +1,9 @@
 """
 The way between images by an odometry with systematic errors.
 
-The parameters p (6,) are those of `calibration`, to first order: offset, mounting, scales, drift. Over the
-images of a piece the motion from image t to image t + 1 is the odometry's increment u_t plus
-J(u_t) p, with random noise whose variances grow with the way.
+The parameters p (6,) are those of `calibration`, to first order: offset, mounting, scales, drift.
+Over the images of a piece the motion from image t to image t + 1 is the odometry's increment u_t
+plus J(u_t) p, with random noise whose variances grow with the way.
 """
 
 from __future__ import annotations
