@@ -82,7 +82,7 @@ def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, 
     assert '/no/such/map.h5' in node.output and 'Traceback' not in node.output
 
 
-def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
+def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
     def fails():
         raise LocalizationError('a system that is singular')
 
@@ -96,8 +96,8 @@ def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(r
         localization._tell = lambda level, text, quiet: told.append(text)
         localization.keeper.save = lambda: saved.append('map')
         localization._worker.stop()
-        for wish in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
-            session.wish(wish)
+        for request in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
+            session.request(request)
         assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
         assert any('singular' in text for text in told)
         assert any('ZeroDivisionError' in text for text in told)

@@ -311,10 +311,10 @@ def test_an_unexpected_error_is_survived(drive):
     assert drive.session.dropped == {'internal error': 1, 'after an internal error': 1}
 
 
-def test_a_wish_that_fails_does_not_take_the_next_one_along(drive):
+def test_a_request_that_fails_does_not_take_the_next_one_along(drive):
     done = []
-    drive.session.wish(lambda: 1 / 0)
-    drive.session.wish(lambda: done.append(True))
+    drive.session.request(lambda: 1 / 0)
+    drive.session.request(lambda: done.append(True))
     with pytest.raises(ZeroDivisionError):
         drive.work()
     drive.work()
@@ -364,7 +364,7 @@ def give_a_pose(session):
 
 
 @pytest.mark.parametrize('before', [ask_for_a_new_tracker, give_a_pose])
-def test_of_two_wishes_the_last_one_counts(drive, before):
+def test_of_two_requests_the_last_one_counts(drive, before):
     drive.go(0.0, 4.0)
     before(drive.session)
     drive.session.initialize_globally()
