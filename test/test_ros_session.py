@@ -469,10 +469,10 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     saved = SavedPose(stamp(-1.0), straight_reference(0.0), COVARIANCE, ORIGIN, 'id')
     drive = Drive(tiny_world, Beginning(saved=replace(saved, learnt=learnt)))
     drive.go(0.0, 0.4)
-    why = drive.answers[stamp(0.4)].estimate.why
-    assert why['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
-    assert why['odometry_offset_x_sd'] < 2e-3
+    diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
+    assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
+    assert diagnostics['odometry_offset_x_sd'] < 2e-3
     drive.session.switch_map(lambda: None)
     drive.work()
     drive.go(0.8, 1.2)
-    assert drive.answers[stamp(1.2)].estimate.why['odometry_offset_x_sd'] > 0.01
+    assert drive.answers[stamp(1.2)].estimate.diagnostics['odometry_offset_x_sd'] > 0.01
