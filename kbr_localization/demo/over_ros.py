@@ -43,14 +43,14 @@ def localize_over_ros(
     settings = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': saved}
     with ExitStack() as stack:
         env = _environment(stack)
-        node = stack.enter_context(_program('localization_node', 'node', settings, logs, env))
+        node = stack.enter_context(_program('localization_node', 'node.node', settings, logs, env))
         logger = stack.enter_context(
-            _program('pose_logger', 'pose_logger', {}, logs, env, capture=True)
+            _program('pose_logger', 'playback.pose_logger', {}, logs, env, capture=True)
         )
         poses = _PoseReader(logger)
         poses.wait_until_listening(node)
         parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
-        player = stack.enter_context(_program('player', 'player', parameters, logs, env))
+        player = stack.enter_context(_program('player', 'playback.player', parameters, logs, env))
         poses.wait(node, player, frames, progress)
     if not poses.lines:
         raise RosError(f'the node published no pose: see the logs in {logs}')
