@@ -48,7 +48,7 @@ class ColdRecording:
         self.cameras = tuple(folder_of(camera) for camera in cameras or CAMERAS[:1])
         self._folder = self.path / self.cameras[0]
         self._check_foreign()
-        with self._explained():
+        with self._as_dataset_errors():
             files = [self.path / camera / 'x' for camera in self.cameras]
             for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ class ColdRecording:
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
         text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)
-        with self._explained():
+        with self._as_dataset_errors():
             _append(self.path / ODOMETRY, text)
 
     def append_image(
@@ -79,7 +79,7 @@ class ColdRecording:
         """
         name = format_image_name(stamp_ns, reference)
         images = [encoded] if isinstance(encoded, bytes) else encoded
-        with self._explained():
+        with self._as_dataset_errors():
             for camera, data in zip(self.cameras, images, strict=True):
                 part = self.path / camera / (name + PART)
                 try:
@@ -138,7 +138,7 @@ class ColdRecording:
         return max(read_odometry(path)[0], key=lambda line: line.stamp_ns)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _as_dataset_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
