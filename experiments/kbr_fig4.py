@@ -13,6 +13,7 @@ import functools
 from typing import Any
 
 from experiments import common
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels import (
     GaussianKernel,
     grid_search,
@@ -22,7 +23,6 @@ from kbr_localization.kernels import (
     LearntTransition,
     median_distance,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels.filters import means
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot

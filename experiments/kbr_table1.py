@@ -12,6 +12,7 @@ import functools
 from typing import Any
 
 from experiments import common, room
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels import (
     GaussianKernel,
     grid_search,
@@ -22,7 +23,6 @@ from kbr_localization.kernels import (
     median_distance,
     TraceKernel,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels.filters import means
 from kbr_localization.kernels.manifold import nearest_rotation
 from kbr_localization.kernels.selection import filter_score

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from experiments import common
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels import (
     GaussianKernel,
     KernelBayesFilter,
@@ -22,7 +23,6 @@ from kbr_localization.kernels import (
     median_distance,
     Supervision,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from matplotlib import pyplot
 import numpy as np
 
