@@ -35,7 +35,7 @@ DOCS = ['mkdocs', 'mkdocstrings[python]']
 DASK = ['distributed']
 # nearest-neighbour search that our kernel vector is compared with
 BENCH = ['faiss-cpu']
-# Kalman, extended, unscented and particle filters to compare kernel filters with
+# Kalman, extended, unscented and particle filters that experiments/ compares kernel filters with
 COMPARE = ['stonesoup']
 # ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
 LINT = [

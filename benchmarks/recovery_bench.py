@@ -108,9 +108,9 @@ def false_alarms(drive: Drive, seed: int) -> tuple[int, float]:
     tracker.initialize(first, np.diag([0.01, 0.01, 0.01]))
     alarms, before = 0, 0.0
     for index in range(len(drive.run)):
-        count = localizer.why['recoveries']
+        count = localizer.diagnostics['recoveries']
         error = follow(tracker, drive, range(index, index + 1))[0]
-        alarms += int(localizer.why['recoveries'] > count and before < 1.0)
+        alarms += int(localizer.diagnostics['recoveries'] > count and before < 1.0)
         before = error
     stamps = [drive.run[index].stamp_ns for index in (0, -1)]
     return alarms, (stamps[1] - stamps[0]) * 1e-9 / 60.0

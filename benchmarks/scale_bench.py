@@ -240,7 +240,7 @@ def report(folder: Path) -> None:
     with threadpool_limits(1, 'blas'):  # as in the node and in the commands
         small = relocalization(folder)
         large = tracking(folder)
-        anywhere = relocalization(folder, 1_000_000, 3)
+        million = relocalization(folder, 1_000_000, 3)
     figures = {
         'tracking_1m_over_1k': large['ratio'],
         'relocalize_100k_s': small['seconds'],
@@ -258,7 +258,7 @@ def report(folder: Path) -> None:
         ['resident bytes per image', large['bytes_per_image'], ''],
         ['error while tracking, 1,000,000 images', large['error_m'], 'm'],
         *_relocalization_rows('100,000', small),
-        *_relocalization_rows('1,000,000', anywhere),
+        *_relocalization_rows('1,000,000', million),
         ['dense Algorithm 1, 4000 images', dense['dense_ms'], 'ms'],
         ['this filter, 4000 images', dense['ours_ms'], 'ms'],
         ['their ratio', dense['ratio'], ''],

@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments import common
 from experiments.claims import below, Claim, claim, within
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -24,7 +25,6 @@ from kbr_localization.kernels import (
     LearntTransition,
     median_distance,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels.filters import means
 from kbr_localization.kernels.selection import filter_score
 from matplotlib import pyplot

@@ -13,6 +13,7 @@ from typing import Any
 
 from experiments import common, room
 from experiments.claims import below, Claim, claim
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -24,7 +25,6 @@ from kbr_localization.kernels import (
     median_distance,
     TraceKernel,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels.filters import means
 from kbr_localization.kernels.manifold import nearest_rotation
 from kbr_localization.kernels.selection import filter_score

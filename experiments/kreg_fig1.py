@@ -14,6 +14,7 @@ from typing import Any
 
 from experiments import common
 from experiments.claims import below, claim
+from experiments.classical import classical_filter, GaussianStateSpaceModel
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
     GaussianKernel,
@@ -24,7 +25,6 @@ from kbr_localization.kernels import (
     median_distance,
     Supervision,
 )
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from matplotlib import pyplot
 import numpy as np
 

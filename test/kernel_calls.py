@@ -6,7 +6,6 @@ from typing import Any
 
 from kbr_localization import kernels as k
 from kbr_localization.kernels import selection
-from kbr_localization.kernels.classical import classical_filter, GaussianStateSpaceModel
 from kbr_localization.kernels.low_rank import pivoted_cholesky
 from kbr_localization.kernels.manifold import CircularKernel, nearest_rotation
 import numpy as np
@@ -26,9 +25,6 @@ FILTER = k.KernelBayesFilter(k.ModelTransition(MODEL, KERNEL), RULE)
 ROTATIONS = nearest_rotation(RNG.normal(size=(4, 3, 3)))
 KALMAN = k.KernelKalmanFilter(KERNEL, KERNEL, X, Z, Y, 0.1, 0.1)
 ANGLES = np.linspace(0.0, 3.0, 5)[:, np.newaxis]
-STATE_SPACE = GaussianStateSpaceModel(
-    np.eye(2), np.eye(2), np.eye(2), np.eye(2), np.zeros(2), np.eye(2)
-)
 
 
 @dataclass(frozen=True)
@@ -407,14 +403,6 @@ CALLS = {
         k.BandwidthCriterion(KERNEL, KERNEL, X, Y, k.k_fold(6, 2), 0.1).minimise,
         'delta:positive',
         delta=0.1,
-    ),
-    'classical_filter': call(
-        classical_filter,
-        'method:object model:object observations:points particles:count',
-        method='kalman',
-        model=STATE_SPACE,
-        observations=Y,
-        particles=3,
     ),
 }
 for _kind in (k.ConditionalMeanRegressor, k.KernelBayesRegressor, k.KernelFilterRegressor):

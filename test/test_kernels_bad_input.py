@@ -101,8 +101,6 @@ def test_bad_input_is_refused(entry, argument, value):
 
 @pytest.mark.parametrize('name', CALLS)
 def test_good_input_is_accepted(name):
-    if name == 'classical_filter':
-        pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
     CALLS[name].target(**CALLS[name].good)
 
 

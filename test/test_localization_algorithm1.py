@@ -26,7 +26,7 @@ def test_a_pose_far_from_the_map_leaves_it_anywhere_on_it(corridor):
     localizer = AdaptedAlgorithm1(corridor)
     localizer.initialize(np.array([0.0, 100.0, 0.0]), np.diag([0.1, 0.1, 0.05]) ** 2)
     np.testing.assert_allclose(localizer.alpha, 1.0 / len(corridor))
-    assert localizer.why['restarts'] == 1
+    assert localizer.diagnostics['restarts'] == 1
     localizer.update_similarities(seen_from(corridor, 4.0))
     assert np.isfinite(localizer.estimate().pose).all()
 
@@ -34,10 +34,10 @@ def test_a_pose_far_from_the_map_leaves_it_anywhere_on_it(corridor):
 def test_odometry_that_leaves_the_map_leaves_it_anywhere_on_it(corridor):
     localizer = AdaptedAlgorithm1(corridor)
     localizer.initialize(straight(10.0), np.diag([0.1, 0.1, 0.05]) ** 2)
-    assert localizer.why['restarts'] == 0
+    assert localizer.diagnostics['restarts'] == 0
     localizer.predict(straight(800.0))
     localizer.update_similarities(seen_from(corridor, 4.0))
-    assert localizer.why['restarts'] == 1
+    assert localizer.diagnostics['restarts'] == 1
     for _ in range(5):
         localizer.update_similarities(seen_from(corridor, 4.0))
     assert abs(localizer.estimate().pose[0] - 4.0) < 1.5
@@ -128,7 +128,7 @@ def test_algorithm_1_is_the_printed_recursion_over_a_whole_run(winding):
         answers.append(localizer.estimate().pose)
     gram_y = winding.describer.cross_gram(winding.descriptors, winding.descriptors)
     plain = printed_recursion(winding, gram_y, increments, vectors)
-    assert localizer.why['restarts'] == 0
+    assert localizer.diagnostics['restarts'] == 0
     assert (plain < 0.0).any() and not np.allclose(plain.sum(axis=1), 1.0, rtol=1e-3)
     np.testing.assert_allclose(found, plain, rtol=0.0, atol=1e-9 * np.abs(plain).max())
     np.testing.assert_array_equal(answers, winding.poses[plain.argmax(axis=1)])
@@ -148,5 +148,5 @@ def test_without_any_positive_weight_it_starts_again_from_the_image(winding):
     localizer.predict(straight(500.0))
     _, vectors = run_along(winding)
     localizer.update_similarities(vectors[10])
-    assert localizer.why['restarts'] == 1
+    assert localizer.diagnostics['restarts'] == 1
     assert np.abs(localizer.estimate().pose - winding.poses[10])[:2].max() < 1.0

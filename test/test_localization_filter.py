@@ -124,7 +124,7 @@ def test_two_look_alike_places_keep_two_modes_until_one_is_refuted(kernel_map):
         return [(ring_pose(metres + 10.0), 0.3)] if metres < 5.0 else []
 
     _, estimate = drive(localizer, kernel_map, 3.0, 1.5, aliases=twin)
-    assert estimate.why['mass_in_radius'] < 0.9
+    assert estimate.diagnostics['mass_in_radius'] < 0.9
     assert estimate.status != 'localized'
     localizer.predict(se2.between(ring_pose(4.5), ring_pose(5.1)))
     errors, estimate = drive(localizer, kernel_map, 5.1, 3.0, aliases=twin)
@@ -138,7 +138,7 @@ def test_a_carried_robot_is_found_again(kernel_map):
     errors, _ = drive(localizer, kernel_map, 0.0, 3.0)
     assert errors.max() < 0.3
     errors, estimate = drive(localizer, kernel_map, 12.0, 5.0)
-    assert estimate.why['recoveries'] == 1
+    assert estimate.diagnostics['recoveries'] == 1
     assert errors[-10:].max() < 0.3
 
 
@@ -146,7 +146,7 @@ def test_normal_driving_raises_no_false_alarm(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize_globally()
     _, estimate = drive(localizer, kernel_map, 0.0, 60.0, noise=0.002)
-    assert estimate.why['recoveries'] == 0
+    assert estimate.diagnostics['recoveries'] == 0
 
 
 def test_a_frozen_camera_says_nothing_and_is_counted(kernel_map):
@@ -159,7 +159,7 @@ def test_a_frozen_camera_says_nothing_and_is_counted(kernel_map):
         localizer.predict(np.array([0.4, 0.0, 0.125]))
         localizer.update_similarities(frozen)
     estimate = localizer.estimate()
-    assert estimate.why['frozen_images'] >= 39 and estimate.why['recoveries'] == 0
+    assert estimate.diagnostics['frozen_images'] >= 39 and estimate.diagnostics['recoveries'] == 0
     assert not estimate.localized
 
 
@@ -168,7 +168,7 @@ def test_an_image_seen_again_where_the_robot_stands_is_no_sign_of_a_frozen_camer
     localizer.initialize(ring_pose(4.0), np.diag([0.01, 0.01, 0.01]))
     for _ in range(5):
         localizer.update_similarities(seen_from(kernel_map, ring_pose(4.0)))
-    assert localizer.estimate().why['frozen_images'] == 0
+    assert localizer.estimate().diagnostics['frozen_images'] == 0
 
 
 def test_the_same_seed_gives_the_same_run(kernel_map):

@@ -64,7 +64,7 @@ def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):
     localizer.follow_map(with_images(kernel_map, [far]))
     assert np.array_equal(localizer.belief.points, before)
     localizer.update(far.descriptor)
-    assert localizer.why['best_similarity'] == pytest.approx(1.0)
+    assert localizer.diagnostics['best_similarity'] == pytest.approx(1.0)
     assert np.hypot(*(localizer.estimate().pose - far.pose)[:2]) < 0.2
 
 

@@ -233,12 +233,12 @@ INTERRUPTED = """
 import signal, sys
 from pathlib import Path
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.patient_file import PatientFile
+from kbr_localization.localization.map.deferred_error_file import DeferredErrorFile
 
 # whoever runs the tests in the background may have them ignore it
 signal.signal(signal.SIGINT, signal.default_int_handler)
 kernel_map, path = KernelMap.load(sys.argv[1]), Path(sys.argv[2])
-write, calls = PatientFile.write, []
+write, calls = DeferredErrorFile.write, []
 
 def interrupted(file, data):
     calls.append(0)
@@ -246,7 +246,7 @@ def interrupted(file, data):
         signal.raise_signal(signal.SIGINT)
     return write(file, data)
 
-PatientFile.write = interrupted
+DeferredErrorFile.write = interrupted
 for moment in (1, 2, 10, 40, 60):
     calls.clear()
     try:

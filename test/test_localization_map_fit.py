@@ -51,14 +51,14 @@ def test_in_another_building_it_is_said(known):
     assert estimates[-1].status == NOT_ON_THIS_MAP
     assert not estimates[-1].has_pose
     assert estimates[-1].covariance[0, 0] == UNKNOWN_VARIANCE
-    assert estimates[-1].why['map_proven'] == 0.0
+    assert estimates[-1].diagnostics['map_proven'] == 0.0
 
 
 @pytest.mark.parametrize('night', [1.0, 0.5])
 def test_on_the_right_map_it_is_not_said_by_day_and_by_night(known, night):
     estimates = localize(known, own_views(known, night))
     assert all(estimate.status != NOT_ON_THIS_MAP for estimate in estimates)
-    assert estimates[-1].localized and estimates[-1].why['map_proven'] == 1.0
+    assert estimates[-1].localized and estimates[-1].diagnostics['map_proven'] == 1.0
 
 
 def test_a_covered_camera_is_no_proof_against_the_map(known):

@@ -66,7 +66,7 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
     late = wrong[round(5.0 / STEP) :]
     assert np.mean(late) < 0.01
     assert localizer.supervision.check.refuted and estimates[-1].status != 'localized'
-    assert estimates[-1].why['odometry_wrong'] > 0.99
+    assert estimates[-1].diagnostics['odometry_wrong'] > 0.99
     assert localizer.supervision.check.expected()[NAMES.index(column)] == pytest.approx(
         found, abs=0.1
     )
@@ -75,7 +75,7 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
 @pytest.mark.parametrize('factor', [1.0, 1.02, 0.97])
 def test_an_odometry_that_is_a_little_wrong_is_not_found_fault_with(factor):
     _, estimates = drive(lambda steps: steps * np.array([factor, factor, 1.0]))
-    assert max(estimate.why['odometry_wrong'] for estimate in estimates) < 0.9
+    assert max(estimate.diagnostics['odometry_wrong'] for estimate in estimates) < 0.9
     assert all(estimate.localized for estimate in estimates[round(5.0 / STEP) :])
     assert errors(estimates)[round(5.0 / STEP) :].max() < 1.0
 

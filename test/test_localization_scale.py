@@ -194,7 +194,7 @@ def test_a_large_map_localizes_from_nothing_and_finds_a_carried_robot(large):
     _, errors = follow(localizer, synthetic.drive(building, 200.0, 10.0, rng))
     assert errors[0] > 5.0
     assert errors[-5:].max() < 0.3
-    assert localizer.why['recoveries'] == 1
+    assert localizer.diagnostics['recoveries'] == 1
 
 
 @pytest.fixture(scope='module')

@@ -18,7 +18,7 @@ from kbr_localization.ros.parameters.map_files import parse_map_files
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.image_queue import QueuedImage
-from kbr_localization.ros.session.registry import map_id, MapShelf
+from kbr_localization.ros.session.registry import map_id, MapRegistry
 import numpy as np
 import pytest
 from ros_helpers import PATIENCE
@@ -53,13 +53,13 @@ class Keeping:
 
     def __init__(self, world, config=GROWING, **options):
         self.told, self.config = Told(), config
-        shelf = MapShelf(
+        registry = MapRegistry(
             options.get('map_files', ()),
             options.get('into', ''),
             self.told,
             in_place=options.get('in_place', False),
         )
-        in_use = shelf.read(str(options.get('wanted', world.map_file)))
+        in_use = registry.read(str(options.get('wanted', world.map_file)))
         self.background = ThreadPoolExecutor(1)
         self.keeper = MapKeeper(in_use, lambda: self.config, self.background, self.told)
 
@@ -283,7 +283,7 @@ def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
     keeping.drive(0.0, 6.0)
     other = KernelMap.load(tiny_world_copy.map_file).subset(np.arange(30))
     other.save(tmp_path / 'other.h5')
-    keeping.keeper.use(MapShelf((), '', keeping.told).read(str(tmp_path / 'other.h5')))
+    keeping.keeper.use(MapRegistry((), '', keeping.told).read(str(tmp_path / 'other.h5')))
     keeping.background.shutdown()
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 44
     assert keeping.keeper.facts()['images'] == 30
@@ -293,19 +293,21 @@ def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
 def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_path):
     kernel_map = KernelMap.load(tiny_world.map_file)
     kernel_map.subset(np.arange(30)).save(tmp_path / 'map.h5')
-    shelf = MapShelf((f'ground={tiny_world.map_file}', f'first={tmp_path}/map.h5'), '', Told())
-    assert (shelf.read('').name, len(shelf.read('').kernel_map)) == ('ground', 40)
-    assert len(shelf.read('first').kernel_map) == 30
-    assert len(shelf.read(str(tmp_path / 'map.h5')).kernel_map) == 30
+    registry = MapRegistry(
+        (f'ground={tiny_world.map_file}', f'first={tmp_path}/map.h5'), '', Told()
+    )
+    assert (registry.read('').name, len(registry.read('').kernel_map)) == ('ground', 40)
+    assert len(registry.read('first').kernel_map) == 30
+    assert len(registry.read(str(tmp_path / 'map.h5')).kernel_map) == 30
     with pytest.raises(MapError, match='names out of map_files: ground, first'):
-        shelf.read('second')
-    into = MapShelf(shelf_entries(shelf), str(tmp_path / 'into'), Told())
+        registry.read('second')
+    into = MapRegistry(registry_entries(registry), str(tmp_path / 'into'), Told())
     paths = {into.read(name).save_path for name in ('ground', 'first')}
     assert len(paths) == 2, 'two maps of one file name would overwrite each other'
 
 
-def shelf_entries(shelf):
-    return tuple(f'{name}={path}' for name, path in shelf.paths.items())
+def registry_entries(registry):
+    return tuple(f'{name}={path}' for name, path in registry.paths.items())
 
 
 def test_map_ids_tell_maps_apart(tiny_world):

@@ -60,7 +60,7 @@ def test_filter_parameters_stand_there_as_comments_and_are_right():
 
 @pytest.mark.parametrize('path', LAUNCH_FILES, ids=lambda path: path.name)
 def test_every_launch_argument_has_a_text(path):
-    source = ROOT / 'kbr_localization' / 'ros' / 'launching.py'
+    source = ROOT / 'kbr_localization' / 'ros' / 'parameters' / 'launching.py'
     texts = next(
         ast.literal_eval(node.value)
         for node in ast.parse(source.read_text()).body

@@ -82,7 +82,7 @@ def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, 
     assert '/no/such/map.h5' in node.output and 'Traceback' not in node.output
 
 
-def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
+def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
     def fails():
         raise LocalizationError('a system that is singular')
 
@@ -96,8 +96,8 @@ def test_a_wish_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(r
         localization._tell = lambda level, text, quiet: told.append(text)
         localization.keeper.save = lambda: saved.append('map')
         localization._worker.stop()
-        for wish in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
-            session.wish(wish)
+        for request in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
+            session.request(request)
         assert node.trigger_deactivate() == TransitionCallbackReturn.SUCCESS
         assert any('singular' in text for text in told)
         assert any('ZeroDivisionError' in text for text in told)
@@ -247,7 +247,7 @@ def test_a_publisher_with_the_wrong_qos_is_explained(ros, tiny_world):
     ],
 )
 def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, values, says):
-    node = ros.start_node('node', **{'map_file': tiny_world.map_file, **values})
+    node = ros.start_node('node.node', **{'map_file': tiny_world.map_file, **values})
     assert node.wait() == 2
     assert says in node.output and 'Traceback' not in node.output
     ours = [line for line in node.output.splitlines() if '[rcl]' not in line and 'tf2' not in line]

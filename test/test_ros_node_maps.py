@@ -339,8 +339,8 @@ def test_a_node_that_is_cleaned_up_while_an_image_is_added_lives_on(ros, tiny_wo
         assert client.wait_for_service(PATIENCE)
         localization, asked = node.configured(), threading.Event()
         localization.add_current = lambda: 'an image, whether its pose is sure or not'
-        wish = localization.session.wish
-        localization.session.wish = lambda action: (wish(action), asked.set())
+        request = localization.session.request
+        localization.session.request = lambda action: (request(action), asked.set())
         answer = client.call_async(Trigger.Request())
         ros.spin_until(asked.is_set)
         node.trigger_deactivate()

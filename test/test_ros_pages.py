@@ -56,7 +56,7 @@ def test_a_quoted_message_is_in_the_code(literals, message):
 
 
 def test_every_hint_of_the_inputs_is_explained():
-    source = ast.parse((ROOT / 'kbr_localization' / 'ros' / 'hints.py').read_text())
+    source = ast.parse((ROOT / 'kbr_localization' / 'ros' / 'common' / 'hints.py').read_text())
     returned = [node.value for node in ast.walk(source) if isinstance(node, ast.Return)]
     texts = [value for value in returned if isinstance(value, ast.JoinedStr)]
     assert len(texts) >= 6

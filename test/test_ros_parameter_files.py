@@ -87,7 +87,7 @@ def test_a_file_that_is_missing_is_named(tmp_path):
 
 
 def test_the_text_parameters_of_the_launch_files_are_known():
-    source = Path(__file__).parents[1] / 'kbr_localization' / 'ros' / 'launching.py'
+    source = Path(__file__).parents[1] / 'kbr_localization' / 'ros' / 'parameters' / 'launching.py'
     listed = source.read_text().split('TEXT_PARAMETERS = (')[1].split(')')[0]
     texts = [name for name, value in vars(RecorderConfig(out='x')).items() if type(value) is str]
     assert texts and all(f"'{name}'" in listed for name in texts)

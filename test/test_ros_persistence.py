@@ -11,7 +11,7 @@ from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session import persistence
@@ -142,7 +142,7 @@ def keeping(tmp_path):
     """Return a keeper of a pose that writes as often as it can, and its background."""
     background = ThreadPoolExecutor(1)
     config = NodeConfig(save_pose_rate=100.0)
-    keeper = PoseKeeper(tmp_path / 'pose.json', lambda: config, background, Teller(None))
+    keeper = PoseKeeper(tmp_path / 'pose.json', lambda: config, background, NodeLogger(None))
     keeper._looked -= 1.0
     return keeper, background
 

@@ -311,10 +311,10 @@ def test_an_unexpected_error_is_survived(drive):
     assert drive.session.dropped == {'internal error': 1, 'after an internal error': 1}
 
 
-def test_a_wish_that_fails_does_not_take_the_next_one_along(drive):
+def test_a_request_that_fails_does_not_take_the_next_one_along(drive):
     done = []
-    drive.session.wish(lambda: 1 / 0)
-    drive.session.wish(lambda: done.append(True))
+    drive.session.request(lambda: 1 / 0)
+    drive.session.request(lambda: done.append(True))
     with pytest.raises(ZeroDivisionError):
         drive.work()
     drive.work()
@@ -364,7 +364,7 @@ def give_a_pose(session):
 
 
 @pytest.mark.parametrize('before', [ask_for_a_new_tracker, give_a_pose])
-def test_of_two_wishes_the_last_one_counts(drive, before):
+def test_of_two_requests_the_last_one_counts(drive, before):
     drive.go(0.0, 4.0)
     before(drive.session)
     drive.session.initialize_globally()
@@ -469,10 +469,10 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     saved = SavedPose(stamp(-1.0), straight_reference(0.0), COVARIANCE, ORIGIN, 'id')
     drive = Drive(tiny_world, Beginning(saved=replace(saved, learnt=learnt)))
     drive.go(0.0, 0.4)
-    why = drive.answers[stamp(0.4)].estimate.why
-    assert why['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
-    assert why['odometry_offset_x_sd'] < 2e-3
+    diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
+    assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
+    assert diagnostics['odometry_offset_x_sd'] < 2e-3
     drive.session.switch_map(lambda: None)
     drive.work()
     drive.go(0.8, 1.2)
-    assert drive.answers[stamp(1.2)].estimate.why['odometry_offset_x_sd'] > 0.01
+    assert drive.answers[stamp(1.2)].estimate.diagnostics['odometry_offset_x_sd'] > 0.01

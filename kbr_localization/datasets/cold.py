@@ -218,4 +218,4 @@ def folder_of(camera: str) -> str:
 
 
 def _reasons(skipped: dict[str, int]) -> str:
-    return f' ({", ".join(f"{n} {why}" for why, n in skipped.items())})' if skipped else ''
+    return f' ({", ".join(f"{n} {reason}" for reason, n in skipped.items())})' if skipped else ''

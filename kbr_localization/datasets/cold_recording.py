@@ -53,7 +53,7 @@ class ColdRecording:
         self.cameras = tuple(folder_of(camera) for camera in cameras or CAMERAS[:1])
         self._folder = self.path / self.cameras[0]
         self._check_foreign()
-        with self._explained():
+        with self._as_dataset_errors():
             files = [self.path / camera / 'x' for camera in self.cameras]
             for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
@@ -74,13 +74,13 @@ class ColdRecording:
                 f'{self.path} has {self.count} images with known poses: give another folder to '
                 'record without'
             )
-        with self._explained():
+        with self._as_dataset_errors():
             write_notes(self.path, [WITHOUT_POSES])
 
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
         text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)
-        with self._explained():
+        with self._as_dataset_errors():
             _append(self.path / ODOMETRY, text)
 
     def append_image(
@@ -98,7 +98,7 @@ class ColdRecording:
         """
         name = format_image_name(stamp_ns, reference)
         images = [encoded] if isinstance(encoded, bytes) else encoded
-        with self._explained():
+        with self._as_dataset_errors():
             for camera, data in zip(self.cameras, images, strict=True):
                 part = self.path / camera / (name + PART)
                 try:
@@ -157,7 +157,7 @@ class ColdRecording:
         return max(read_odometry(path)[0], key=lambda line: line.stamp_ns)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _as_dataset_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -80,8 +80,8 @@ class ImageRun:
         stamps = np.array([stamp for stamp, _ in found], dtype=np.int64)
         kept, left_out = select_frames(stamps, self.odometry)
         self.skipped |= {
-            'no true pose' if made and why == 'no odometry' else why: count
-            for why, count in left_out.items()
+            'no true pose' if made and reason == 'no odometry' else reason: count
+            for reason, count in left_out.items()
         }
         if kept.size == 0:
             raise DatasetError(not_covered(self.name, stamps, self.odometry))

@@ -33,7 +33,7 @@ def select_frames(
         'repeated stamp': int(np.sum(~first)),
         'no odometry': int(np.sum(first & ~covered)),
     }
-    return np.flatnonzero(first & covered), {why: n for why, n in counts.items() if n}
+    return np.flatnonzero(first & covered), {reason: n for reason, n in counts.items() if n}
 
 
 def not_covered(images: str, stamps_ns: StampArray, odometry: OdometryTrack) -> str:

@@ -63,7 +63,7 @@ def record_run(
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
         particles = getattr(localizer, 'particles', None)
         beliefs.append(particles(BELIEF_POINTS) if particles else np.zeros((0, 3)))
-        reasons.append(dict(estimate.why))
+        reasons.append(dict(estimate.diagnostics))
 
     trajectory = localize(kernel_map, dataset, method, init, seed, progress, observe)
     reference = reference_trajectory(dataset)

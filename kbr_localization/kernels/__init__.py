@@ -6,7 +6,7 @@ kernel means and models that push and condition them (`kernel_mean`, `models`, `
 filters (`filters`, `monte_carlo`, `kernel_kalman`, `smoother`). `kernels`, `manifold` and `noise`
 hold the closed forms, `objects` kernels on what is no vector, `selection` and `bandwidths` the
 choice of parameters, `hypothesis_tests` HSIC and MMD, `likelihood_free` simulators,
-`estimators` fit and predict, `classical` the filters of the textbooks to compare with.
+`estimators` fit and predict.
 """
 
 from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel

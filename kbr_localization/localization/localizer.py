@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
+import warnings
 
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.se2 import FloatArray
@@ -19,24 +20,39 @@ LOST_M = 1.0
 """A position that is further off than this is lost."""
 
 
+class FormerNames:
+    """The names that attributes had in the version before; they go with the next one."""
+
+    diagnostics: dict[str, float]
+
+    @property
+    def why(self) -> dict[str, float]:
+        """Return `diagnostics`, which this was called."""
+        warnings.warn(
+            f'{type(self).__name__}.why is called diagnostics: use that, why will be removed',
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.diagnostics
+
+
 @dataclass(frozen=True)
-class PoseEstimate:
+class PoseEstimate(FormerNames):
     """
     A localizer's answer at one moment.
 
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
-    `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `why`: the numbers
-    behind the status, by name, for diagnostics. `updated`: whether an image entered since the
-    estimate before. `odometry`: its systematic errors as far as they are learnt, None where
-    nothing is.
+    `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `diagnostics`: the
+    numbers behind the status, by name. `updated`: whether an image entered since the estimate
+    before. `odometry`: its systematic errors as far as they are learnt, None where nothing is.
     """
 
     pose: FloatArray
     covariance: FloatArray
     confidence: float
     status: str
-    why: dict[str, float]
+    diagnostics: dict[str, float]
     updated: bool = False
     odometry: Calibration | None = None
 
@@ -51,9 +67,9 @@ class PoseEstimate:
         return self.status not in NO_POSE
 
 
-def nothing_known(why: dict[str, float], updated: bool = False) -> PoseEstimate:
+def nothing_known(diagnostics: dict[str, float], updated: bool = False) -> PoseEstimate:
     """Return the answer while there is no belief."""
-    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(why), updated)
+    return PoseEstimate(np.zeros(3), unknown(), 0.0, 'not localized', dict(diagnostics), updated)
 
 
 def unknown() -> FloatArray:

@@ -57,7 +57,7 @@ def summarize(
     config: KbrConfig,
     noise: FloatArray,
     proof: Proof,
-    why: dict[str, float],
+    diagnostics: dict[str, float],
     updated: bool,
 ) -> PoseEstimate:
     """
@@ -73,7 +73,7 @@ def summarize(
     heading = float(pose[2])
     spread = covariance + in_map_axes(noise, heading)
     stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, proof)
-    details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
+    details = diagnostics | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 
 

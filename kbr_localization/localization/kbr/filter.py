@@ -23,7 +23,7 @@ from kbr_localization.localization.kbr.starting import (
     Regularisation,
 )
 from kbr_localization.localization.kbr.supervision import Supervision
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
@@ -34,7 +34,7 @@ _START_FACTOR = 4  # points of a global start, as a multiple of the points while
 _RESAMPLE_BELOW = 0.5  # of the points are effective
 
 
-class KernelBayesFilter:
+class KernelBayesFilter(FormerNames):
     """The localizer `kbr`: see `Localizer` for its interface."""
 
     def __init__(
@@ -62,7 +62,8 @@ class KernelBayesFilter:
         self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self.belief: Belief | None = None
-        self.why: dict[str, float] = {'updates': 0.0, 'recoveries': 0.0, 'frozen_images': 0.0}
+        counts = ('updates', 'recoveries', 'frozen_images')
+        self.diagnostics: dict[str, float] = dict.fromkeys(counts, 0.0)
         self._global_start = self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
@@ -114,10 +115,11 @@ class KernelBayesFilter:
     def estimate(self) -> PoseEstimate:
         """Summarize the belief about its highest mode."""
         if self.belief is None:
-            return nothing_known(self.why, self._updated)
-        why = self.why | self.odometry.described(self.belief) | self.supervision.described()
+            return nothing_known(self.diagnostics, self._updated)
+        diagnostics = self.diagnostics | self.odometry.described(self.belief)
+        diagnostics |= self.supervision.described()
         noise, proof = self.odometry.noise, self.supervision.proof()
-        answer = summarize(self.belief, self.config, noise, proof, why, self._updated)
+        answer = summarize(self.belief, self.config, noise, proof, diagnostics, self._updated)
         covariance = answer.covariance
         if answer.has_pose:
             # the images say where on the map the robot is; the map may itself lie elsewhere
@@ -131,9 +133,10 @@ class KernelBayesFilter:
     def _take_in(self, seen: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
         self._updated = True
-        self.why |= {'updates': self.why['updates'] + 1, 'best_similarity': seen.best}
+        self.diagnostics['updates'] += 1
+        self.diagnostics['best_similarity'] = seen.best
         if self.supervision.is_frozen(image):
-            self.why['frozen_images'] += 1
+            self.diagnostics['frozen_images'] += 1
             return
         self.hypotheses.see(seen)
         if self._global_start:
@@ -174,7 +177,7 @@ class KernelBayesFilter:
             self.odometry.begin([self.belief])
             self.confirmation.forget()
             self.regularisation.begin()
-            self.why['recoveries'] += 1
+            self.diagnostics['recoveries'] += 1
             self.supervision.check.follow(self.belief)
 
     def _beliefs(self, belief: Belief) -> list[Belief]:

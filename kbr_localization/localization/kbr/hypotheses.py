@@ -85,10 +85,10 @@ class Informative:
     def learn(self, match: Match) -> None:
         """Take in how the belief explained the image."""
         i = self.probability
-        explained = i * match.evidence / (i * match.evidence + 1.0 - i * match.coverage)
+        responsibility = i * match.evidence / (i * match.evidence + 1.0 - i * match.coverage)
         keep = 1.0 - 1.0 / _MEMORY
-        self._informed = keep * self._informed + explained
-        weight = match.coverage + (1.0 - match.coverage) * explained
+        self._informed = keep * self._informed + responsibility
+        weight = match.coverage + (1.0 - match.coverage) * responsibility
         self._seen = max(keep * self._seen + weight, 1e-9)
 
 

@@ -25,11 +25,11 @@ from kbr_localization.localization.map.checks import (
     check_noise,
     check_statistics,
 )
+from kbr_localization.localization.map.deferred_error_file import new_hdf5
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.mapping_record import MappingRecord
-from kbr_localization.localization.map.patient_file import new_hdf5
 from kbr_localization.localization.map.storage import (
     read_array,
     read_thumbnails,

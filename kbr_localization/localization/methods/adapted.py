@@ -69,11 +69,11 @@ class AdaptedAlgorithm1(Algorithm1):
     def estimate(self) -> PoseEstimate:
         """Summarize the positive part of the belief about its highest mode."""
         if self.alpha is None:
-            return nothing_known(self.why, self._updated)
-        belief, why = self._positive_part()
+            return nothing_known(self.diagnostics, self._updated)
+        belief, diagnostics = self._positive_part()
         points = se2.compose(belief.points, self._increment)
         moved = Belief(points, belief.weights)
-        return summarize(moved, self.config, why, self._updated, self.kernels.gaps)
+        return summarize(moved, self.config, diagnostics, self._updated, self.kernels.gaps)
 
     def _sharpening(self) -> float:
         return self.adapted.sharpening
@@ -99,7 +99,7 @@ class AdaptedAlgorithm1(Algorithm1):
         try:
             return normalise(np.maximum(self._mu, 0.0))
         except KernelError:
-            self.why['restarts'] += 1
+            self.diagnostics['restarts'] += 1
             n = len(self.kernel_map)
             self._mu = np.full(n, 1.0 / n)
             return self._mu

@@ -23,7 +23,7 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
@@ -32,7 +32,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class Algorithm1:
+class Algorithm1(FormerNames):
     """
     The localizer `algorithm1`, with signed weights alpha (n,) on the map poses.
 
@@ -51,7 +51,7 @@ class Algorithm1:
         noise = GaussianNoise(kernel_map.motion_noise.step)
         self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)
         self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
-        self.why: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
+        self.diagnostics: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self._mu: FloatArray | None = None
         self._updated = False
@@ -85,26 +85,26 @@ class Algorithm1:
     def update_similarities(self, similarities: FloatArray) -> None:
         """Apply the kernel Bayes rule to the kernel vector (n,) of an image."""
         self._updated = True
-        self.why['updates'] += 1
-        self.why['best_similarity'] = float(similarities.max())
+        self.diagnostics['updates'] += 1
+        self.diagnostics['best_similarity'] = float(similarities.max())
         if self._mu is None:
             return
         k_y = self.kernels.image_kernel(similarities)
         try:
             self.alpha = self._posterior(self._mu, k_y)
         except KernelError:
-            self.why['restarts'] += 1
+            self.diagnostics['restarts'] += 1
             self.alpha = self.kernels.given_image_alone(k_y, self.config.delta)
         self._mu = self.alpha
 
     def estimate(self) -> PoseEstimate:
         """Return the heaviest map pose; mass and spread are those of the positive weights."""
         if self.alpha is None:
-            return nothing_known(self.why, self._updated)
+            return nothing_known(self.diagnostics, self._updated)
         heaviest = self.kernel_map.poses[int(np.argmax(self.alpha))].copy()
-        belief, why = self._positive_part()
+        belief, diagnostics = self._positive_part()
         return summarize_about(
-            heaviest, belief, self.config, why, self._updated, self.kernels.gaps
+            heaviest, belief, self.config, diagnostics, self._updated, self.kernels.gaps
         )
 
     def particles(self, size: int) -> FloatArray:
@@ -149,7 +149,7 @@ class Algorithm1:
         if not total > 0.0:  # a prediction that has left the map
             weights, total = np.ones_like(weights), len(weights)
         negative = float(-np.minimum(self.alpha, 0.0).sum() / total)
-        return Belief(self.kernel_map.poses, weights / total), self.why | {
+        return Belief(self.kernel_map.poses, weights / total), self.diagnostics | {
             'negative_mass': negative
         }
 

@@ -60,11 +60,11 @@ class NearestImage:
 
     def estimate(self) -> PoseEstimate:
         """Return the pose; its covariance is the spread of the most similar images' poses."""
-        why = {'best_similarity': self._similarity}
+        diagnostics = {'best_similarity': self._similarity}
         if self._pose is None:
-            return nothing_known(why, self._updated)
+            return nothing_known(diagnostics, self._updated)
         return PoseEstimate(
-            self._pose, self._covariance, self._similarity, 'localized', why, self._updated
+            self._pose, self._covariance, self._similarity, 'localized', diagnostics, self._updated
         )
 
 

@@ -69,8 +69,8 @@ class PoseRegression:
     def at(self, poses: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Predictive mean (m, q) and variance (m,) of the values, noise included."""
         cross = self._kernel.cross_gram(se2.to_plane_and_circle(poses), self._points)
-        explained = np.sum((cross @ self._root.T) ** 2, axis=1)
-        return cross @ self._weights, np.maximum(1.0 - explained, 0.0) + self._noise
+        explained_variance = np.sum((cross @ self._root.T) ** 2, axis=1)
+        return cross @ self._weights, np.maximum(1.0 - explained_variance, 0.0) + self._noise
 
 
 class GaussianProcessParticleFilter(ParticleFilter):

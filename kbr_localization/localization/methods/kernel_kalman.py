@@ -27,7 +27,7 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
@@ -75,7 +75,7 @@ class PoseSubspace:
         return np.asarray(rows.T) / self._scale
 
 
-class KernelKalmanFilter:
+class KernelKalmanFilter(FormerNames):
     """
     The localizer `kernel-kalman`; see `Localizer` for the interface.
 
@@ -96,7 +96,7 @@ class KernelKalmanFilter:
         self._information = readout.T @ self.kernels.gram_y @ readout / self.config.delta
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
-        self.why: dict[str, float] = {'updates': 0.0}
+        self.diagnostics: dict[str, float] = {'updates': 0.0}
         self.mean: FloatArray | None = None
         self.covariance = np.zeros((0, 0))
         self._increment, self._variances = np.zeros(3), np.zeros(3)
@@ -135,8 +135,8 @@ class KernelKalmanFilter:
         """Apply the transition and the kernel Kalman rule to the kernel vector (n,)."""
         self.gate.restart()
         self._updated = True
-        self.why['updates'] += 1
-        self.why['best_similarity'] = float(similarities.max())
+        self.diagnostics['updates'] += 1
+        self.diagnostics['best_similarity'] = float(similarities.max())
         if self.mean is None:
             return
         if self._known and np.any(self._variances > 0.0):
@@ -179,8 +179,8 @@ class KernelKalmanFilter:
         """Summarize the positive part of the weights on the map poses about their mode."""
         belief = self._belief()
         if belief is None:
-            return nothing_known(self.why, self._updated)
-        return summarize(belief, self.config, self.why, self._updated, self.kernels.gaps)
+            return nothing_known(self.diagnostics, self._updated)
+        return summarize(belief, self.config, self.diagnostics, self._updated, self.kernels.gaps)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""

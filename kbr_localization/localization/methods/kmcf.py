@@ -21,7 +21,7 @@ from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KmcfConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
@@ -32,7 +32,7 @@ import numpy as np
 _HERDED = 1e-6  # of the largest weight: poses with less are not chosen
 
 
-class KernelMonteCarloFilter:
+class KernelMonteCarloFilter(FormerNames):
     """
     The localizer `kmcf`; see `Localizer` for the interface.
 
@@ -53,7 +53,7 @@ class KernelMonteCarloFilter:
         self.kernels.regularise(self.config.state_ridge)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
         self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
-        self.why: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
+        self.diagnostics: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self.points: FloatArray | None = None
         self._global_start = self._updated = False
@@ -93,8 +93,8 @@ class KernelMonteCarloFilter:
         """Correct by the kernel vector (n,) of an image."""
         self.gate.restart()
         self._updated = True
-        self.why['updates'] += 1
-        self.why['best_similarity'] = float(similarities.max())
+        self.diagnostics['updates'] += 1
+        self.diagnostics['best_similarity'] = float(similarities.max())
         prior = self._prior_at_map()
         if prior is None:
             return
@@ -102,7 +102,7 @@ class KernelMonteCarloFilter:
         try:
             self.alpha = normalise(self.corrected(prior, k_y))
         except KernelError:
-            self.why['restarts'] += 1
+            self.diagnostics['restarts'] += 1
             self.alpha = self.kernels.given_image_alone(k_y, self.config.delta)
         self.points, self._global_start = None, False
 
@@ -132,8 +132,8 @@ class KernelMonteCarloFilter:
         """Summarize the positive part of the belief about its highest mode."""
         belief = self._belief()
         if belief is None:
-            return nothing_known(self.why, self._updated)
-        return summarize(belief, self.config, self.why, self._updated, self.kernels.gaps)
+            return nothing_known(self.diagnostics, self._updated)
+        return summarize(belief, self.config, self.diagnostics, self._updated, self.kernels.gaps)
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""

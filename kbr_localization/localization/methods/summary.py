@@ -18,7 +18,7 @@ _HALVINGS = 20
 def summarize(
     belief: Belief,
     config: MethodConfig,
-    why: dict[str, float],
+    diagnostics: dict[str, float],
     updated: bool,
     gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
@@ -30,14 +30,14 @@ def summarize(
     """
     members, mass = _about_mode(belief, config)
     pose, covariance = belief.moments(members)
-    return _stated(pose, covariance + gaps, mass, config, belief, why, updated)
+    return _stated(pose, covariance + gaps, mass, config, belief, diagnostics, updated)
 
 
 def summarize_about(
     pose: FloatArray,
     belief: Belief,
     config: MethodConfig,
-    why: dict[str, float],
+    diagnostics: dict[str, float],
     updated: bool,
     gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
@@ -48,7 +48,7 @@ def summarize_about(
     offset = mean - pose
     offset[2] = se2.wrap_angle(offset[2])
     second = covariance + np.outer(offset, offset) + gaps
-    return _stated(pose, second, mass, config, belief, why, updated)
+    return _stated(pose, second, mass, config, belief, diagnostics, updated)
 
 
 def gaps_between(poses: FloatArray) -> FloatArray:
@@ -74,12 +74,12 @@ def _stated(
     mass: float,
     config: MethodConfig,
     belief: Belief,
-    why: dict[str, float],
+    diagnostics: dict[str, float],
     updated: bool,
 ) -> PoseEstimate:
     """Estimate with the status that follows from the mass about the pose."""
     status = _status(mass, config)
-    details = why | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
+    details = diagnostics | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     scaled = config.covariance_scale * covariance
     known = unknown() if status == 'not localized' else scaled
     return PoseEstimate(pose, known, mass, status, details, updated)

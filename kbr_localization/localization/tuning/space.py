@@ -117,10 +117,10 @@ def propose(
     changed[rng.integers(len(space))] = True
     for dimension, change in zip(space, changed, strict=True):
         low, high = np.log(dimension.low), np.log(dimension.high)
-        anywhere, step = rng.uniform(low, high), rng.standard_normal() * (high - low) / _WIDTHS
+        uniform, step = rng.uniform(low, high), rng.standard_normal() * (high - low) / _WIDTHS
         if not change:
             continue
         near = np.log(max(parent[dimension.name], dimension.low)) + step / (1 + generation)
         jump = generation == 0 and rng.random() < _UNIFORM
-        values[dimension.name] = dimension.clip(anywhere if jump else near)
+        values[dimension.name] = dimension.clip(uniform if jump else near)
     return values

@@ -163,8 +163,8 @@ def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, f
     totals = _totals(full, fresh)
     best = int(np.argmin(totals))
     if not math.isfinite(totals[best]):
-        why = next((r['why'] for r in (*full, *fresh) if r['score'] is None), 'no finite score')
-        raise LocalizationError(f'cannot tune {method}: every candidate failed ({why})')
+        reason = next((r['why'] for r in (*full, *fresh) if r['score'] is None), 'no finite score')
+        raise LocalizationError(f'cannot tune {method}: every candidate failed ({reason})')
     (calibrated,) = study.score(method, [finalists[best]], CALIBRATION)
     study.finish()
     pair = (full[best], fresh[best])

@@ -58,7 +58,7 @@ def localization_status(
     text = estimate.status.capitalize()
     values: dict[str, Any] = {
         'confidence': estimate.confidence,
-        **estimate.why,
+        **estimate.diagnostics,
         'sd x [m]': float(np.sqrt(estimate.covariance[0, 0])),
         'sd y [m]': float(np.sqrt(estimate.covariance[1, 1])),
         'sd heading [rad]': float(np.sqrt(estimate.covariance[2, 2])),
@@ -68,7 +68,7 @@ def localization_status(
     if missing:
         return status(name, DiagnosticStatus.STALE, f'{text}, but: {missing}', values)
     if estimate.status != 'localized':
-        told = {key: value for key, value in estimate.why.items() if not _is_slow(key)}
+        told = {key: value for key, value in estimate.diagnostics.items() if not _is_slow(key)}
         text += ': ' + ', '.join(f'{key} {value:.3g}' for key, value in told.items())
     return status(name, LEVELS[estimate.status], text, values)
 

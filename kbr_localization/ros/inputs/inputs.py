@@ -12,7 +12,7 @@ from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.inputs.cameras import Cameras
 from kbr_localization.ros.session.odometry_buffer import Added
 from nav_msgs.msg import Odometry
@@ -80,7 +80,7 @@ class Inputs:
         node: Node,
         config: InputConfig,
         session: InputSession,
-        tell: Teller,
+        tell: NodeLogger,
         on_odometry: Callable[[int, Added], None],
     ) -> None:
         self._node, self._config, self._session = node, config, session

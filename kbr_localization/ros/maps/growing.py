@@ -115,7 +115,7 @@ class MapGrowth:
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
         # a method that does not tell has none
-        proven = answer.estimate.why.get('map_proven', 0.0) > 0.0
+        proven = answer.estimate.diagnostics.get('map_proven', 0.0) > 0.0
         if len(self._recent) < FEW:
             return 'too few views yet to compare with'
         if not proven:
@@ -181,7 +181,7 @@ class MapGrowth:
 
     def _similarity(self, answer: Answer) -> float:
         """Similarity of the best match; a method that does not tell never adds by itself."""
-        similarity = answer.estimate.why.get('best_similarity', math.inf)
+        similarity = answer.estimate.diagnostics.get('best_similarity', math.inf)
         # that of several cameras is a product
         return float(similarity ** (1.0 / max(1, len(self._map.cameras))))
 

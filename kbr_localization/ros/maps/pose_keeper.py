@@ -9,7 +9,7 @@ import threading
 import time
 
 from kbr_localization.errors import RosError
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session import persistence
 from kbr_localization.ros.session.answer import Answer
@@ -29,7 +29,7 @@ class PoseKeeper:
         path: Path,
         config: Callable[[], NodeConfig],
         background: Executor,
-        tell: Teller,
+        tell: NodeLogger,
         clock: Callable[[], str] = lambda: '',
     ) -> None:
         self._path, self._config, self._clock = path, config, clock

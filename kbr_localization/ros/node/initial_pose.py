@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.optional import interface
-from kbr_localization.ros.common.telling import Teller
 from kbr_localization.ros.node.map_services import MapServices
 from kbr_localization.ros.parameters.settings import Settings
 from kbr_localization.ros.session.answer import GivenPose
@@ -23,7 +23,7 @@ class Owner(Protocol):
     """What the inputs need to know of their node."""
 
     settings: Settings
-    tell: Teller
+    tell: NodeLogger
     maps: MapServices
     active: bool
 

@@ -15,8 +15,8 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
 from kbr_localization.ros.common.clock_source import clock_source
+from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.optional import interface
-from kbr_localization.ros.common.telling import listed, Teller
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.inputs import Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
@@ -30,7 +30,7 @@ from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.feed import Feed
 from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
-from kbr_localization.ros.session.registry import MapInUse, MapShelf
+from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
 from rclpy.node import Node
 
@@ -44,15 +44,15 @@ class Localization:
     Raises MapError when the map cannot be read, ConfigurationError when none is named.
     """
 
-    def __init__(self, node: Node, settings: Settings, tell: Teller) -> None:
+    def __init__(self, node: Node, settings: Settings, tell: NodeLogger) -> None:
         self._node, self._settings, self._tell = node, settings, tell
         config = settings.config
         self.pose_file = starting_points.pose_file(config, node)
-        self._shelf = MapShelf(
+        self._registry = MapRegistry(
             config.map_files, config.grow_into, tell, config.image_topics, config.grow_in_place
         )
         saved = starting_points.saved_pose(self.pose_file, config, tell)
-        in_use = self._shelf.read(self._first_map(saved))
+        in_use = self._registry.read(self._first_map(saved))
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
@@ -97,7 +97,7 @@ class Localization:
 
         For the background. Raises KbrError when it cannot be read, or not be used.
         """
-        in_use = self._shelf.read(name or self._settings.config.map_file)
+        in_use = self._registry.read(name or self._settings.config.map_file)
         kernel_map = in_use.kernel_map
         # what the method cannot use must not take the place of what it can
         self._tracker_on(kernel_map, self._settings.filter_on(kernel_map.filter_config))
@@ -160,7 +160,7 @@ class Localization:
             return
         self._worker.stop()
         self._worker = None
-        self._do_last_wishes()
+        self._do_last_requests()
         if self._reporter is not None:
             self._reporter.destroy()
             self._reporter = None
@@ -169,11 +169,11 @@ class Localization:
         self._save_map()
         self._sum_up()
 
-    def _do_last_wishes(self) -> None:
-        """Do what was wished for and not done yet: one that fails keeps nothing from its end."""
+    def _do_last_requests(self) -> None:
+        """Do what was requested and not done yet: one that fails keeps nothing from its end."""
         while True:
             try:
-                return self.session.do_wishes()
+                return self.session.do_requests()
             except KbrError as error:
                 self._tell('error', str(error), 0.0)
             except Exception:
@@ -223,7 +223,11 @@ class Localization:
     def _first_map(self, saved: persistence.SavedPose | None) -> str:
         """Return the map that a robot was on a moment ago, or the one of the parameters."""
         map_file = self._settings.config.map_file
-        if saved is None or saved.map_name not in self._shelf.paths or saved.map_name == map_file:
+        if (
+            saved is None
+            or saved.map_name not in self._registry.paths
+            or saved.map_name == map_file
+        ):
             return map_file
         self._tell('info', f'going on with map {saved.map_name}, where the robot was last')
         return saved.map_name

@@ -7,7 +7,7 @@ from functools import partial
 from typing import cast, Protocol, TypeVar
 
 from kbr_localization.errors import KbrError, LocalizationError, MapError, RosError
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.node.localization import Localization
 from kbr_localization.ros.parameters.map_files import parse_map_files
 from kbr_localization.ros.parameters.settings import Settings
@@ -25,7 +25,7 @@ class Owner(Protocol):
     """What the services need to know of their node."""
 
     settings: Settings
-    tell: Teller
+    tell: NodeLogger
 
     def configured(self) -> Localization:
         """Return what is at work; raises LocalizationError before there is anything."""
@@ -109,7 +109,7 @@ class MapServices:
             localization = self._owner.configured()
             if not localization.at_work:
                 raise LocalizationError('the node is not active: activate it first')
-            added = await _in(localization.session.wish, localization.add_current)
+            added = await _in(localization.session.request, localization.add_current)
             self._check_is_at_hand(localization)
             try:
                 path = await _in(localization.in_background, localization.keeper.save)

@@ -15,8 +15,8 @@ from typing import Any
 from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.common.bond import Bond, have_bonds
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
-from kbr_localization.ros.common.telling import Teller
 from kbr_localization.ros.common.timed_executor import TimedExecutor
 from kbr_localization.ros.inputs.transforms import have_tf
 from kbr_localization.ros.node.initial_pose import InitialPoseInput
@@ -41,7 +41,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         super().__init__(
             'localization', automatically_declare_parameters_from_overrides=True, **options
         )
-        self.tell = Teller(self.get_logger())
+        self.tell = NodeLogger(self.get_logger())
         self.localization: Localization | None = None
         shared = shared_names(options.get('cli_args') or ())
         self.settings = Settings(self, self._follow_parameters, shared)

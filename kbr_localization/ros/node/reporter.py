@@ -8,7 +8,7 @@ import time
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
 from kbr_localization.ros.common.hints import mixed_clocks
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.inputs.inputs import Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
 from kbr_localization.ros.node.outputs import is_known, Outputs
@@ -34,7 +34,7 @@ class Reporter:
         inputs: Inputs,
         outputs: Outputs,
         keeper: MapKeeper,
-        tell: Teller,
+        tell: NodeLogger,
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._inputs, self._outputs, self._tell = inputs, outputs, tell

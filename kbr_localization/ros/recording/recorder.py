@@ -23,8 +23,8 @@ from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
-from kbr_localization.ros.common.telling import listed, Teller
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
 from kbr_localization.ros.inputs.inputs import Inputs
@@ -89,7 +89,7 @@ class RecorderNode(Node):
         parameters.refuse_unknown(self, parameters.fields(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
-        self._tell = Teller(self.get_logger())
+        self._tell = NodeLogger(self.get_logger())
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(self.config.out, *cameras)

@@ -11,9 +11,9 @@ from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffe
 from kbr_localization.ros.session.persistence import SavedPose
 
 
-class Beginnings:
+class InitialPoses:
     """
-    Poses to start from, the newest wish first. Its owner keeps threads apart.
+    Poses to start from, the newest first. Its owner keeps threads apart.
 
     `given`: what somebody said and nobody used yet. `kept`: the belief of a tracker that was
     replaced. `beginning`: what there was at the start.

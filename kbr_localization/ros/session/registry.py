@@ -45,7 +45,7 @@ class MapInUse:
         return replace(self, kernel_map=kernel_map)
 
 
-class MapShelf:
+class MapRegistry:
     """
     The maps of the parameters `map_file` and `map_files`.
 

@@ -1,7 +1,7 @@
 """
 Everything between messages and answers: odometry, waiting images, the belief's beginning.
 
-Callbacks hand in odometry, images and wishes at any time and never wait; one worker thread calls
+Callbacks hand in odometry, images and requests at any time and never wait; one worker thread calls
 `work`, which drives the same `Tracker` as the offline pipeline. No rclpy here.
 """
 
@@ -21,7 +21,7 @@ from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.session.answer import Answer, Beginning, GivenPose
 from kbr_localization.ros.session.feed import Feed
 from kbr_localization.ros.session.image_queue import QueuedImage
-from kbr_localization.ros.session.initial_poses import Beginnings
+from kbr_localization.ros.session.initial_poses import InitialPoses
 from kbr_localization.ros.session.odometry_buffer import Added
 from kbr_localization.ros.session.trackers import TrackerMaker
 import numpy as np
@@ -48,7 +48,7 @@ class Session:
         feed: Feed | None = None,
     ) -> None:
         self._tell, self._on_reset = tell, on_reset
-        self._beginnings = Beginnings(beginning, tell)
+        self._initial_poses = InitialPoses(beginning, tell)
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._feed = feed or Feed()
@@ -56,7 +56,7 @@ class Session:
         self._tracker = self._new_tracker()
         self._tracker_is_stale = self._update_requested = self.has_belief = False
         self._prepared: QueuedImage | None = None
-        self._wishes: list[Callable[[], None]] = []
+        self._requests: list[Callable[[], None]] = []
         self.odometry_counts, self.failures = Counter[str](), Counter[str]()
         self.used = 0
         self.last: Answer | None = None
@@ -64,7 +64,7 @@ class Session:
     @property
     def beginning(self) -> Beginning:
         """Where a belief comes from when nobody gives a pose."""
-        return self._beginnings.beginning
+        return self._initial_poses.beginning
 
     @property
     def dropped(self) -> Counter[str]:
@@ -100,23 +100,23 @@ class Session:
     def give_pose(self, given: GivenPose) -> None:
         """Start anew from a pose, carried by odometry from its stamp to the next image."""
         with self._lock:
-            self._beginnings.given = given
+            self._initial_poses.given = given
 
     def initialize_globally(self) -> None:
         """Start anew with no knowledge of the pose, at the next image."""
         with self._lock:
-            self._beginnings.given = None  # the last wish counts
-        self.wish(self._begin_globally)
+            self._initial_poses.given = None  # the last request counts
+        self.request(self._begin_globally)
 
-    def wish(self, action: Callable[[], None]) -> None:
+    def request(self, action: Callable[[], None]) -> None:
         """Have the worker do something before the next image."""
         with self._news:
-            self._wishes.append(action)
+            self._requests.append(action)
             self._news.notify()
 
     def replace_tracker(self) -> None:
         """Go on with a new tracker on the same map, from the present belief."""
-        self.wish(self._replace)
+        self.request(self._replace)
 
     def switch_map(self, change: Callable[[], None]) -> None:
         """
@@ -125,16 +125,16 @@ class Session:
         `change` is called by the worker; from then on `make_tracker` must use the other map.
         """
         with self._lock:
-            self._beginnings.forget_map()
+            self._initial_poses.forget_map()
 
         def switch() -> None:
             with self._lock:
-                self._beginnings.kept = None
+                self._initial_poses.kept = None
                 self._new_tracker.forget()
                 self.forget_belief()
             change()
 
-        self.wish(switch)
+        self.request(switch)
 
     def follow_map(self, kernel_map: KernelMap) -> None:
         """Go on with more images on the map; for the worker's thread."""
@@ -147,7 +147,7 @@ class Session:
             last, had_belief = self.last, self.has_belief
             self._tracker, self._tracker_is_stale, self.has_belief = tracker, False, False
             if had_belief and last is not None and last.estimate.localized:
-                self._beginnings.kept = last.as_given
+                self._initial_poses.kept = last.as_given
             elif had_belief and last is not None:
                 self._begin_globally()  # the robot has left where the beginning was
 
@@ -166,7 +166,7 @@ class Session:
         """Start anew after an unexpected error, globally once there has been an answer."""
         self._count('internal error')
         if self.last is not None:
-            self.wish(self._begin_globally)
+            self.request(self._begin_globally)
         self.forget_belief()
         with self._lock:
             self._feed.clear('after an internal error')
@@ -184,24 +184,24 @@ class Session:
         """Do what there is to do, waiting for it at most `timeout` seconds."""
         with self._news:
             image = self._feed.take()
-            if image is None and not self._wishes and self._unprepared() is None:
+            if image is None and not self._requests and self._unprepared() is None:
                 self._news.wait(min(timeout, max(self._feed.patience(), MIN_WAIT)))
                 image = self._feed.take()
             early = self._unprepared()
-        self.do_wishes()
+        self.do_requests()
         if image is not None:
             return self._process(image)
         if early is not None:
             self._prepare(early)
         return None
 
-    def do_wishes(self) -> None:
-        """Do what was wished for; in the worker's thread, or when it has ended."""
-        while self._wishes:
+    def do_requests(self) -> None:
+        """Do what was requested; in the worker's thread, or when it has ended."""
+        while self._requests:
             # one at a time: somebody waits for those after one that fails
             with self._lock:
-                wish = self._wishes.pop(0)
-            wish()
+                request = self._requests.pop(0)
+            request()
 
     def _unprepared(self) -> QueuedImage | None:
         """Return the image that waits longest, if nothing has been done about it yet."""
@@ -268,7 +268,7 @@ class Session:
 
     def _begin(self, stamp_ns: int, odometry: se2.FloatArray) -> None:
         """Give the tracker a belief if somebody gave a pose, or if it has none."""
-        given = self._beginnings.take(self.has_belief, stamp_ns, odometry, self._feed.buffer)
+        given = self._initial_poses.take(self.has_belief, stamp_ns, odometry, self._feed.buffer)
         if given is not None:
             self._tracker.initialize(given.pose, given.covariance)
             self.has_belief = True
@@ -279,7 +279,7 @@ class Session:
         self._refresh_tracker()
         with self._lock:
             self._tracker.initialize_globally()
-            self._beginnings.kept = None
+            self._initial_poses.kept = None
             self.has_belief = True
 
     def _refresh_tracker(self) -> None:
@@ -293,7 +293,7 @@ class Session:
         self._feed.clear('before a time jump')
         # the worker makes the new tracker: with a large map that takes its time
         self._tracker_is_stale, self.has_belief = True, False
-        self._beginnings.forget()
+        self._initial_poses.forget()
         self.last = None
         self._on_reset()
         self._tell('warning', f'{reason}: odometry, images and belief are forgotten')

@@ -8,7 +8,7 @@ import time
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
-from kbr_localization.ros.common.telling import Teller
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
 from kbr_localization.ros.session import persistence
@@ -31,7 +31,7 @@ def pose_file(config: NodeConfig, node: Node) -> Path:
     return persistence.default_pose_file(node.get_fully_qualified_name())
 
 
-def saved_pose(path: Path, config: NodeConfig, tell: Teller) -> persistence.SavedPose | None:
+def saved_pose(path: Path, config: NodeConfig, tell: NodeLogger) -> persistence.SavedPose | None:
     """Return the saved pose unless its file is old, whatever the stamps say."""
     try:
         saved = persistence.load_pose(path)
@@ -44,7 +44,7 @@ def saved_pose(path: Path, config: NodeConfig, tell: Teller) -> persistence.Save
     return saved if age <= config.saved_pose_max_age else None
 
 
-def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: Teller) -> None:
+def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: NodeLogger) -> None:
     """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
     distance = in_use.distance(pose)
     text = (
@@ -62,7 +62,7 @@ def beginning(
     saved: persistence.SavedPose | None,
     in_use: MapInUse,
     clock: Callable[[], str],
-    tell: Teller,
+    tell: NodeLogger,
 ) -> Beginning:
     """Gather what a belief may start from on a map."""
     config = settings.config
@@ -82,7 +82,7 @@ def beginning(
     )
 
 
-def _initial_pose(pose: InitialPose, in_use: MapInUse, tell: Teller) -> GivenPose | None:
+def _initial_pose(pose: InitialPose, in_use: MapInUse, tell: NodeLogger) -> GivenPose | None:
     variances = [pose.std_xy**2, pose.std_xy**2, pose.std_yaw**2]
     given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), np.diag(variances))
     try:

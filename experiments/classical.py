@@ -1,8 +1,8 @@
 """
 Kalman, extended and unscented Kalman and bootstrap particle filters, for comparison only.
 
-Thin adapters of Stone Soup (https://stonesoup.rtfd.io), which is an extra: nothing else in the
-package needs it.
+Thin adapters of Stone Soup (https://stonesoup.rtfd.io), which is the extra `compare`: only the
+experiments need it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def classical_filter(
             'scalars with y.reshape(-1, 1)'
         )
     try:
-        adapter = importlib.import_module('kbr_localization.kernels.stonesoup_adapter')
+        adapter = importlib.import_module('experiments.stonesoup_adapter')
     except ImportError as error:
         raise KernelError(
             f'method: {method} needs Stone Soup, which is not installed ({error}): '

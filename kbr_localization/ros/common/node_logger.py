@@ -11,7 +11,7 @@ from typing import Any
 QUIET_SECONDS = 5.0
 
 
-class Teller:
+class NodeLogger:
     """
     Write to a ROS logger, each kind of message at most once in `quiet` seconds.
 

@@ -28,7 +28,7 @@ from stonesoup.updater.kalman import ExtendedKalmanUpdater, KalmanUpdater, Unsce
 from stonesoup.updater.particle import ParticleUpdater
 
 if TYPE_CHECKING:
-    from kbr_localization.kernels.classical import GaussianStateSpaceModel
+    from experiments.classical import GaussianStateSpaceModel
 
 _EPOCH = datetime(2000, 1, 1)
 _PREDICTORS = {

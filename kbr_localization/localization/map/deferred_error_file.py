@@ -1,4 +1,4 @@
-"""A file for HDF5 that keeps a full disk to itself."""
+"""A file for HDF5 whose write errors are raised when it is closed, not while HDF5 writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 
 
-class PatientFile(io.FileIO):
+class DeferredErrorFile(io.FileIO):
     """
     A file that never fails to be written: `error` is what went wrong first, or None.
 
@@ -47,7 +47,7 @@ class PatientFile(io.FileIO):
 @contextmanager
 def new_hdf5(path: Path) -> Iterator[h5py.File]:
     """Give an empty HDF5 file to write; raises OSError, at the end, when that failed."""
-    with PatientFile(path, 'w+') as raw:
+    with DeferredErrorFile(path, 'w+') as raw:
         try:
             # from 1.10 on HDF5 has checksums of its own structures: without them a single wrong
             # byte can keep it reading for ever
