@@ -25,8 +25,8 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.4  # a: share of the points' covariance that is that of independent errors
-_COMMON = np.array([0.1, 0.05, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
+_INDEPENDENT = 0.3  # a: share of the points' covariance that is that of independent errors
+_COMMON = np.array([0.12, 0.08, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
 _OF_SPACING = 0.3  # c: of the way from an image to the next
 _GROWTH = 0.3  # g: per unit of z below
 _TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
