@@ -20,6 +20,13 @@ ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
 PATIENCE = 60.0
 """Seconds until a test gives up: much more than a loaded machine takes."""
+PROGRAMS = {
+    'node': 'node.node',
+    'player': 'playback.player',
+    'pose_logger': 'playback.pose_logger',
+    'recorder': 'recording.recorder',
+}
+"""Modules of `kbr_localization.ros` that run as programs."""
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -92,7 +99,8 @@ class RosWorld:
             arguments += ['-p', f'{name}:={_yaml(value)}']
         for rule in remappings:
             arguments += ['-r', rule]
-        return self.start(f'kbr_localization.ros.{module}', *arguments, **environment or {})
+        program = f'kbr_localization.ros.{PROGRAMS[module]}'
+        return self.start(program, *arguments, **environment or {})
 
     def collect(self, message_type, topic, qos=RELIABLE):
         """Subscribe, and return the list that messages will be appended to."""

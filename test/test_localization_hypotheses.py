@@ -17,7 +17,13 @@ from map_helpers import map_along, straight
 import numpy as np
 import pytest
 
-STATISTICS = MapStatistics(lead_here=0.05, lead_elsewhere=0.006, evidence_limit_10=0.8)
+STATISTICS = MapStatistics(
+    lead_here=0.05,
+    lead_elsewhere=0.006,
+    evidence_limit_10=0.8,
+    evidence_limit_20=0.8,
+    evidence_limit_40=0.8,
+)
 MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
 CONFIG = KbrConfig(sharpening=0.015)
 
