@@ -7,7 +7,17 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py $(wildcard benchmarks experiments)
 
-.PHONY: setup demo test lint format bench reproduce docs picture clean
+# unit tests of arrays and small files; what starts processes, renders or tunes is left to `test`
+QUICK = architecture docs_architecture progress se2 \
+  datasets_cold datasets_image_message evaluation_metrics evaluation_tum \
+  kernels_kernel_mean kernels_kernels kernels_linalg kernels_noise kernels_off_map kernels_rules \
+  localization_estimate localization_filter localization_gate localization_hypotheses \
+  localization_likelihood localization_map localization_method_configs localization_motion \
+  ros_conversions ros_hints ros_image_queue ros_odometry_buffer ros_parameter_files ros_parameters \
+  ros_persistence \
+  vision_describer vision_preparation vision_spatial_pyramid vision_vocabulary
+
+.PHONY: setup demo test quick lint format bench reproduce docs picture clean
 
 setup: $(STAMP)
 
@@ -22,6 +32,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest
+
+# the inner loop: under a minute
+quick: setup
+	$(BIN)/python -m pytest -q -x -m 'not slow' $(QUICK:%=test/test_%.py)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -24,7 +24,7 @@ def start_node(ros, world, remappings=(), **values):
     pose_file = ros.folder / 'pose.json'
     known = ros.node.count_publishers('/diagnostics')
     values = {'map_file': world.map_file, 'pose_file': pose_file, **EVERY_IMAGE, **values}
-    node = ros.start_node('node.node', remappings, **values)
+    node = ros.start_node('node', remappings, **values)
     if values.get('autostart', True):
         ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > known)
     return node
@@ -56,7 +56,7 @@ def node_at_hand(ros, **values):
 def start_player(ros, world, **values):
     """Start the player on the world's run."""
     return ros.start_node(
-        'playback.player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 3.0, **values}
+        'player', run=world.run, **{'linger': 0.2, 'settle': 0.6, 'rate': 3.0, **values}
     )
 
 

@@ -160,7 +160,7 @@ def test_the_images_of_all_cameras_join_the_map_or_none(ros, two_camera_world, t
 
 def test_two_cameras_are_recorded_and_make_a_map(ros):
     folder = ros.folder / 'run'
-    recorder = ros.start_node('recording.recorder', out=folder, **TWO)
+    recorder = ros.start_node('recorder', out=folder, **TWO)
     robot = TwoCameraRobot(ros)
     known = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
     robot.wait_for_listeners()
@@ -197,7 +197,7 @@ def test_two_cameras_are_recorded_and_make_a_map(ros):
     ids=['none', 'order', 'names'],
 )
 def test_topics_that_do_not_fit_the_map_are_refused(ros, two_camera_world, values, says):
-    node = ros.start_node('node.node', map_file=two_camera_world.map_file, **values)
+    node = ros.start_node('node', map_file=two_camera_world.map_file, **values)
     assert node.wait() == 2
     assert says in node.output and 'Traceback' not in node.output
 

@@ -57,7 +57,7 @@ main(['play', 'run'])
 
 
 def test_the_pose_logger_prints_one_json_object_a_pose(ros):
-    logger = ros.start_node('playback.pose_logger')
+    logger = ros.start_node('pose_logger')
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
     ros.spin_until(lambda: 'listening' in logger.output and publisher.get_subscription_count())
     covariance = np.diag([0.01, 0.02, 0.03])
@@ -80,7 +80,7 @@ def test_the_pose_logger_prints_one_json_object_a_pose(ros):
 
 
 def test_the_pose_logger_adds_what_the_node_said_of_itself(ros):
-    logger = ros.start_node('playback.pose_logger')
+    logger = ros.start_node('pose_logger')
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
     told = ros.node.create_publisher(DiagnosticArray, '/diagnostics', RELIABLE)
     ros.spin_until(lambda: 'listening' in logger.output and told.get_subscription_count())

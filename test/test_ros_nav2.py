@@ -83,9 +83,9 @@ def test_a_manager_that_wants_a_bond_hears_heartbeats_while_the_node_is_active(r
 
 @pytest.mark.skipif(INSTALLED, reason='the messages of Nav2 are installed')
 def test_without_bonds_the_remedy_is_told(ros, tiny_world):
-    node = ros.start_node('node.node', map_file=tiny_world.map_file, autostart=False)
+    node = ros.start_node('node', map_file=tiny_world.map_file, autostart=False)
     ros.spin_until(lambda: 'set bond_timeout of the manager to 0.0' in node.output)
-    again = ros.start_node('node.node', ['__ns:=/one'], map_file=tiny_world.map_file)
+    again = ros.start_node('node', ['__ns:=/one'], map_file=tiny_world.map_file)
     ros.collect(DiagnosticArray, '/diagnostics')
     ros.spin_until(lambda: 'nav2_msgs is not installed' in again.output)
     assert 'bond_timeout' not in again.output

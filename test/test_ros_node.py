@@ -160,7 +160,7 @@ def test_a_node_killed_in_mid_run_and_started_again_goes_on_as_soon_as_it_is_the
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     settings = {'map_file': tiny_world.map_file, 'pose_file': ros.folder / 'pose.json'}
     settings |= {'save_pose_rate': 20, **EVERY_IMAGE}
-    node, robot = ros.start_node('node.node', **settings), Robot(ros)
+    node, robot = ros.start_node('node', **settings), Robot(ros)
     first_took, first_used, seconds = wait_for_first_pose(ros, robot, poses, node, 0.0, at=0.0)
     robot.start_ns = robot.stamp_ns(seconds)
     robot.drive(0.0, 6.0)
@@ -169,7 +169,7 @@ def test_a_node_killed_in_mid_run_and_started_again_goes_on_as_soon_as_it_is_the
     node.popen.send_signal(signal.SIGKILL)
     node.wait()
     poses.clear()
-    again = ros.start_node('node.node', initialize_globally=False, **settings)
+    again = ros.start_node('node', initialize_globally=False, **settings)
     took, used, _ = wait_for_first_pose(ros, robot, poses, again, 8.0, at=8.0)
     print(f'first pose after {took:.2f} s, {used:.2f} s of the processor: before that', end=' ')
     print(f'{first_took:.2f} s, {first_used:.2f} s')

@@ -247,7 +247,7 @@ def test_a_publisher_with_the_wrong_qos_is_explained(ros, tiny_world):
     ],
 )
 def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, values, says):
-    node = ros.start_node('node.node', **{'map_file': tiny_world.map_file, **values})
+    node = ros.start_node('node', **{'map_file': tiny_world.map_file, **values})
     assert node.wait() == 2
     assert says in node.output and 'Traceback' not in node.output
     ours = [line for line in node.output.splitlines() if '[rcl]' not in line and 'tf2' not in line]

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.ros
 
 def start_player(ros, **values):
     """Start the player without the seconds that it grants slow subscribers at the end."""
-    return ros.start_node('playback.player', **{'linger': 0.2, 'settle': 0.1, **values})
+    return ros.start_node('player', **{'linger': 0.2, 'settle': 0.1, **values})
 
 
 def stamps(messages):

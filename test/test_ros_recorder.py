@@ -225,7 +225,7 @@ def test_a_full_disk_is_told_on_diagnostics_until_there_is_room(ros, tmp_path):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     poses = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
     robot, seconds = Robot(ros), [0.0]
-    node = ros.start_node('recording.recorder', out=out)
+    node = ros.start_node('recorder', out=out)
     ros.spin_until(lambda: 'recording into' in node.output)
     robot.wait_for_listeners()
 
@@ -256,13 +256,13 @@ def recording_states(reports):
 
 
 def test_a_second_recorder_in_the_same_folder_is_refused(ros, tmp_path):
-    first = ros.start_node('recording.recorder', out=tmp_path / 'run')
+    first = ros.start_node('recorder', out=tmp_path / 'run')
     ros.spin_until(lambda: 'recording into' in first.output)
-    second = ros.start_node('recording.recorder', out=tmp_path / 'run')
+    second = ros.start_node('recorder', out=tmp_path / 'run')
     assert second.wait() == 2
     assert 'is being recorded into: stop the other recorder' in second.output
     assert first.stop(signal.SIGKILL) != 0
-    third = ros.start_node('recording.recorder', out=tmp_path / 'run')
+    third = ros.start_node('recorder', out=tmp_path / 'run')
     ros.spin_until(lambda: 'recording into' in third.output)
 
 
@@ -282,7 +282,7 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_pat
             seconds += 0.4
         return seconds
 
-    first = ros.start_node('recording.recorder', out=out)
+    first = ros.start_node('recorder', out=out)
     ros.spin_until(lambda: 'recording into' in first.output)
     robot.wait_for_listeners()
     end = drive_until(8, 0.0)
@@ -290,7 +290,7 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_pat
     before = len(open_dataset(out))
     assert before >= len(shown[-1].poses) - 1
     shown.clear()
-    second = ros.start_node('recording.recorder', out=out)
+    second = ros.start_node('recorder', out=out)
     ros.spin_until(lambda: 'going on with' in second.output)
     drive_until(6, end)
     assert second.stop(signal.SIGINT) == 0
@@ -307,6 +307,6 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_pat
     [({}, "parameter 'out' is empty"), ({'out': '/proc/run'}, 'cannot record into /proc/run')],
 )
 def test_a_recorder_that_cannot_start_says_why(ros, values, says):
-    node = ros.start_node('recording.recorder', **values)
+    node = ros.start_node('recorder', **values)
     assert node.wait() == 2
     assert says in node.output and 'Traceback' not in node.output

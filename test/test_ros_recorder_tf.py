@@ -32,7 +32,7 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
 
     out = ros.folder / 'run'
     values = {'out': out, 'pose_type': 'tf', 'spacing_distance': 0.1}
-    node = ros.start_node('recording.recorder', environment=tf2, **values)
+    node = ros.start_node('recorder', environment=tf2, **values)
     robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
     robot.wait_for_listeners()
     ros.spin_until(sender.get_subscription_count)
@@ -57,5 +57,5 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
 
 @pytest.mark.skipif(INSTALLED, reason='tf2_msgs is installed')
 def test_without_tf2_msgs_the_remedy_is_told(ros):
-    node = ros.start_node('recording.recorder', out=ros.folder / 'run', pose_type='tf')
+    node = ros.start_node('recorder', out=ros.folder / 'run', pose_type='tf')
     assert node.wait() == 2 and "pose_type 'tf' needs tf2_msgs: install it" in node.output
