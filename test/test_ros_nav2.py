@@ -24,9 +24,7 @@ def start(ros, nav2, tiny_world):
 
     def start_node(**values):
         values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
-        return ros.start_node(
-            'node.node', map_file=tiny_world.map_file, environment=nav2, **values
-        )
+        return ros.start_node('node', map_file=tiny_world.map_file, environment=nav2, **values)
 
     return start_node
 

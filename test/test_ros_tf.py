@@ -26,9 +26,7 @@ def tf_world(ros, tf2, tiny_world):
 
         def start(self, **values):
             values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
-            node = ros.start_node(
-                'node.node', map_file=tiny_world.map_file, environment=tf2, **values
-            )
+            node = ros.start_node('node', map_file=tiny_world.map_file, environment=tf2, **values)
             self.robot.wait_for_listeners()
             return node
 
