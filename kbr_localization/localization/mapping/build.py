@@ -173,8 +173,9 @@ def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
     anchors = place[found.anchors]
     inside = found.believed.some(place[found.believed.first] >= 0)
     closures = replace(inside, first=place[inside.first], second=place[inside.second])
-    parameters, noise = found.agreement.parameters, MotionNoise.default()
-    return settle(part, anchors[anchors >= 0], closures, parameters, noise, found.sure)
+    return settle(
+        part, anchors[anchors >= 0], closures, found.agreement.parameters, MotionNoise.default()
+    )
 
 
 def _with_poses(

@@ -156,7 +156,7 @@ def _solve(trails: Trails, found: Related) -> Solved:
     reached = closures.second[trails.trusted[trails.piece[closures.second]]]
     nodes = np.union1d(anchors, reached)
     parameters = found.agreement.parameters
-    return settle(trails, nodes, closures, parameters, MotionNoise.default(), found.sure)
+    return settle(trails, nodes, closures, parameters, MotionNoise.default())
 
 
 def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:

@@ -35,7 +35,7 @@ _LEADING = 0.7  # share of the score that the strongest chains have together
 _ADMITTED_OF = 250  # waiting chains, the strongest, that are looked at in a round
 _ADMISSIONS = 12  # rounds in which further chains join
 _SMALLEST = np.array([0.05, 0.05, 0.02])  # deviations of closures, learnt ones
-_NOISE_BOUNDS = (1.0, 5.0)  # factor on the variances of the odometry, learnt from what it misses
+_NOISE_BOUNDS = (0.2, 5.0)  # factor on the variances of the odometry, learnt from what it misses
 
 
 class Problem:
@@ -49,8 +49,6 @@ class Problem:
         self.odometry = odometry_edges(trails, anchors[~trusted], noise, np.flatnonzero(~trusted))
         self.deviation, self.noise_factor = DEVIATION.copy(), 1.0
         poses = trails.odometry[anchors[trusted]]
-        self.sure = np.inf
-        """Score of a chain that no look-alike has."""
         self.known = Known(np.flatnonzero(trusted), poses, np.full(poses.shape, _AS_KNOWN))
         self._relate()
 
@@ -160,12 +158,12 @@ class Problem:
             sharp = max(sharp / _GRADUATION, 1.0)
 
     def _leading(self) -> np.ndarray:
-        """Tell the closures (m,) of chains that are sure, the strongest, or join pieces."""
+        """Which closures (m,) are of the strongest chains, and of those that join pieces."""
         closures, trails = self.closures, self.trails
         score = np.bincount(closures.chain, closures.score)
         order = np.argsort(-score, kind='stable')
         enough = int(np.searchsorted(np.cumsum(score[order]), _LEADING * score.sum())) + 1
-        leads = score >= self.sure
+        leads = np.zeros(len(score), dtype=bool)
         leads[order[:enough]] = True
         joined = np.arange(len(trails.run_of_piece))
         first, ends = np.unique(closures.chain, return_index=True)

@@ -7,15 +7,13 @@ from functools import partial
 
 from kbr_localization.localization.mapping.closures import Closures, propose
 from kbr_localization.localization.mapping.consistency import agree, Agreement
-from kbr_localization.localization.mapping.pieces import believed, LEAST_PROOF
+from kbr_localization.localization.mapping.pieces import believed
 from kbr_localization.localization.mapping.sequences import kernel_rows, sequence_scores
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress
 from kbr_localization.vision import Describer
 import numpy as np
-
-_SURE = 2.0  # times the score of the strongest look-alike
 
 
 @dataclass(frozen=True)
@@ -27,13 +25,6 @@ class Related:
     agreement: Agreement
     believed: Closures
     group: Indices
-
-    @property
-    def sure(self) -> float:
-        """Return the score of a chain that is hardly a look-alike: twice that of any other."""
-        score = np.bincount(self.proposed.chain, self.proposed.score)
-        score[self.agreement.chains] = 0.0
-        return _SURE * max(float(score.max(initial=0.0)), LEAST_PROOF)
 
 
 def relate(

@@ -108,20 +108,17 @@ def settle(
     closures: Closures,
     parameters: FloatArray,
     noise: MotionNoise,
-    sure: float = np.inf,
 ) -> Solved:
     """
     Solve for the poses of trails whose pieces are all joined by closures.
 
-    `parameters`: (6,) a first guess of the odometry's errors. `sure`: score of a chain that no
-    look-alike has; such chains bend the odometry, where wheels have slipped.
+    `parameters`: (6,) a first guess of the odometry's errors.
     """
     _, names = np.unique(closures.chain, return_inverse=True)
     closures = replace(closures, chain=names)
     guess, _ = first_guess(trails, closures, parameters)
     of_runs = np.tile(parameters, (int(trails.run_of_piece.max()) + 1, 1))
     problem = Problem(trails, anchors, closures, noise)
-    problem.sure = sure
     nodes, kept = guess[anchors], np.zeros(len(closures), dtype=bool)
     if len(closures):
         for _ in range(_LEARNT_ROUNDS):
