@@ -53,7 +53,8 @@ def corridors(rng: np.random.Generator, metres: float = METRES) -> FloatArray:
     first = 20
     while first < count:
         length = int(rng.integers(10, 20))
-        steps[first : first + length, 2] = rng.choice([-1.0, 1.0]) * np.pi / 2 / length
+        last = first + length
+        steps[first:last, 2] = rng.choice([-1.0, 1.0]) * np.pi / 2 / length
         first += length + int(rng.integers(20, 60))
     return steps
 

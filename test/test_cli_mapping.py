@@ -21,8 +21,8 @@ def made(tmp_path_factory):
         # COLD's names of images have true poses
         frames = [replace(frame, reference=drive.true[n]) for n, frame in enumerate(drive)]
         write_cold_run(folder / drive.name, frames, drive.odometry)
-    done = invoke('map', 'build', folder / 'one', '--poses', 'odometry', '--jobs', 1, *WORDS,
-               '--out', folder / 'one.h5')  # fmt: skip
+    words = ('map', 'build', folder / 'one', '--poses', 'odometry', '--jobs', 1, *WORDS)
+    done = invoke(*words, '--out', folder / 'one.h5')
     assert done.returncode == 0, done.stderr
     return folder, done
 
@@ -35,8 +35,8 @@ def test_the_map_says_what_it_was_made_of(made):
 
 def test_another_drive_is_added(made, tmp_path):
     folder, _ = made
-    done = invoke('map', 'extend', folder / 'one.h5', folder / 'two', '--jobs', 1,
-               '--out', tmp_path / 'both.h5')  # fmt: skip
+    words = ('map', 'extend', folder / 'one.h5', folder / 'two', '--jobs', 1)
+    done = invoke(*words, '--out', tmp_path / 'both.h5')
     assert done.returncode == 0, done.stderr
     assert 'joined by' in done.stderr
     before, after = KernelMap.load(folder / 'one.h5'), KernelMap.load(tmp_path / 'both.h5')
@@ -70,8 +70,8 @@ def test_known_poses_that_say_nothing_are_refused(made, tmp_path, arguments, why
 
 def test_a_short_run_is_refused_in_one_line(tmp_path):
     write_tiny_cold_run(tmp_path / 'tiny')
-    done = invoke('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1,
-               '--out', tmp_path / 'map.h5')  # fmt: skip
+    words = ('map', 'build', tmp_path / 'tiny', '--poses', 'odometry', '--jobs', 1)
+    done = invoke(*words, '--out', tmp_path / 'map.h5')
     assert done.returncode == 2
     assert 'stays in one place' in done.stderr
     assert not (tmp_path / 'map.h5').exists()

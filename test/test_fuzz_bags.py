@@ -10,8 +10,7 @@ from kbr_localization.errors import KbrError
 import numpy as np
 import pytest
 
-pytest.importorskip('rosbags')
-import bag_helpers as bags
+bags = pytest.importorskip('bag_helpers', reason='needs rosbags', exc_type=ImportError)
 
 NUMBER = st.floats(width=64) | st.floats(-5.0, 5.0)
 NANOSECONDS = st.integers(0, 2**31 * bags.SECOND - 1) | st.integers(0, 5 * bags.SECOND)

@@ -30,7 +30,8 @@ def corridors(seed, metres=80.0, turning=True, aside=0.0):
     steps[:, 0] = 0.1
     first = 20
     while turning and first < count:
-        steps[first : first + 15, 2] = rng.choice([-1.0, 1.0]) * np.pi / 30
+        last = first + 15
+        steps[first:last, 2] = rng.choice([-1.0, 1.0]) * np.pi / 30
         first += int(rng.integers(30, 70))
     if aside:
         steps[:, 1] = aside * 0.1 * np.sin(np.arange(count) / 17)

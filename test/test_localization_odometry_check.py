@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 STEP = 0.2
+LATE = round(5.0 / STEP)  # frames after the first five metres
 
 
 def winding(count=300):
@@ -63,7 +64,7 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
         estimate.localized and error > 1.0
         for estimate, error in zip(estimates, errors(estimates), strict=True)
     ]
-    late = wrong[round(5.0 / STEP) :]
+    late = wrong[LATE:]
     assert np.mean(late) < 0.01
     assert localizer.supervision.check.refuted and estimates[-1].status != 'localized'
     assert estimates[-1].diagnostics['odometry_wrong'] > 0.99
@@ -76,8 +77,8 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
 def test_an_odometry_that_is_a_little_wrong_is_not_found_fault_with(factor):
     _, estimates = drive(lambda steps: steps * np.array([factor, factor, 1.0]))
     assert max(estimate.diagnostics['odometry_wrong'] for estimate in estimates) < 0.9
-    assert all(estimate.localized for estimate in estimates[round(5.0 / STEP) :])
-    assert errors(estimates)[round(5.0 / STEP) :].max() < 1.0
+    assert all(estimate.localized for estimate in estimates[LATE:])
+    assert errors(estimates)[LATE:].max() < 1.0
 
 
 def test_it_is_forgotten_with_a_new_start():

@@ -118,6 +118,8 @@ def test_known_poses_are_not_looked_at(ring):
     run, mapped = ring
 
     class Known(RingRun):
+        """A run whose true poses are far away."""
+
         def __getitem__(self, index):
             return replace(super().__getitem__(index), reference=np.array([1e6, 0.0, 0.0]))
 
@@ -143,12 +145,15 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
     _, mapped = ring
 
     class Known(RingRun):
+        """A run whose true poses are far away."""
+
         def __getitem__(self, index):
             return replace(super().__getitem__(index), reference=self.true[index])
 
     more = Known(name='known', metres=10.0)
     longer, _ = extend(mapped.kernel_map, more, known=True)
-    np.testing.assert_array_equal(longer.poses[len(mapped.kernel_map) :], more.true)
+    first = len(mapped.kernel_map)
+    np.testing.assert_array_equal(longer.poses[first:], more.true)
 
 
 def test_a_drive_elsewhere_does_not_join(ring):
@@ -213,6 +218,8 @@ def test_a_build_that_was_interrupted_goes_on(tmp_path):
 
 def test_of_two_buildings_in_one_run_the_larger_part_is_built():
     class TwoBuildings(RingRun):
+        """A run that is not as others are."""
+
         def __getitem__(self, index):
             frame = super().__getitem__(index)
             elsewhere = index * STEP >= 2.0 * ROUND
@@ -228,6 +235,8 @@ def test_of_two_buildings_in_one_run_the_larger_part_is_built():
 
 def test_a_run_without_images_is_refused():
     class Blind(RingRun):
+        """A run that is not as others are."""
+
         def __len__(self):
             return 0
 

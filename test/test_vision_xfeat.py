@@ -111,6 +111,8 @@ def test_weights_are_read_without_torch(tmp_path, weights):
 
 
 class Evil:
+    """What a pickle must not run."""
+
     def __reduce__(self):
         return print, ('this must never be run',)
 

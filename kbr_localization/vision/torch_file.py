@@ -91,9 +91,10 @@ def _tensor(
     storage: NDArray[Any], offset: int, size: tuple[int, ...], stride: tuple[int, ...], *_: Any
 ) -> NDArray[Any]:
     count = math.prod(size)
-    rows = [math.prod(size[axis + 1 :]) for axis in range(len(size))]
+    rows = [math.prod(size[after:]) for after in range(1, len(size) + 1)]
     if tuple(stride) != tuple(rows) and count > 1:
         raise ValueError(f'a tensor of sizes {size} has the strides {stride}')
     if offset < 0 or offset + count > len(storage):
         raise ValueError(f'a tensor of sizes {size} is larger than its numbers')
-    return storage[offset : offset + count].reshape(size)
+    end = offset + count
+    return storage[offset:end].reshape(size)

@@ -94,7 +94,8 @@ def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
     positions[2::3] = 0.0
     normal = positions.T @ positions
     if np.linalg.cond(normal) > 1e12:
-        return np.array([joint[3 * i : 3 * i + 3, 3 * i : 3 * i + 3] for i in range(k)])
+        blocks = joint.reshape(k, 3, k, 3)
+        return np.asarray(blocks[np.arange(k), :, np.arange(k)])
     project = np.eye(3 * k) - tangent @ np.linalg.solve(normal, positions.T)
     left = (project @ joint @ project.T).reshape(k, 3, k, 3)
     return np.asarray(left[np.arange(k), :, np.arange(k)])

@@ -163,7 +163,8 @@ def solve(
         change = factor.solve(right)
         poses = poses + change[: 3 * len(poses)].reshape(-1, 3)
         poses[:, 2] = se2.wrap_angle(poses[:, 2])
-        rest = change[3 * len(poses) :].reshape(-1, PARAMETERS)
+        first = 3 * len(poses)
+        rest = change[first:].reshape(-1, PARAMETERS)
         parameters, common = parameters + rest[:-1], common + rest[-1]
         if np.abs(change).max() < _SETTLED:
             break
