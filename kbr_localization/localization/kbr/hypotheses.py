@@ -174,11 +174,18 @@ class Hypotheses:
         """Take note of an image before any belief is weighed by it."""
         self.informative.see(lead(self.likelihood.poses, similarity))
 
-    def weigh(self, belief: Belief, similarity: Similarity) -> tuple[float, Match]:
-        """Weigh a belief by an image; return its marginal likelihood E and the match."""
+    def weigh(
+        self, belief: Belief, similarity: Similarity, outlier_rate: float | None = None
+    ) -> tuple[float, Match]:
+        """
+        Weigh a belief by an image; return its marginal likelihood E and the match.
+
+        `outlier_rate`: that of the configuration unless it is given.
+        """
         match = self.likelihood.match(belief.points, belief.weights, similarity)
         i = self.informative.probability
-        floor = self.config.outlier_rate * float(match.factors.max(initial=0.0))
+        rate = self.config.outlier_rate if outlier_rate is None else outlier_rate
+        floor = rate * float(match.factors.max(initial=0.0))
         place = (match.factors + floor) / (1.0 + floor)
         evidence = i * match.evidence
         nothing = 1.0 - i * match.coverage

@@ -61,8 +61,12 @@ class Supervision:
         return bool(frozen)
 
     def start(self, born: Belief, seen: Similarity) -> None:
-        """Weigh the points of a global start by the first image."""
-        self.hypotheses.weigh(born, seen)
+        """
+        Weigh the points of a global start by the first image.
+
+        Without outliers: the points were drawn where this image says, and stand for nothing else.
+        """
+        self.hypotheses.weigh(born, seen, outlier_rate=0.0)
         self._images = 1
 
     def update(self, belief: Belief, seen: Similarity, noise: FloatArray) -> Belief | None:
