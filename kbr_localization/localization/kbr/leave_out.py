@@ -12,7 +12,7 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.hypotheses import lead, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
+from kbr_localization.localization.map.map_statistics import MapStatistics, MARGIN, MEMORIES
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -24,7 +24,6 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # leads that tell a mean
 _USUAL = MapStatistics()
-_MARGIN = 1.3  # another building resembles a map more than the halves of this resemble each other
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
@@ -130,7 +129,7 @@ def _limits(found: FloatArray) -> list[float]:
     for column, memory in zip(found.T, MEMORIES, strict=True):
         known = column[np.isfinite(column)]
         told = known.size >= (memory if len(limits) > 1 else 1)
-        largest = _MARGIN * float(known.max(initial=0.0))
+        largest = MARGIN * float(known.max(initial=0.0))
         limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
     return limits[1:]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MARGIN
 
 _MEMORY = 40.0  # covered images of which the mean log evidence is taken
 _AGAINST = 20.0  # of them, at least, to speak against the map: eight metres of way
@@ -26,7 +26,10 @@ class MapFit:
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._typical, self._largest = statistics.typical_evidence, statistics.evidence_limit_40
+        self._typical, self._largest = (
+            statistics.typical_evidence,
+            statistics.evidence_limit_40 / MARGIN,
+        )
         self.forget()
 
     def forget(self) -> None:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 MEMORIES = (10.0, 20.0, 40.0)
 """Covered images over which the mean log evidence is taken: the longer, the surer and later."""
 
+MARGIN = 1.3
+"""Of the limits: another building resembles a map more than its halves resemble each other."""
+
 
 @dataclass(frozen=True)
 class MapStatistics:
