@@ -64,6 +64,13 @@ def test_factors_evidence_and_coverage_are_those_of_the_plain_formulas(seed, del
     uniform = (system @ exponential(x, x, config)).mean(axis=1)
     evidence = gamma @ smoother.T @ k / (uniform @ k)
     assert match.evidence == pytest.approx(max(evidence, 0.0), rel=0.02, abs=0.02)
+    ratios = np.maximum(smoother.T @ k / (uniform @ k), 0.0)
+    np.testing.assert_allclose(match.ratios, ratios, rtol=0.02, atol=0.02 * ratios.max())
+    np.testing.assert_allclose(
+        match.covered,
+        np.minimum(np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge), 1),
+        atol=0.02,
+    )
     coverage = gamma @ np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge)
     assert match.coverage == pytest.approx(min(coverage, 1.0), abs=0.02)
 
