@@ -30,6 +30,7 @@ _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images of a large map that they are drawn about
 _LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
+_NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed
 _PRIOR_IMAGES = 20.0  # that the prior share of informative images counts for
 _PRIOR_SHARE = 0.8
@@ -211,8 +212,8 @@ class Hypotheses:
             return None
         way = max(way, _LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        # of an image nearby, that which the last one did not say
-        new = 1.0 - float(np.exp(-way / self.config.position_bandwidth))
+        # images nearby err in the same way: what the last one did not say
+        new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
         self.alternatives = self._weighed(alternatives, here, similarity, new)
         return self.alternatives if self.elsewhere > 0.5 else None
 
@@ -242,9 +243,9 @@ class Hypotheses:
         self, alternatives: Belief, here: float, similarity: Similarity, power: float
     ) -> Belief:
         """
-        Weigh each cohort by an image that the belief explains with E = `here`.
+        Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
 
-        Each is a hypothesis of its own and is resampled by itself; the least likely ones go.
+        Each is a hypothesis of its own and is resampled by itself.
         """
         match = self.likelihood.match(alternatives.points, alternatives.weights, similarity)
         i = self.informative.probability
@@ -253,7 +254,7 @@ class Hypotheses:
         alternatives.weights = alternatives.weights * (i * match.ratios + 1.0 - i * match.covered)
         there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
         odds = self.elsewhere * before * there**power
-        chosen = np.sort(np.argsort(odds)[-_COHORTS:])
+        chosen = _kept(odds)
         odds = odds[chosen]
         total = float(odds.sum())
         self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
@@ -264,6 +265,13 @@ class Hypotheses:
             np.repeat(odds / (_COHORT * odds.sum()), _COHORT),
             np.concatenate([cohort.odometry for cohort in kept]),
         )
+
+
+def _kept(odds: FloatArray) -> NDArray[np.intp]:
+    """Choose cohorts, which are in the order of age: the newest half, the likeliest of others."""
+    old = max(len(odds) - _COHORTS // 2, 0)
+    best = np.argsort(odds[:old])[-(_COHORTS - _COHORTS // 2) :]
+    return np.concatenate([np.sort(best), np.arange(old, len(odds))])
 
 
 def lead(poses: FloatArray, similarity: Similarity) -> float:
