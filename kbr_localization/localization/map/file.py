@@ -236,7 +236,10 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
 def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
-    statistics = from_mapping(MapStatistics, _read_mapping(file['statistics']))
+    values = _read_mapping(file['statistics'])
+    if values.keys() != to_mapping(MapStatistics()).keys():
+        return None  # those of a package of another age: they are measured again
+    statistics = from_mapping(MapStatistics, values)
     check_statistics(statistics)
     return statistics
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+import secrets
 
 from rclpy.node import Node
 
@@ -10,18 +11,28 @@ BOOT_ID = Path('/proc/sys/kernel/random/boot_id')
 WALL = 'wall'
 
 
-def clock_source(node: Node) -> str:
+class ClockSource:
     """
     Name the clock of a node: the computer's, or whoever publishes /clock since this boot.
 
     A simulation that starts again has another publisher, while its stamps may look like those of
-    the run before.
+    the run before. One that has ended is remembered until another comes; before any is known the
+    name is one that no other clock has.
     """
-    if not node.get_parameter('use_sim_time').value:
-        return WALL
-    publishers = node.get_publishers_info_by_topic('/clock')
-    names = sorted(bytes(info.endpoint_gid).hex() for info in publishers)
-    return ':'.join(['sim', _boot_id(), *names])
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._last = f'unknown:{secrets.token_hex(8)}'
+
+    def __call__(self) -> str:
+        """Return the name of the clock now."""
+        if not self._node.get_parameter('use_sim_time').value:
+            return WALL
+        publishers = self._node.get_publishers_info_by_topic('/clock')
+        names = sorted(bytes(info.endpoint_gid).hex() for info in publishers)
+        if names:
+            self._last = ':'.join(['sim', _boot_id(), *names])
+        return self._last
 
 
 def _boot_id() -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
-from functools import partial
 import secrets
 import traceback
 
@@ -14,7 +13,7 @@ from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros.common.clock_source import clock_source
+from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.optional import interface
 from kbr_localization.ros.common.worker import Worker
@@ -57,7 +56,7 @@ class Localization:
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
-        self._clock = partial(clock_source, node)
+        self._clock = ClockSource(node)
         self._poses = PoseKeeper(
             self.pose_file, lambda: settings.config, self._background, tell, self._clock
         )

@@ -16,7 +16,7 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.common.bond import Bond, have_bonds
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.common.running import run_node, spin
+from kbr_localization.ros.common.running import interruptible, run_node, spin
 from kbr_localization.ros.common.timed_executor import TimedExecutor
 from kbr_localization.ros.inputs.transforms import have_tf
 from kbr_localization.ros.node.initial_pose import InitialPoseInput
@@ -105,13 +105,16 @@ class LocalizationNode(SettableNode, LifecycleNode):
             if not self.starting:
                 self.get_logger().error(str(error))
             return TransitionCallbackReturn.FAILURE
+        except KeyboardInterrupt:
+            return TransitionCallbackReturn.FAILURE
         except Exception:
             self.get_logger().error(f'internal error:\n{traceback.format_exc()}')
             return TransitionCallbackReturn.ERROR
         return TransitionCallbackReturn.SUCCESS
 
     def _configure(self) -> None:
-        self.localization = Localization(self, self.settings, self.tell)
+        with interruptible():
+            self.localization = Localization(self, self.settings, self.tell)
 
     def _activate(self) -> None:
         self.configured().start()
@@ -193,7 +196,7 @@ def _run(stop: threading.Event) -> None:
     executor.add_node(node)
     try:
         if node.settings.config.autostart:
-            _start(node)
+            _start(node, stop)
         spin(executor, stop)
     finally:
         node.clean_up()
@@ -201,11 +204,13 @@ def _run(stop: threading.Event) -> None:
         node.destroy_node()
 
 
-def _start(node: LocalizationNode) -> None:
+def _start(node: LocalizationNode, stop: threading.Event) -> None:
     """Configure and activate; a failure is raised, as the program then ends with it."""
     success = TransitionCallbackReturn.SUCCESS
     node.starting = True
     if node.trigger_configure() != success or node.trigger_activate() != success:
+        if node.failure is None and stop.is_set():
+            return
         raise node.failure or RosError('the node could not start: see the log')
     node.starting = False
 
