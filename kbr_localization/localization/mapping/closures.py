@@ -100,7 +100,7 @@ def _peaks(trails: Trails, anchor: int, scores: np.ndarray) -> Iterator[int]:
     usable = np.where(near, -np.inf, scores)
     usable[anchor:] = -np.inf
     room = 3.0 * trails.step
-    found = []
+    found: list[int] = []
     for piece in (None,) * _PEAKS + tuple(range(trails.piece[anchor] + 1)):
         members = slice(None) if piece is None else trails.span(piece)
         best = int(np.argmax(usable[members])) + (members.start or 0)

@@ -21,6 +21,7 @@ from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.mapping.wheels import (
     Belief,
     PARAMETERS,
+    Prior,
     ROBOT,
     SCALE,
     tracks,
@@ -39,6 +40,7 @@ DRIFTS = np.arange(-10, 11) * 0.004
 _LARGEST = 600  # chains that are weighed against each other, the strongest
 _LARGEST_ON_GRID = 200  # the same for every drift that is tried
 _SEEDS = 30  # chains that a consistent set is grown from
+_TRIED = 3.0  # standard deviations of the drift
 _STEP = 1e-4  # of a parameter, for differences
 _REFINED = 2  # times that the set is sought again, with the parameters that it tells
 REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])
@@ -61,20 +63,22 @@ class Agreement:
     rival: float = 0.0
 
 
-def agree(trails: Trails, closures: Closures, noise: MotionNoise) -> Agreement:
+def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
     """Find the odometry's errors and the chains that hold together best."""
     strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
     apart = _apart(trails, closures)
     names = np.sort(_strongest(strengths, apart, _LARGEST))
     middles = joints(trails, closures, names)
-    spread = ROBOT.copy()
-    spread[-1] = DRIFTS[1] - DRIFTS[0]
+    noise, spread = prior.noise, prior.belief.deviations.copy()
+    usual = spread[-1]
+    spread[-1] = min(DRIFTS[1] - DRIFTS[0], usual)
+    drifts = DRIFTS[np.abs(DRIFTS) <= _TRIED * usual]
     few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
     some, weights = middles.some(few), strengths[names][few]
     found = [
-        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in DRIFTS
+        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in drifts
     ]
-    best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / ROBOT[-1]) ** 2)
+    best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / usual) ** 2)
     for _ in range(_REFINED):
         best = _agreed(trails, middles, strengths[names], noise, Belief(best[2], REFINED))
     others = np.setdiff1d(np.arange(len(names)), best[0])

@@ -17,8 +17,7 @@ from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS
-from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.mapping.wheels import PARAMETERS, Prior
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.workers import ThisProcess, Workers
@@ -156,7 +155,7 @@ def _solve(trails: Trails, found: Related) -> Solved:
     reached = closures.second[trails.trusted[trails.piece[closures.second]]]
     nodes = np.union1d(anchors, reached)
     parameters = found.agreement.parameters
-    return settle(trails, nodes, closures, parameters, MotionNoise.default())
+    return settle(trails, nodes, closures, parameters, Prior.unknown())
 
 
 def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:

@@ -15,8 +15,7 @@ from kbr_localization.localization.mapping.consistency import REFINED
 from kbr_localization.localization.mapping.graph import Solution
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import Belief, tracks
-from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.mapping.wheels import Belief, Prior, tracks
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -108,12 +107,12 @@ def settle(
     anchors: Indices,
     closures: Closures,
     parameters: FloatArray,
-    noise: MotionNoise,
+    prior: Prior,
 ) -> Solved:
     """
     Solve for the poses of trails whose pieces are all joined by closures.
 
-    `parameters`: (6,) a first guess of the odometry's errors.
+    `parameters`: (6,) a first guess of the odometry's errors; `prior`: what is known of these.
     """
     _, names = np.unique(closures.chain, return_inverse=True)
     closures = replace(closures, chain=names)
@@ -121,14 +120,14 @@ def settle(
     of_runs = np.tile(parameters, (int(trails.run_of_piece.max()) + 1, 1))
     # closures along the same ways tell nothing of the drift, and would bend it to their misses
     # before those that do tell are looked at: until then it is as the rings have it
-    problem = Problem(trails, anchors, closures, noise, Belief(parameters, REFINED))
+    problem = Problem(trails, anchors, closures, prior.noise, Belief(parameters, REFINED))
     nodes, kept = guess[anchors], np.zeros(len(closures), dtype=bool)
     if len(closures):
         for _ in range(_LEARNT_ROUNDS):
             solution, kept = problem.robust(nodes, of_runs)
             problem.learn(solution, kept)
             nodes, of_runs = solution.poses, solution.parameters
-    problem.belief = Belief.unknown()
+    problem.belief = prior.belief
     solution = problem.solve(nodes, of_runs, kept.astype(np.float64))
     return _solved(problem, solution, kept)
 
