@@ -1,15 +1,14 @@
 """
 How far a camera turned between two images, seen by points that are followed from one to the next.
 
-A camera that moves along its axis and turns by an angle about the vertical sees a point at (x, y),
-in focal lengths from where it moves to, at (x', y') afterwards, with
+A camera that moves along an arc in the plane, by an angle, sees a point at (x, y) in focal lengths
+from where it moves to, and at (x', y') afterwards, with
 
-    x' y / y' = x cos(angle) + sin(angle),
+    tan(angle / 2) = (x' y - x y') / (y + y'),
 
-however far away the point is: each point tells the angle (the epipolar constraint of planar
-motion: Scaramuzza, Fraundorfer and Siegwart, ICRA 2009, with all points in place of one). Where
-the camera moves to is found as that place about which the points of an image agree best, the focal
-length by an odometry's turns.
+however far away the point is: each point tells the angle (Scaramuzza, Fraundorfer and Siegwart,
+ICRA 2009, with all points in place of one). Where the camera moves to is found as that place about
+which the points of an image agree best, the focal length by an odometry's turns.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NOISE = 0.3 / WIDTH  # of a point that is followed
 _LEVEL = 0.02  # focal lengths above or below where it moves to: points nearer tell nothing
 _USUAL_FOCAL = 0.7  # widths: 71 degrees
 _FOCALS = (0.2, 4.0)
-_STRAIGHT, _TURNING = 0.02, (0.03, 0.5)  # radians between two images
+_STRAIGHT, _TURNING, _LARGEST_TURN = 0.02, 0.03, 0.5  # radians between two images
 _ROUNDS, _CAMERA_ROUNDS = 8, 3
 _AGREEING = 5.0  # standard deviations of following, within which a point agrees
 _EXAMPLES = 250  # pairs of images that the camera is found by
@@ -157,33 +156,49 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     )
 
 
-def find_view(points: Points, turns: FloatArray) -> View:
-    """Find how a camera looks by the turns (p,) that an odometry has of the pairs of images."""
-    straight = _examples(points, np.abs(turns) < _STRAIGHT)
-    turning = (np.abs(turns) > _TURNING[0]) & (np.abs(turns) < _TURNING[1])
-    around, by_odometry = points.some(np.flatnonzero(turning)), turns[turning]
+def find_view(points: Points, turns: FloatArray, metres: FloatArray) -> View:
+    """
+    Find how a camera looks by the turns (p,) and the metres (p,) that an odometry has of pairs.
+
+    The odometry may drift with every metre. It is NaN where there is none.
+    """
+    moving = metres > 0.5 * np.nanmedian(metres)
+    straight = _examples(points, moving & (np.abs(turns) < _STRAIGHT))
+    use = np.flatnonzero(np.abs(turns) < _LARGEST_TURN)
+    around, turns, metres = points.some(use), turns[use], metres[use]
     view = View(_USUAL_FOCAL, np.zeros(2))
     for _ in range(_CAMERA_ROUNDS):
         view = _ahead(straight, view)
-        share = turned(around, view).angle / by_odometry
-        share = share[np.isfinite(share)]
-        if len(share) >= _ENOUGH_TURNS:
-            focal = float(np.clip(view.focal * np.median(share), *_FOCALS))
-            unlike = float(np.median(np.abs(share * view.focal / focal - 1.0)))
+        seen = turned(around, view, turns).angle
+        turning = np.isfinite(seen) & (np.abs(turns) > _TURNING)
+        if turning.sum() >= _ENOUGH_TURNS:
+            have = np.isfinite(seen)
+            scale, drift = _line(np.column_stack([seen, metres])[have], turns[have])
+            focal = float(np.clip(view.focal / max(scale, 1e-3), *_FOCALS))
+            left = turns - scale * seen - drift * metres
+            unlike = float(np.median(np.abs(left[turning] / turns[turning])))
             view = View(focal, view.ahead, unlike)
     return view
+
+
+def _line(columns: FloatArray, values: FloatArray) -> FloatArray:
+    """Coefficients of columns (m, c) that make values (m,), by Cauchy's law."""
+    weight = np.ones(len(values))
+    for _ in range(_ROUNDS):
+        weighted = columns.T * weight
+        found = np.linalg.lstsq(weighted @ columns, weighted @ values, rcond=None)[0]
+        left = values - columns @ found
+        scale = max(2.0 * 1.4826 * float(np.median(np.abs(left))), 1e-5)
+        weight = 1.0 / (1.0 + (left / scale) ** 2)
+    return np.asarray(found)
 
 
 def _examples(points: Points, which: NDArray[np.bool_]) -> Points:
     """Points of pairs with many of them, spread over all."""
     size = np.bincount(points.pair, minlength=points.pairs)
     pairs = np.flatnonzero(which & (size >= 2 * FEWEST))
-    chosen = (
-        np.unique(np.linspace(0, len(pairs) - 1, _EXAMPLES).astype(np.intp))
-        if len(pairs)
-        else pairs
-    )
-    return points.some(pairs[chosen] if len(pairs) else pairs)
+    spread = np.linspace(0, max(len(pairs) - 1, 0), min(_EXAMPLES, len(pairs)))
+    return points.some(pairs[np.unique(spread.astype(np.intp))])
 
 
 def _ahead(points: Points, view: View) -> View:
@@ -198,11 +213,8 @@ def _ahead(points: Points, view: View) -> View:
         found = _agreed(angle, spread, pair, points.pairs)
         missed = np.log1p(((angle - found[pair]) / spread) ** 2)
         size = np.bincount(pair, minlength=points.pairs)
-        return float(
-            np.mean(
-                (np.bincount(pair, missed, minlength=points.pairs) / np.maximum(size, 1))[size > 0]
-            )
-        )
+        total = np.bincount(pair, missed, minlength=points.pairs)
+        return float(np.mean(total[size > 0] / size[size > 0]))
 
     corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     options = {'initial_simplex': corners, 'xatol': 2e-4, 'fatol': 1e-6, 'maxiter': 60}
@@ -216,11 +228,9 @@ def _angles(points: Points, view: View) -> tuple[FloatArray, FloatArray, NDArray
     (x, y), (x_after, y_after) = place[:, 0].T, place[:, 1].T
     known = (y * y_after > 0.0) & (np.abs(y) > _LEVEL)
     x, y, x_after, y_after = x[known], y[known], x_after[known], y_after[known]
-    sine = x_after * y / y_after / np.sqrt(1.0 + x**2)
-    inside = np.abs(sine) < 1.0
-    angle = np.arcsin(sine[inside]) - np.arctan(x[inside])
-    spread = _NOISE / view.focal * np.sqrt(1.0 + 2.0 * (x / y) ** 2)
-    return angle, spread[inside], points.pair[known][inside]
+    angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
+    spread = _NOISE / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
+    return angle, spread, points.pair[known]
 
 
 def _agreed(

@@ -45,6 +45,7 @@ _UNLIKE = 0.3  # share of a turn by which camera and odometry differ, at the med
 _IN_VIEW = 0.5  # widths of the image between its middle and where the robot drives to
 _OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
 _SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
+_FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
 _FLOOR = 1e-8  # rad², so that a standing robot has some
 _ROUNDS = 10
 
@@ -127,7 +128,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
     steps = se2.between(odometry[:-1], odometry[1:])
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
-    seen = None if points is None else _seen(points, np.where(of_run < 0, np.nan, steps[:, 2]))
+    seen = None if points is None else _seen(points, steps, of_run < 0)
     members = [np.flatnonzero(of_run == number) for number in range(runs)]
     if seen is None or any(np.isfinite(seen.angle[m]).sum() < _FEWEST for m in members):
         return unknown
@@ -147,9 +148,10 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     return Steered(corrected, values, _prior(noise, after / before, float(deviations.max())))
 
 
-def _seen(points: Points, by_odometry: FloatArray) -> Turns | None:
+def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
     """Find the turns that the camera saw; None where it looks aside or sees other turns."""
-    view = find_view(points, by_odometry)
+    by_odometry = np.where(between_runs, np.nan, steps[:, 2])
+    view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
     if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
         return None
     return turned(points, view, by_odometry)
@@ -186,6 +188,7 @@ def _fused(
     # a wheel has slipped, or the points are on something that moves
     outlying = np.abs(differ) > _OUTLYING * np.sqrt(law + camera)
     sure = (seen.agreeing >= _SURE_POINTS) & (seen.share > _SURE_SHARE)
+    sure &= np.abs(steps[:, 2]) < _FOLLOWED
     weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
     weight[~known] = 0.0
     turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
