@@ -134,7 +134,7 @@ def map_described(
     elif filter_config:
         suited = replace(suited, **filter_config)
     used = bool(solved.kept.any())
-    notes += told(solved, used, found)
+    notes += steered.told() + told(solved, used, found)
     return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
 
 

@@ -55,12 +55,24 @@ class Steered:
     """
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
-    `drift`: (runs,) radians per metre that were taken out.
+    `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
+    those on which the camera saw the turn.
     """
 
     odometry: FloatArray
     drift: FloatArray
     prior: Prior
+    share: float = 0.0
+
+    def told(self) -> list[str]:
+        """Say what the camera did, in a line, if it did."""
+        if not self.share:
+            return []
+        found = ', '.join(f'{value:+.4f}' for value in self.drift)
+        return [
+            f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
+            f'{found} rad per metre too much'
+        ]
 
 
 def watch(
@@ -145,7 +157,8 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     values, deviations = np.array(found).T
     if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
         return unknown
-    return Steered(corrected, values, _prior(noise, after / before, float(deviations.max())))
+    prior = _prior(noise, after / before, float(deviations.max()))
+    return Steered(corrected, values, prior, float(np.isfinite(seen.angle[of_run >= 0]).mean()))
 
 
 def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
