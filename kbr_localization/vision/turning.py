@@ -79,11 +79,17 @@ class Turns:
 
 @dataclass(frozen=True)
 class Points:
-    """Points of many pairs of images: `flow` (m, 4) and the number of the `pair` (m,) of each."""
+    """
+    Points of many pairs of images: `flow` (m, 4) and the number of the `pair` (m,) of each.
+
+    `aside`: (p,) metres to the left for each metre ahead, beyond those of an arc, by which the
+    camera moved between the images of each pair; None for none.
+    """
 
     flow: Flow
     pair: NDArray[np.intp]
     pairs: int
+    aside: FloatArray | None = None
 
     @staticmethod
     def of(flows: list[Flow]) -> Points:
@@ -97,7 +103,8 @@ class Points:
         place = np.full(self.pairs, -1)
         place[pairs] = np.arange(len(pairs))
         inside = place[self.pair] >= 0
-        return Points(self.flow[inside], place[self.pair[inside]], len(pairs))
+        aside = None if self.aside is None else self.aside[pairs]
+        return Points(self.flow[inside], place[self.pair[inside]], len(pairs), aside)
 
 
 def small(image: Pixels) -> Pixels:
@@ -225,6 +232,8 @@ def _ahead(points: Points, view: View) -> View:
 def _angles(points: Points, view: View) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
     """Angles of points and their deviations by that of following, and the pair of each."""
     place = (points.flow.reshape(-1, 2, 2) - view.ahead) / view.focal
+    if points.aside is not None:
+        place[:, :, 0] += points.aside[points.pair, np.newaxis]
     (x, y), (x_after, y_after) = place[:, 0].T, place[:, 1].T
     known = (y * y_after > 0.0) & (np.abs(y) > _LEVEL)
     x, y, x_after, y_after = x[known], y[known], x_after[known], y_after[known]

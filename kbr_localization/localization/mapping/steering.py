@@ -46,6 +46,7 @@ _IN_VIEW = 0.5  # widths of the image between its middle and where the robot dri
 _OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
 _SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
 _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
+_STRAIGHT, _ASIDE = 0.02, 0.2  # radians of a straight step; metres aside for each ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
 _ROUNDS = 10
 
@@ -164,10 +165,23 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
 def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
     """Find the turns that the camera saw; None where it looks aside or sees other turns."""
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
+    points = replace(points, aside=_aside(steps))
     view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
     if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
         return None
     return turned(points, view, by_odometry)
+
+
+def _aside(steps: FloatArray) -> FloatArray:
+    """
+    Metres (m,) to the left for each ahead, beyond an arc, where a step is straight enough.
+
+    In turns the wheels' point goes another way than the camera.
+    """
+    ahead, turn = steps[:, 0], steps[:, 2]
+    straight = (np.abs(turn) < _STRAIGHT) & (np.abs(ahead) > 0.5 * np.median(np.abs(ahead)))
+    slope = np.divide(steps[:, 1], ahead, out=np.zeros(len(steps)), where=straight)
+    return np.where(straight, np.clip(slope - 0.5 * turn, -_ASIDE, _ASIDE), 0.0)
 
 
 def _prior(noise: MotionNoise, share: float, deviation: float) -> Prior:
