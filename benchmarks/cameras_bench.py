@@ -39,7 +39,7 @@ MAP_IMAGES = 50
 SEEDS = (0, 1)
 
 
-class Rendered:
+class Rendered(Dataset):
     """A run whose pictures are kept in memory."""
 
     def __init__(self, run: Dataset) -> None:

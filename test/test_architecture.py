@@ -116,6 +116,37 @@ def test_imports_inside_a_room_go_in_no_circle(room):
             del left[inner]
 
 
+DUCKS = {
+    'cli/console.py': 'numbers and arrays of any library',
+    'cli/failures.py': 'errors of typer and of click',
+    'datasets/pose_message.py': 'messages of rclpy and of rosbags',
+    'kernels/array_rules.py': "the array API's protocol",
+    'kernels/conditional_means.py': 'kernels of the caller',
+    'kernels/estimator_base.py': "scikit-learn's and SciPy's protocols",
+    'kernels/filters.py': 'sequences of the caller',
+    'kernels/objects.py': 'functions of the caller',
+    'kernels/rules.py': 'arguments of the caller',
+    'localization/mapping/resume.py': 'groups of a file and mappings',
+    'ros/common/optional.py': 'modules that may be missing',
+    'vision/preparation.py': 'arguments of the caller',
+}
+"""Where a name may be looked up in what comes from outside of the package, and what that is."""
+
+
+def guesses(path):
+    """Lines that ask an object whether it has a name, rather than rely on a protocol."""
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            default = node.func.id == 'getattr' and len(node.args) == 3
+            if default or node.func.id == 'hasattr':
+                yield node.lineno
+
+
+def test_what_an_object_can_do_is_in_its_protocol():
+    found = {str(path.relative_to(ROOT)) for path in SOURCES if list(guesses(path))}
+    assert found == set(DUCKS)
+
+
 def test_everything_but_ros_imports_without_rclpy():
     modules = sorted(
         '.'.join(path.relative_to(ROOT.parent).with_suffix('').parts).removesuffix('.__init__')

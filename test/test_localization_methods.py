@@ -20,6 +20,7 @@ from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilt
 from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.localization.pipeline import make_localizer, METHODS
+from kbr_localization.vision import Describer
 from map_helpers import map_along, random_poses
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def ring():
     return replace(closed, describer=Near(), descriptors=closed.poses, motion_noise=noise)
 
 
-class Near:
+class Near(Describer):
     """A describer whose descriptors are poses."""
 
     kind, size, dtype = 'near', 3, np.dtype(np.float64)

@@ -9,7 +9,7 @@ from command import assert_one_line, invoke, KBR
 from helpers import START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import KbrConfig
@@ -33,7 +33,7 @@ SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
 
-class WallRun:
+class WallRun(Dataset):
     """A run in memory: along the wall and back, always looking the same way."""
 
     def __init__(self, seed: int, frames: int = 40) -> None:

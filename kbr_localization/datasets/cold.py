@@ -15,7 +15,7 @@ from kbr_localization.datasets.cold_format import (
     read_odometry,
     read_places,
 )
-from kbr_localization.datasets.frame import Frame, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
 from kbr_localization.datasets.notes_file import read_notes, WITHOUT_POSES, write_notes
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
@@ -32,7 +32,7 @@ DRAWN = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
 
 
-class ColdRun:
+class ColdRun(Dataset):
     """
     A run of COLD: images with the reference pose in their names, odometry, place labels.
 

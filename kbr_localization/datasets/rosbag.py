@@ -21,7 +21,7 @@ from kbr_localization.datasets.bag_topics import (
 )
 from kbr_localization.datasets.bag_transforms import BagTransforms, TF
 from kbr_localization.datasets.bag_writer import write_bag
-from kbr_localization.datasets.frame import Frame, Image, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.datasets.notes_file import read_notes
@@ -82,7 +82,7 @@ class CompressedBagImage(RawBagImage):
         return bytes(self.message().data)
 
 
-class BagRun:
+class BagRun(Dataset):
     """
     A rosbag2 (sqlite3 or mcap; a folder, or one file of it) as a dataset.
 

@@ -23,7 +23,7 @@ from kbr_localization.datasets.building.light import Light, LIGHTS
 from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
 from kbr_localization.datasets.building.robot import random_robot, Robot, RobotCamera
 from kbr_localization.datasets.cold import DRAWN, write_cold_run
-from kbr_localization.datasets.frame import Frame, Image
+from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
@@ -96,7 +96,7 @@ def with_robots(
     )
 
 
-class SyntheticRun:
+class SyntheticRun(Dataset):
     """
     A run through a building as a dataset; images are rendered when asked for, always alike.
 

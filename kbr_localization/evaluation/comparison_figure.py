@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.datasets import Dataset, notes_of
+from kbr_localization.datasets import Dataset
 from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
 from kbr_localization.evaluation.pictures import (
     LEGEND,
@@ -62,7 +62,7 @@ def save_comparison(
 
 def _notes(tests: Sequence[Dataset]) -> str:
     """Return what to know about the test runs, a line each, below the table."""
-    return ''.join(f'\n{test.name}: {note}\n' for test in tests for note in notes_of(test))
+    return ''.join(f'\n{test.name}: {note}\n' for test in tests for note in test.notes)
 
 
 @dataclass(frozen=True)

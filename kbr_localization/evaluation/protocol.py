@@ -118,9 +118,8 @@ class BeliefWatcher:
 
     def __call__(self, localizer: Localizer, estimate: PoseEstimate) -> None:
         """Look at the belief after a frame, as an observer of `localize`."""
-        particles = getattr(localizer, 'particles', None)
-        if particles and self._frame in self._moments:
-            self._points.append(particles(BELIEF_POINTS))
+        if self._frame in self._moments:
+            self._points.append(localizer.particles(BELIEF_POINTS))
         self._frame += 1
 
 

@@ -61,8 +61,7 @@ def record_run(
     reasons: list[dict[str, float]] = []
 
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
-        particles = getattr(localizer, 'particles', None)
-        beliefs.append(particles(BELIEF_POINTS) if particles else np.zeros((0, 3)))
+        beliefs.append(localizer.particles(BELIEF_POINTS))
         reasons.append(dict(estimate.diagnostics))
 
     trajectory = localize(kernel_map, dataset, method, init, seed, progress, observe)

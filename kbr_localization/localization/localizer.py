@@ -7,6 +7,7 @@ from typing import Protocol
 import warnings
 
 from kbr_localization.localization.calibration import Calibration
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -81,7 +82,9 @@ class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.
 
-    Poses are (3,), covariances (3, 3), descriptors those of the map's describer.
+    Poses are (3,), covariances (3, 3), descriptors those of the map's describer. A class that
+    inherits from this has the last four methods already, for a localizer without belief, gate and
+    learning.
     """
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
@@ -107,3 +110,23 @@ class Localizer(Protocol):
     def wants_image(self) -> bool:
         """Whether an update is due after the motion so far; the driver may skip `describe`."""
         ...
+
+    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
+        """Whether an update will be due after a further increment (3,)."""
+        return self.wants_image()
+
+    def particles(self, size: int) -> FloatArray:
+        """Poses (size, 3) drawn from the belief; (0, 3) without one."""
+        return np.zeros((0, 3))
+
+    def follow_map(self, kernel_map: KernelMap) -> bool:
+        """
+        Go on with the belief on a map that has more images at its end.
+
+        False, with everything as it was, where that is not possible.
+        """
+        return False
+
+    def know_odometry(self, learnt: Calibration) -> None:
+        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
+        return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 import time
@@ -79,7 +80,7 @@ class Tracker:
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
         self.kernel_map = kernel_map
         self.localizer = localizer
-        self.skipped: dict[str, int] = {}
+        self.skipped = Counter[str]()
         self.used = 0
         self.last_error = ''
         self._odometry: FloatArray | None = None
@@ -98,9 +99,8 @@ class Tracker:
 
     def know_odometry(self, learnt: Calibration | None) -> None:
         """Hand over what was learnt of the odometry before, to a localizer that learns it."""
-        know = getattr(self.localizer, 'know_odometry', None)
-        if know is not None and learnt is not None:
-            know(learnt)
+        if learnt is not None:
+            self.localizer.know_odometry(learnt)
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
@@ -112,12 +112,10 @@ class Tracker:
 
         False, with everything as it was, for a localizer that cannot.
         """
-        follow = getattr(self.localizer, 'follow_map', None)
-        if follow is None:
-            return False
-        follow(kernel_map)
-        self.kernel_map = kernel_map
-        return True
+        followed = self.localizer.follow_map(kernel_map)
+        if followed:
+            self.kernel_map = kernel_map
+        return followed
 
     def prepare(self, image: Image | Callable[[], Image], odometry: FloatArray) -> None:
         """
@@ -151,35 +149,36 @@ class Tracker:
         self._odometry = np.array(odometry, dtype=np.float64)
         if self._update_requested or self.localizer.wants_image():
             self._update_requested = False
-            self._update(image)
+            descriptor = self._descriptor(image)
+            if descriptor is not None:
+                self.localizer.update(descriptor)
+                self.used += 1
         return self.localizer.estimate()
 
     def _will_want(self, odometry: FloatArray) -> bool:
         if self._update_requested or self.localizer.wants_image():
             return True
-        gate = getattr(self.localizer, 'gate', None)
-        if gate is None or self._odometry is None:
+        if self._odometry is None:
             return False
-        return bool(gate.would_be_due(se2.between(self._odometry, odometry)))
+        return self.localizer.wants_image_after(se2.between(self._odometry, odometry))
 
     def _describe(self, image: Image | Callable[[], Image]) -> np.ndarray:
         return self.kernel_map.describer.describe(image() if callable(image) else image)
 
-    def _update(self, image: Image | Callable[[], Image]) -> None:
+    def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
+        """Descriptor (d,) of an image, made ahead or now; None for one that is left out."""
         prepared, self._prepared = self._prepared, None
         try:
             ready = prepared is not None and prepared[0] is image
-            descriptor = prepared[1] if ready and prepared else self._describe(image)
+            return prepared[1] if ready and prepared else self._describe(image)
         except DatasetError as error:
             self._skip('broken image', error)
         except VisionError as error:
             self._skip('unusable image', error)
-        else:
-            self.localizer.update(descriptor)
-            self.used += 1
+        return None
 
     def _skip(self, reason: str, error: Exception) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.skipped[reason] += 1
         self.last_error = str(error)
 
 
@@ -215,9 +214,7 @@ def localize(
             f'no image of {dataset.name} could be used: {tracker.last_error or "it has no frames"}'
         )
     trajectory = _trajectory([frame.stamp_ns for frame in dataset], estimates)
-    skipped = dict(dataset.skipped)
-    for reason, count in tracker.skipped.items():
-        skipped[reason] = skipped.get(reason, 0) + count
+    skipped = dict(Counter(dataset.skipped) + tracker.skipped)
     return replace(
         trajectory, seconds=np.array(seconds), skipped=skipped, last_error=tracker.last_error
     )

@@ -13,6 +13,7 @@ from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
+from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.learned_features import LearnedFeatures
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import network_of, network_state, read_network
@@ -42,7 +43,7 @@ class LocalDescriptor(Protocol):
         ...
 
 
-class PyramidDescriber:
+class PyramidDescriber(Describer):
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 

@@ -26,7 +26,7 @@ from kbr_localization.kernels.low_rank import incomplete_cholesky
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
@@ -75,7 +75,7 @@ class PoseSubspace:
         return np.asarray(rows.T) / self._scale
 
 
-class KernelKalmanFilter(FormerNames):
+class KernelKalmanFilter(GatedLocalizer, FormerNames):
     """
     The localizer `kernel-kalman`; see `Localizer` for the interface.
 
@@ -113,10 +113,6 @@ class KernelKalmanFilter(FormerNames):
         """Start from the uniform law on the map."""
         self._reset()
         self.mean, self.covariance = _moments(self.subspace.features)
-
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Compose the increment; the transition is applied when an image arrives."""

@@ -20,7 +20,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import KmcfConfig
@@ -32,7 +32,7 @@ import numpy as np
 _HERDED = 1e-6  # of the largest weight: poses with less are not chosen
 
 
-class KernelMonteCarloFilter(FormerNames):
+class KernelMonteCarloFilter(GatedLocalizer, FormerNames):
     """
     The localizer `kmcf`; see `Localizer` for the interface.
 
@@ -67,10 +67,6 @@ class KernelMonteCarloFilter(FormerNames):
         """Start from the uniform law on the map."""
         self._reset()
         self._global_start = True
-
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Herd points from the posterior, if there is one, and move them with noise."""

@@ -6,12 +6,12 @@ A subclass gives the likelihood of an image at the particles.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
@@ -23,7 +23,7 @@ _START_FACTOR = 4  # particles of a global start, as a multiple of those while t
 _RESAMPLE_BELOW = 0.5
 
 
-class ParticleFilter(ABC):
+class ParticleFilter(GatedLocalizer):
     """
     Particles that move with the odometry and its noise; see `Localizer` for the interface.
 
@@ -63,10 +63,6 @@ class ParticleFilter(ABC):
         self.belief = Belief(points, np.full(len(points), 1.0 / len(points)))
         self.belief.disperse(self.spread**2, self.rng)
         self.gate.reopen()
-
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move every particle with noise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 import time
 from typing import Any, Protocol
@@ -34,28 +35,23 @@ except ImportError:  # Humble
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-class InputConfig(Protocol):
-    """What inputs need to know."""
+@dataclass(frozen=True)
+class InputConfig:
+    """
+    What inputs need to know.
 
-    @property
-    def image_transport(self) -> str:
-        """Say 'raw' or 'compressed'."""
-        ...
+    `image_transport`: raw or compressed. `image_topics`: of several cameras; none means `image`.
+    `sync_tolerance`: seconds by which images of several cameras may differ. `odom_frame_id`,
+    `base_frame_id`: frames that the odometry should have and be of, the latter empty for any.
+    `qos_overrides`: whether parameters may change the QoS.
+    """
 
-    @property
-    def image_topics(self) -> tuple[str, ...]:
-        """Name the topics of several cameras; none means `image`."""
-        ...
-
-    @property
-    def sync_tolerance(self) -> float:
-        """Say how far apart in seconds the images of several cameras may be."""
-        ...
-
-    @property
-    def odom_frame_id(self) -> str:
-        """Name the frame that the odometry should have."""
-        ...
+    image_transport: str
+    image_topics: tuple[str, ...]
+    sync_tolerance: float
+    odom_frame_id: str
+    base_frame_id: str = ''
+    qos_overrides: bool = True
 
 
 class InputSession(Protocol):
@@ -114,7 +110,7 @@ class Inputs:
     def _subscribe(
         self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
     ) -> Any:
-        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
+        overridable = self._config.qos_overrides
         options = QoSOverridingOptions.with_default_policies() if overridable else None
         create = partial(
             self._node.create_subscription,
@@ -187,8 +183,7 @@ class Inputs:
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
             )
-        # the recorder has none
-        base = getattr(self._config, 'base_frame_id', '')
+        base = self._config.base_frame_id
         if base and child_frame_id and child_frame_id.lstrip('/') != base:
             self._tell.once(
                 'info',

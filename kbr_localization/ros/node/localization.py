@@ -18,7 +18,7 @@ from kbr_localization.ros.common.clock_source import clock_source
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.optional import interface
 from kbr_localization.ros.common.worker import Worker
-from kbr_localization.ros.inputs.inputs import Inputs
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper
 from kbr_localization.ros.node.outputs import Outputs
@@ -73,7 +73,9 @@ class Localization:
                 'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
                 'there is no service set_initial_pose',
             )
-        self.inputs = Inputs(node, config, self.session, tell, self.outputs.follow_odometry)
+        self.inputs = Inputs(
+            node, _input_config(config), self.session, tell, self.outputs.follow_odometry
+        )
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
         self._switching = False
@@ -137,7 +139,7 @@ class Localization:
     def start(self) -> None:
         """Begin to work."""
         config = self._settings.config
-        if config.always_reset_initial_pose and self.session.has_belief:
+        if config.always_reset_initial_pose and self.session.tracking.has_belief:
             self.session.forget_belief()
             self.outputs.forget()
         self._reporter = Reporter(
@@ -233,12 +235,23 @@ class Localization:
         return saved.map_name
 
     def _publish(self, answer: Answer) -> None:
-        self.outputs.localizer = self.session.localizer
+        self.outputs.localizer = self.session.tracking.tracker.localizer
         self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets)
         grown = self.keeper.look(answer)
         if grown is not None:
             self._use_grown(grown)
         self._poses.look(answer, self.keeper.in_use)
+
+
+def _input_config(config: NodeConfig) -> InputConfig:
+    return InputConfig(
+        config.image_transport,
+        config.image_topics,
+        config.sync_tolerance,
+        config.odom_frame_id,
+        config.base_frame_id,
+        config.allow_parameter_qos_overrides,
+    )
 
 
 def _feed(config: NodeConfig) -> Feed:

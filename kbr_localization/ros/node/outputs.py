@@ -152,8 +152,9 @@ class Outputs:
         self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
 
     def _sample(self) -> se2.FloatArray:
-        particles = getattr(self.localizer, 'particles', None)
-        return np.zeros((0, 3)) if particles is None else particles(self.config.particles)
+        if self.localizer is None:
+            return np.zeros((0, 3))
+        return self.localizer.particles(self.config.particles)
 
     def _publish_particles(self, answer: Answer) -> None:
         cloud = pictures.pose_array if self._particles.msg_type is PoseArray else particle_cloud

@@ -27,7 +27,7 @@ from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
-from kbr_localization.ros.inputs.inputs import Inputs
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.recording.recording import RecordingSession
@@ -94,7 +94,13 @@ class RecorderNode(Node):
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(self.config.out, *cameras)
         self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
-        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda *_: None)
+        wanted = InputConfig(
+            self.config.image_transport,
+            topics,
+            self.config.sync_tolerance,
+            self.config.odom_frame_id,
+        )
+        self._inputs = Inputs(self, wanted, self.session, self._tell, lambda *_: None)
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._shown = PoseArray()
