@@ -20,7 +20,6 @@ from typing import Any
 
 from benchmarks import evidence, results
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.datasets.synthetic import random_robot
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.localization.kbr.leave_out import with_statistics
@@ -31,6 +30,7 @@ from kbr_localization.localization.mapping.build import map_described, map_from_
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.localization.sigma import sigma_region
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import random_robot
 import numpy as np
 from threadpoolctl import threadpool_limits
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import kbr_localization
+from kbr_localization import simulation
 import pytest
 
 ROOT = Path(kbr_localization.__file__).parent
@@ -30,11 +31,22 @@ ALLOWED = {
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},
     'datasets': BASE | {'datasets'},
+    'simulation': BASE | {'simulation', 'datasets'},
     'localization': BASE | {'localization', 'kernels', 'vision', 'datasets'},
     'evaluation': BASE | {'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
     'ros': BASE | {'ros', 'localization', 'kernels', 'vision', 'datasets'},
-    'demo': BASE | {'demo', 'evaluation', 'localization', 'vision', 'datasets'},
-    'cli': BASE | {'cli', 'demo', 'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
+    'demo': BASE | {'demo', 'evaluation', 'localization', 'vision', 'datasets', 'simulation'},
+    'cli': BASE
+    | {
+        'cli',
+        'demo',
+        'evaluation',
+        'localization',
+        'kernels',
+        'vision',
+        'datasets',
+        'simulation',
+    },
     '__main__': {'cli'},
     '__init__': set(),
 }
@@ -105,7 +117,7 @@ def inner_imports(room):
 
 
 @pytest.mark.parametrize(
-    'room', ['cli', 'datasets', 'evaluation', 'localization', 'ros', 'vision']
+    'room', ['cli', 'datasets', 'evaluation', 'localization', 'ros', 'simulation', 'vision']
 )
 def test_imports_inside_a_room_go_in_no_circle(room):
     left = inner_imports(room)
@@ -114,6 +126,29 @@ def test_imports_inside_a_room_go_in_no_circle(room):
         assert free, f'a circle among {sorted(left)}: {left}'
         for inner in free:
             del left[inner]
+
+
+def past_the_door(path, door='kbr_localization.simulation'):
+    """Lines of a file that import from the renderer what its door does not offer."""
+    for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
+        if isinstance(node, ast.ImportFrom):
+            inside = (node.module or '').startswith(f'{door}.')
+            if inside or (
+                node.module == door and {a.name for a in node.names} - set(simulation.__all__)
+            ):
+                yield f'{path}:{node.lineno}'
+        if isinstance(node, ast.Import) and any(a.name.startswith(f'{door}.') for a in node.names):
+            yield f'{path}:{node.lineno}'
+
+
+def test_the_renderer_is_imported_by_its_door_only():
+    top = Path(__file__).parents[1]
+    rooms = [top / name for name in ('benchmarks', 'experiments', 'launch', 'test')]
+    sources = [*SOURCES, *(path for room in rooms for path in room.rglob('*.py'))]
+    outside = [path for path in sources if 'simulation' not in str(path.relative_to(top))]
+    assert len(outside) > 300
+    assert [line for path in outside for line in past_the_door(path)] == []
+    assert list(past_the_door(ROOT / 'simulation' / 'run.py')) != []
 
 
 DUCKS = {

@@ -27,13 +27,13 @@ from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.pose_message import header_stamp_ns, planar_pose
 from kbr_localization.datasets.rosbag import BagRun, write_bag
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.errors import DatasetError
+from kbr_localization.simulation import (
     BuildingConfig,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
 )
-from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
 from rosbags.rosbag2 import Reader

@@ -61,7 +61,7 @@ def synth(
 
     Two tours for a map and a test run at night; robot.json in each run says what it was made with.
     """
-    from kbr_localization.datasets.synthetic import (
+    from kbr_localization.simulation import (
         DEMO_RUNS,
         random_robot,
         with_robots,

@@ -8,11 +8,11 @@ import math
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building.camera import Camera
-from kbr_localization.datasets.building.light import FloatGrid, Light
-from kbr_localization.datasets.building.motifs import Pixels
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation.camera import Camera
+from kbr_localization.simulation.light import FloatGrid, Light
+from kbr_localization.simulation.motifs import Pixels
 import numpy as np
 
 BLUR_WIDTH = 640

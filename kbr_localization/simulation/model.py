@@ -9,12 +9,15 @@ import math
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building import driving, sprites
-from kbr_localization.datasets.building.architect import PLANS
-from kbr_localization.datasets.building.atlas import Atlas
-from kbr_localization.datasets.building.camera import Camera, cast, look
-from kbr_localization.datasets.building.driving import Drive
-from kbr_localization.datasets.building.light import (
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import driving, sprites
+from kbr_localization.simulation.architect import PLANS
+from kbr_localization.simulation.atlas import Atlas
+from kbr_localization.simulation.camera import Camera, cast, look
+from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.light import (
     FloatGrid,
     Light,
     light_grid,
@@ -22,14 +25,11 @@ from kbr_localization.datasets.building.light import (
     response,
     vignette,
 )
-from kbr_localization.datasets.building.motifs import Pixels
-from kbr_localization.datasets.building.passers_by import crowd, Passerby
-from kbr_localization.datasets.building.robot import RobotCamera
-from kbr_localization.datasets.building.sprites import Standing
-from kbr_localization.datasets.building.textures import Style
-from kbr_localization.datasets.frame import Image
-from kbr_localization.errors import DatasetError
-from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.motifs import Pixels
+from kbr_localization.simulation.passers_by import crowd, Passerby
+from kbr_localization.simulation.robot import RobotCamera
+from kbr_localization.simulation.sprites import Standing
+from kbr_localization.simulation.textures import Style
 import numpy as np
 
 WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0

@@ -5,11 +5,11 @@ import json
 from command import invoke
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset, synthetic
-from kbr_localization.datasets.building import driving
-from kbr_localization.datasets.building.driving import Drive
 from kbr_localization.datasets.odometry_noise import OdometryNoise, TRACK_M
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation import (
     BuildingConfig,
+    driving,
     LIGHTS,
     random_robot,
     Robot,
@@ -20,7 +20,7 @@ from kbr_localization.datasets.synthetic import (
     with_robots,
     write_building,
 )
-from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation.driving import Drive
 import numpy as np
 import pytest
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cv2
-from kbr_localization.datasets.building.camera import axes, Camera, Hits
-from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.motifs import Colour, grey_or_tinted, Pixels
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.camera import axes, Camera, Hits
+from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.motifs import Colour, grey_or_tinted, Pixels
 import numpy as np
 from numpy.typing import NDArray
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, SOLID
+from kbr_localization.simulation.floor_plan import CELL, FloorPlan, SOLID
 import numpy as np
 from numpy.typing import NDArray
 

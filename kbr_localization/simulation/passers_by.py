@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbr_localization.datasets.building.driving import path_of, random_walk
-from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.sprites import Sprite, STRIDES
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.driving import path_of, random_walk
+from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.sprites import Sprite, STRIDES
 import numpy as np
 
 STRIDE_M = 1.5
