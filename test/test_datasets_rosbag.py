@@ -443,7 +443,7 @@ def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, tran
 
 
 def test_a_run_without_reference_has_no_reference_topic(tmp_path):
-    class Run:
+    class Run(Dataset):
         name, odometry, skipped = 'run', tiny_odometry(2), {}
 
         def __len__(self):

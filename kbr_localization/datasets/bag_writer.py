@@ -8,13 +8,12 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.bag_reader import TYPESTORE
 from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH_COVARIANCE, RAW
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
-from kbr_localization.datasets.notes_file import write_notes
+from kbr_localization.datasets.run_folder import new_folder, write_notes
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray

@@ -24,10 +24,14 @@ from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
-from kbr_localization.datasets.notes_file import read_notes
 from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
-from kbr_localization.datasets.reference_track import ReferenceTrack
-from kbr_localization.datasets.selection import make_track, not_covered, select_frames
+from kbr_localization.datasets.run_folder import read_notes
+from kbr_localization.datasets.selection import (
+    make_track,
+    not_covered,
+    ReferenceTrack,
+    select_frames,
+)
 from kbr_localization.errors import DatasetError
 import numpy as np
 

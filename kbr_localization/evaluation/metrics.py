@@ -15,8 +15,7 @@ import math
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import associate, TOLERANCE_S
-from kbr_localization.localization.localizer import LOST_M, UNKNOWN_VARIANCE
-from kbr_localization.localization.sigma import sigma_region
+from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np

@@ -14,9 +14,9 @@ import functools
 from typing import Any
 
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize, METHODS

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.localization import calibration as model
 from kbr_localization.localization.calibration import Calibration, SIZE
-from kbr_localization.localization.variance_fit import fit_variance
+from kbr_localization.localization.motion import fit_variance
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy import stats

@@ -10,6 +10,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from scipy import stats
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
@@ -130,3 +131,13 @@ class Localizer(Protocol):
     def know_odometry(self, learnt: Calibration) -> None:
         """Take what was learnt of the odometry in an earlier drive, from the next start on."""
         return
+
+
+def sigma_region(sigmas: float, freedom: int) -> float:
+    """
+    Return the squared Mahalanobis distance at the rim of a k sigma region.
+
+    Such a region holds as much probability as k standard deviations of one Gaussian variable,
+    whatever its degrees of freedom: 2 for a position, 1 for a heading.
+    """
+    return float(stats.chi2.ppf(stats.chi2.cdf(sigmas**2, 1), freedom))

@@ -26,9 +26,8 @@ from kbr_localization.simulation.light import (
     vignette,
 )
 from kbr_localization.simulation.motifs import Pixels
-from kbr_localization.simulation.passers_by import crowd, Passerby
 from kbr_localization.simulation.robot import RobotCamera
-from kbr_localization.simulation.sprites import Standing
+from kbr_localization.simulation.sprites import crowd, Passerby, Standing
 from kbr_localization.simulation.textures import Style
 import numpy as np
 

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.cold import DRAWN, write_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.simulation import driving

@@ -11,13 +11,12 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
-from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.learned_features import LearnedFeatures
+from kbr_localization.vision.library_descriptors import DenseDaisy, OpenCvSift
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import network_of, network_state, read_network
-from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import FlatVocabulary, Vocabulary

@@ -11,11 +11,9 @@ from abc import abstractmethod
 from kbr_localization import se2
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
-from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -23,7 +21,7 @@ _START_FACTOR = 4  # particles of a global start, as a multiple of those while t
 _RESAMPLE_BELOW = 0.5
 
 
-class ParticleFilter(GatedLocalizer):
+class ParticleFilter(BeliefMethod):
     """
     Particles that move with the odometry and its noise; see `Localizer` for the interface.
 
@@ -39,13 +37,9 @@ class ParticleFilter(GatedLocalizer):
         spread: FloatArray,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.kernel_map, self.config = kernel_map, config
+        super().__init__(kernel_map, config, rng)
         self.size, self.spread = size, spread
-        self.rng = rng or np.random.default_rng(0)
-        self._errors = kernel_map.known_odometry.expected(config.odometry_calibration)
-        self.gate = UpdateGate(config.update_min_d, config.update_min_a)
         self.belief: Belief | None = None
-        self._updated = False
 
     @abstractmethod
     def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
@@ -73,10 +67,6 @@ class ParticleFilter(GatedLocalizer):
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
             self.belief.disperse(self.config.noise_scale * variances, self.rng)
 
-    def update(self, descriptor: np.ndarray) -> None:
-        """Weigh the particles by an image (d,)."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
-
     def update_similarities(self, similarities: FloatArray) -> None:
         """Weigh the particles by a kernel vector (n,)."""
         self.gate.restart()
@@ -87,17 +77,9 @@ class ParticleFilter(GatedLocalizer):
         if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.size, self.rng)
 
-    def estimate(self) -> PoseEstimate:
-        """Summarize the particles about their highest mode."""
-        if self.belief is None:
-            return nothing_known({}, self._updated)
-        return summarize(self.belief, self.config, {}, self._updated)
-
-    def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the particles; none without a belief."""
-        if self.belief is None:
-            return np.zeros((0, 3))
-        return self.belief.resampled(size, np.random.default_rng(0)).points
+    def weighted_points(self) -> Belief | None:
+        """Return the particles, None without a belief."""
+        return self.belief
 
 
 class NearestNeighbourParticleFilter(ParticleFilter):

@@ -11,11 +11,15 @@ import warnings
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError
-from kbr_localization.localization.localizer import LOST_M, PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import (
+    LOST_M,
+    PoseEstimate,
+    sigma_region,
+    UNKNOWN_VARIANCE,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.localization.pipeline import make_localizer
-from kbr_localization.localization.sigma import sigma_region
 from kbr_localization.localization.tuning.folds import Fold
 from kbr_localization.localization.tuning.space import Values
 from kbr_localization.se2 import FloatArray

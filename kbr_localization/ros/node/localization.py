@@ -14,7 +14,6 @@ from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros.common.clock_source import clock_source
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.optional import interface
 from kbr_localization.ros.common.worker import Worker
@@ -32,6 +31,7 @@ from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
+from kbr_localization.ros.session.starting_points import clock_source
 from rclpy.node import Node
 
 SECOND = 1_000_000_000

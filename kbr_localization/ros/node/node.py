@@ -16,8 +16,7 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.common.bond import Bond, have_bonds
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.common.running import run_node, spin
-from kbr_localization.ros.common.timed_executor import TimedExecutor
+from kbr_localization.ros.common.running import run_node, spin, TimedExecutor
 from kbr_localization.ros.inputs.transforms import have_tf
 from kbr_localization.ros.node.initial_pose import InitialPoseInput
 from kbr_localization.ros.node.localization import Localization

@@ -9,7 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
 from kbr_localization.ros.common.hints import mixed_clocks
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.common.timed_executor import TimedExecutor
+from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
 from kbr_localization.ros.node.outputs import is_known, Outputs
