@@ -18,8 +18,8 @@ from kbr_localization.localization.methods.gp_particle import (
 )
 from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilter
 from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
+from kbr_localization.localization.methods.registry import make_localizer, METHODS
 from kbr_localization.localization.motion import MotionNoise
-from kbr_localization.localization.pipeline import make_localizer, METHODS
 from kbr_localization.vision import Describer
 from map_helpers import map_along, random_poses
 import numpy as np

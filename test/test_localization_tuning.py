@@ -16,7 +16,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
-from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
 from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial

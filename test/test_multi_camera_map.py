@@ -14,7 +14,8 @@ from kbr_localization.localization.kbr.hypotheses import Informative, lead
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers

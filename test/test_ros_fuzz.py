@@ -13,7 +13,8 @@ from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.image_message import ENCODINGS
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.inputs.cameras import MessageImage
 from kbr_localization.ros.session.answer import Beginning, GivenPose

@@ -15,8 +15,7 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.recording import recording
-from kbr_localization.ros.recording.recording import RecordingSession
-from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE

@@ -12,7 +12,8 @@ from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common.conversions import ns_to_stamp
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import Cameras

@@ -93,7 +93,7 @@ def compare(
     """
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan
-    from kbr_localization.localization.pipeline import METHODS
+    from kbr_localization.localization.methods.registry import METHODS
 
     chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)

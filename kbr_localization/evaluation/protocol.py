@@ -19,7 +19,8 @@ from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import ThisProcess, Workers

@@ -15,6 +15,7 @@ from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.calibrating import (
     calibrate_run,
     combined,
+    fit_variance,
     moves_sideways,
     sums,
     Track,
@@ -23,13 +24,10 @@ from kbr_localization.localization.calibrating import (
 from kbr_localization.localization.calibration import Calibration, moved, twists
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy.optimize import nnls
 
 _FLOOR = 1e-7
 _JUMP = 0.5  # of the way over a window: no wheels slip so far
 _USUAL_DRIFT = 0.015  # rad/m: robots whose runs do not tell
-_ROUNDS = 20
-_SMALLEST = 1e-9  # variance
 
 
 @dataclass(frozen=True)
@@ -157,24 +155,3 @@ def _step_variances(tracks: Sequence[Track]) -> FloatArray:
             se2.to_plane_and_circle(reference[1:]) - se2.to_plane_and_circle(predicted)
         )
     return np.asarray(np.maximum(np.mean(np.concatenate(residuals) ** 2, axis=0), 1e-9))
-
-
-def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
-    """
-    Fit variance = amounts @ rates to squared errors, by reweighted least squares.
-
-    Shapes: (m, k) and (m,) -> (k,) rates that are not negative. It is the Gaussian maximum
-    likelihood estimate.
-    """
-    rates = np.zeros(amounts.shape[1])
-    rates[0] = squared.sum() / amounts[:, 0].sum()
-    for _ in range(_ROUNDS):
-        variance = np.maximum(amounts @ rates, _SMALLEST)
-        rates = _non_negative(amounts / variance[:, np.newaxis], squared / variance)
-    return rates
-
-
-def _non_negative(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Least squares of left (m, k) @ x = right (m,) with x >= 0."""
-    free = np.linalg.lstsq(left, right, rcond=None)[0]
-    return np.asarray(free if free.min() >= 0.0 else nnls(left, right)[0])

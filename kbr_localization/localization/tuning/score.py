@@ -19,7 +19,7 @@ from kbr_localization.localization.localizer import (
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import with_values
-from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.tuning.folds import Fold
 from kbr_localization.localization.tuning.space import Values
 from kbr_localization.se2 import FloatArray

@@ -13,9 +13,9 @@ from kbr_localization import se2
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
-from kbr_localization.ros.common.optional import interface
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
@@ -24,17 +24,13 @@ from kbr_localization.ros.node.outputs import Outputs
 from kbr_localization.ros.node.reporter import Reporter
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
-from kbr_localization.ros.session import persistence, starting_points
+from kbr_localization.ros.session import starting_points
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.feed import Feed
-from kbr_localization.ros.session.image_queue import ImageQueue
-from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
 from kbr_localization.ros.session.starting_points import clock_source
 from rclpy.node import Node
-
-SECOND = 1_000_000_000
 
 
 class Localization:
@@ -52,7 +48,9 @@ class Localization:
             config.map_files, config.grow_into, tell, config.image_topics, config.grow_in_place
         )
         saved = starting_points.saved_pose(self.pose_file, config, tell)
-        in_use = self._registry.read(self._first_map(saved))
+        in_use = self._registry.read(
+            starting_points.first_map(saved, self._registry, config.map_file, tell)
+        )
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
@@ -61,13 +59,13 @@ class Localization:
         self._poses = PoseKeeper(
             self.pose_file, lambda: settings.config, self._background, tell, self._clock
         )
-        self._feed = _feed(config)
+        self._feed = Feed.configured(config)
         beginning = starting_points.beginning(settings, saved, in_use, self._clock, tell)
         self.session = Session(
             self._make_tracker, beginning, tell, self._forget_outputs, self._feed
         )
         self.outputs = Outputs(node, config, in_use.kernel_map)
-        if interface('nav2_msgs.msg', 'ParticleCloud') is None:
+        if not self.outputs.has_nav2:
             tell.once(
                 'info',
                 'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
@@ -222,18 +220,6 @@ class Localization:
         localizer = make_localizer(config.method, configured, seed)
         return Tracker(configured, localizer)
 
-    def _first_map(self, saved: persistence.SavedPose | None) -> str:
-        """Return the map that a robot was on a moment ago, or the one of the parameters."""
-        map_file = self._settings.config.map_file
-        if (
-            saved is None
-            or saved.map_name not in self._registry.paths
-            or saved.map_name == map_file
-        ):
-            return map_file
-        self._tell('info', f'going on with map {saved.map_name}, where the robot was last')
-        return saved.map_name
-
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.tracking.tracker.localizer
         self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets)
@@ -251,12 +237,4 @@ def _input_config(config: NodeConfig) -> InputConfig:
         config.odom_frame_id,
         config.base_frame_id,
         config.allow_parameter_qos_overrides,
-    )
-
-
-def _feed(config: NodeConfig) -> Feed:
-    return Feed(
-        OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
-        ImageQueue(config.image_queue, config.image_backlog),
-        round(config.max_extrapolation * SECOND),
     )

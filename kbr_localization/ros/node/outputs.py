@@ -66,6 +66,11 @@ class Outputs:
             self.rivals = RivalWatch(node, self._transforms)
         self.show_map(kernel_map)
 
+    @property
+    def has_nav2(self) -> bool:
+        """Whether the particles are of Nav2's own message type."""
+        return self._particles.msg_type is not PoseArray
+
     def destroy(self) -> None:
         """Take the publishers away."""
         publishers: list[Any] = [
@@ -157,7 +162,7 @@ class Outputs:
         return self.localizer.particles(self.config.particles)
 
     def _publish_particles(self, answer: Answer) -> None:
-        cloud = pictures.pose_array if self._particles.msg_type is PoseArray else particle_cloud
+        cloud = particle_cloud if self.has_nav2 else pictures.pose_array
         frame_id = self.config.global_frame_id
         self._particles.publish(cloud(self._sample(), answer.stamp_ns, frame_id))
 

@@ -30,8 +30,7 @@ from kbr_localization.ros.inputs.cameras import as_files
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
-from kbr_localization.ros.recording.recording import RecordingSession
-from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock

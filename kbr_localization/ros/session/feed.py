@@ -7,8 +7,11 @@ import math
 import time
 
 from kbr_localization import se2
+from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
+
+SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,15 @@ class Feed:
         self.buffer = OdometryBuffer() if buffer is None else buffer
         self.queue = ImageQueue(16) if queue is None else queue
         self._max_extrapolation_ns = max_extrapolation_ns
+
+    @staticmethod
+    def configured(config: NodeConfig) -> Feed:
+        """Make a feed with the buffer and the queue that the parameters of a node say."""
+        return Feed(
+            OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
+            ImageQueue(config.image_queue, config.image_backlog),
+            round(config.max_extrapolation * SECOND),
+        )
 
     def take(self) -> QueuedImage | None:
         """Next image that can be used, or None."""

@@ -13,7 +13,7 @@ from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
 from kbr_localization.ros.session import persistence
 from kbr_localization.ros.session.answer import Beginning, GivenPose
-from kbr_localization.ros.session.registry import MapInUse
+from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 import numpy as np
 from rclpy.node import Node
 
@@ -44,6 +44,16 @@ def saved_pose(path: Path, config: NodeConfig, tell: NodeLogger) -> persistence.
         tell('warning', str(error))
         return None
     return saved if age <= config.saved_pose_max_age else None
+
+
+def first_map(
+    saved: persistence.SavedPose | None, registry: MapRegistry, map_file: str, tell: NodeLogger
+) -> str:
+    """Return the map that a robot was on a moment ago, or the one of the parameters."""
+    if saved is None or saved.map_name not in registry.paths or saved.map_name == map_file:
+        return map_file
+    tell('info', f'going on with map {saved.map_name}, where the robot was last')
+    return saved.map_name
 
 
 def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: NodeLogger) -> None:
