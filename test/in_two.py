@@ -1,10 +1,10 @@
 """
 Run the tests in two processes that share the work: `python test/in_two.py [options of pytest]`.
 
-Both collect everything. One goes through the modules from the first to the last, the other from the
-last to the first, and each claims a module before it begins with it, so that they meet somewhere in
-the middle however long modules take. A module is never split: its fixtures are made once. The plugin
-that claims is in conftest.py; what the second process says is printed when the first one is done.
+Both collect everything. One goes through the modules from the first to the last, the other from
+the last to the first, and each claims a module before it begins with it, so that they meet
+somewhere in the middle however long modules take. A module is never split: its fixtures are made
+once. What claims is in conftest.py; what the second process says is printed when the first ends.
 """
 
 import os

@@ -272,7 +272,7 @@ def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
 def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
     folds = make_folds(full_map, runs)
     record = run_trial(folds, 'kbr', {'sharpening': -1.0}, FULL, 0)
-    assert record['score'] is None and 'sharpening' in record['why']
+    assert record['score'] is None and 'sharpening' in record['error']
 
 
 @pytest.mark.parametrize(

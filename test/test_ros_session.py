@@ -17,7 +17,7 @@ from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common.conversions import ns_to_stamp
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import Cameras
-from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.feed import Feed
 from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
@@ -37,7 +37,7 @@ GREY = np.full((96, 128), 128, np.uint8)
 class Drive:
     """A session on a map of the wall, fed second by second; answers are kept by stamp."""
 
-    def __init__(self, world, beginning=None, **options):
+    def __init__(self, world, sources=None, **options):
         kernel_map = KernelMap.load(world.map_file)
         gate = replace(kernel_map.filter_config, update_min_d=0.25, update_min_a=0.2)
         self.kernel_map = replace(kernel_map, filter_config=gate)
@@ -45,7 +45,7 @@ class Drive:
         self.feed = options.pop('feed', Feed())
         self.session = Session(
             self.make_tracker,
-            beginning or Beginning(),
+            sources or InitialPoseSources(),
             lambda level, text: self.told.append(text),
             self.count_reset,
             self.feed,
@@ -205,7 +205,7 @@ def test_what_the_session_is_given_is_what_it_uses(tiny_world):
 
 
 def test_a_given_pose_with_an_old_stamp_is_carried_forward(tiny_world):
-    drive = Drive(tiny_world, Beginning(globally=False))
+    drive = Drive(tiny_world, InitialPoseSources(globally=False))
     drive.go(0.0, 4.0)
     assert not drive.answers and drive.session.dropped['no belief yet'] == 11
     drive.session.give_pose(GivenPose(straight_reference(1.0), COVARIANCE, stamp(1.0)))
@@ -228,11 +228,11 @@ def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given
 def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     odometry = se2.compose(ORIGIN, straight_reference(2.0))
     saved = SavedPose(stamp(2.0), np.array([30.0, 5.0, 0.0]), COVARIANCE, odometry, 'map')
-    drive = Drive(tiny_world, Beginning(saved=saved))
+    drive = Drive(tiny_world, InitialPoseSources(saved=saved))
     drive.go(3.0, 3.2, image_every=0.2)
     pose = drive.answers[stamp(3.0)].estimate.pose
     assert np.hypot(*(pose - np.array([30.5, 5.0, 0.0]))[:2]) < 0.3
-    old = Drive(tiny_world, Beginning(saved=saved, saved_max_age=0.5))
+    old = Drive(tiny_world, InitialPoseSources(saved=saved, saved_max_age=0.5))
     old.go(3.0, 6.0)
     assert old.error(6.0) < 0.2
 
@@ -240,7 +240,7 @@ def test_a_saved_pose_comes_before_a_global_start(tiny_world):
 @pytest.mark.parametrize('max_speed, carried', [(3.0, 0.0), (10.0, 5.0)])
 def test_a_saved_pose_is_carried_no_faster_than_the_robot_can_be(tiny_world, max_speed, carried):
     saved = SavedPose(stamp(2.0), np.zeros(3), COVARIANCE, np.array([7.0, 5.0, 0.0]), 'map')
-    drive = Drive(tiny_world, Beginning(saved=saved, max_speed=max_speed))
+    drive = Drive(tiny_world, InitialPoseSources(saved=saved, max_speed=max_speed))
     drive.odometry(3.0, np.array([12.0, 5.0, 0.0]))
     drive.image(3.0, lambda: GREY)
     drive.work()
@@ -395,7 +395,7 @@ def have_an_error(drive):
 @pytest.mark.parametrize('trouble', [make_unsure_and_replace, have_an_error])
 def test_trouble_on_the_way_does_not_bring_the_initial_pose_back(tiny_world, trouble):
     given = GivenPose(straight_reference(0.0), COVARIANCE)
-    drive = Drive(tiny_world, Beginning(given=given))
+    drive = Drive(tiny_world, InitialPoseSources(given=given))
     drive.go(0.0, 4.0)
     trouble(drive)
     drive.image(4.2, lambda: GREY)
@@ -476,7 +476,7 @@ def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
 def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     learnt = Calibration(np.full(SIZE, 0.01), 1e-6 * np.eye(SIZE))
     saved = SavedPose(stamp(-1.0), straight_reference(0.0), COVARIANCE, ORIGIN, 'id')
-    drive = Drive(tiny_world, Beginning(saved=replace(saved, learnt=learnt)))
+    drive = Drive(tiny_world, InitialPoseSources(saved=replace(saved, learnt=learnt)))
     drive.go(0.0, 0.4)
     diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)

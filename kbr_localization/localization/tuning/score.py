@@ -69,7 +69,7 @@ def run_trial(
     Score a method with parameters: arithmetic mean over the folds, geometric over map sizes.
 
     `spread`: factor on the covariance that would put 95% of the positions inside of 2 sigma. A
-    trial that fails has the score None and says why.
+    trial that fails has the score None and its `error`.
     """
     try:
         with _quiet():
@@ -78,7 +78,7 @@ def run_trial(
                 for size in _sizes(len(folds[0].maps), rung)
             ]
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
-        return {'score': None, 'why': ' '.join(str(error).split())}
+        return {'score': None, 'error': ' '.join(str(error).split())}
     outcomes = [outcome for size in by_size for fold in size for outcome in fold]
     means = [float(np.mean([_balanced(fold) for fold in size])) for size in by_size]
     return {

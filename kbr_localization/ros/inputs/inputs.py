@@ -76,11 +76,11 @@ class Inputs:
         node: Node,
         config: InputConfig,
         session: InputSession,
-        tell: NodeLogger,
+        log: NodeLogger,
         on_odometry: Callable[[int, Added], None],
     ) -> None:
         self._node, self._config, self._session = node, config, session
-        self._tell, self._on_odometry = tell, on_odometry
+        self._log, self._on_odometry = log, on_odometry
         self._lost: dict[str, list[int]] = {}
         self.cameras = Cameras(
             config.image_topics,
@@ -168,7 +168,7 @@ class Inputs:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
             self._session.odometry_counts['not usable'] += 1
-            self._tell('warning', f'odometry not used: {error}')
+            self._log('warning', f'odometry not used: {error}')
             return
         # a stray stamp from the future on /tf would make everybody refuse all that comes after it
         outcome = self._session.add_odometry(stamp_ns, pose)
@@ -178,14 +178,14 @@ class Inputs:
     def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
         expected = self._config.odom_frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
-            self._tell.once(
+            self._log.once(
                 'warning',
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
             )
         base = self._config.base_frame_id
         if base and child_frame_id and child_frame_id.lstrip('/') != base:
-            self._tell.once(
+            self._log.once(
                 'info',
                 f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
                 'taken to be at the same place in the plane',

@@ -114,7 +114,7 @@ class MapGrowth:
 
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
-        # a method that does not tell has none
+        # a method that does not report it has none
         proven = answer.estimate.diagnostics.get('map_proven', 0.0) > 0.0
         if len(self._recent) < FEW:
             return 'too few views yet to compare with'
@@ -180,7 +180,7 @@ class MapGrowth:
             self._travel = 0.0
 
     def _similarity(self, answer: Answer) -> float:
-        """Similarity of the best match; a method that does not tell never adds by itself."""
+        """Similarity of the best match; a method that does not report it never adds by itself."""
         similarity = answer.estimate.diagnostics.get('best_similarity', math.inf)
         # that of several cameras is a product
         return float(similarity ** (1.0 / max(1, len(self._map.cameras))))

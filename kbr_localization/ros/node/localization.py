@@ -24,12 +24,12 @@ from kbr_localization.ros.node.outputs import Outputs
 from kbr_localization.ros.node.reporter import Reporter
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
-from kbr_localization.ros.session import starting_points
+from kbr_localization.ros.session import initial_pose_sources
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.feed import Feed
+from kbr_localization.ros.session.initial_pose_sources import clock_source
 from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
-from kbr_localization.ros.session.starting_points import clock_source
 from rclpy.node import Node
 
 
@@ -40,39 +40,37 @@ class Localization:
     Raises MapError when the map cannot be read, ConfigurationError when none is named.
     """
 
-    def __init__(self, node: Node, settings: Settings, tell: NodeLogger) -> None:
-        self._node, self._settings, self._tell = node, settings, tell
+    def __init__(self, node: Node, settings: Settings, log: NodeLogger) -> None:
+        self._node, self._settings, self._log = node, settings, log
         config = settings.config
-        self.pose_file = starting_points.pose_file(config, node)
+        self.pose_file = initial_pose_sources.pose_file(config, node)
         self._registry = MapRegistry(
-            config.map_files, config.grow_into, tell, config.image_topics, config.grow_in_place
+            config.map_files, config.grow_into, log, config.image_topics, config.grow_in_place
         )
-        saved = starting_points.saved_pose(self.pose_file, config, tell)
+        saved = initial_pose_sources.saved_pose(self.pose_file, config, log)
         in_use = self._registry.read(
-            starting_points.first_map(saved, self._registry, config.map_file, tell)
+            initial_pose_sources.first_map(saved, self._registry, config.map_file, log)
         )
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
-        self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
+        self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, log)
         self._clock = partial(clock_source, node)
         self._poses = PoseKeeper(
-            self.pose_file, lambda: settings.config, self._background, tell, self._clock
+            self.pose_file, lambda: settings.config, self._background, log, self._clock
         )
         self._feed = Feed.configured(config)
-        beginning = starting_points.beginning(settings, saved, in_use, self._clock, tell)
-        self.session = Session(
-            self._make_tracker, beginning, tell, self._forget_outputs, self._feed
-        )
+        sources = initial_pose_sources.gather(settings, saved, in_use, self._clock, log)
+        self.session = Session(self._make_tracker, sources, log, self._forget_outputs, self._feed)
         self.outputs = Outputs(node, config, in_use.kernel_map)
         if not self.outputs.has_nav2:
-            tell.once(
+            log.once(
                 'info',
                 'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
                 'there is no service set_initial_pose',
             )
         self.inputs = Inputs(
-            node, _input_config(config), self.session, tell, self.outputs.follow_odometry
+            node, _input_config(config), self.session, log, self.outputs.follow_odometry
         )
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
@@ -85,7 +83,7 @@ class Localization:
 
     def check_is_near(self, pose: se2.FloatArray) -> None:
         """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
-        starting_points.check_is_near(self.keeper.in_use, pose, self._tell)
+        initial_pose_sources.check_is_near(self.keeper.in_use, pose, self._log)
 
     def in_background(self, action: Callable[[], None]) -> None:
         """Have the thread for slow things do something."""
@@ -147,9 +145,9 @@ class Localization:
             self.inputs,
             self.outputs,
             self.keeper,
-            self._tell,
+            self._log,
         )
-        self._worker = Worker(self.session, self._publish, self._tell)
+        self._worker = Worker(self.session, self._publish, self._log)
         self._worker.start()
         self.inputs.active = True
 
@@ -175,9 +173,9 @@ class Localization:
             try:
                 return self.session.do_requests()
             except KbrError as error:
-                self._tell('error', str(error), 0.0)
+                self._log('error', str(error), 0.0)
             except Exception:
-                self._tell('error', f'internal error:\n{traceback.format_exc()}', 0.0)
+                self._log('error', f'internal error:\n{traceback.format_exc()}', 0.0)
 
     def _save_map(self) -> None:
         try:
@@ -188,7 +186,7 @@ class Localization:
     def _sum_up(self) -> None:
         used = self.session.used
         dropped = self.session.dropped + self.inputs.cameras.dropped
-        self._tell('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
+        self._log('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
 
     def destroy(self) -> None:
         """Take everything down."""

@@ -35,13 +35,13 @@ class Reporter:
         inputs: Inputs,
         outputs: Outputs,
         keeper: MapKeeper,
-        tell: NodeLogger,
+        log: NodeLogger,
     ) -> None:
         self._node, self._config, self._session = node, config, session
-        self._inputs, self._outputs, self._tell = inputs, outputs, tell
+        self._inputs, self._outputs, self._log = inputs, outputs, log
         self._keeper = keeper
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        # steady time: a missing /clock must not silence the one who could tell
+        # steady time: a missing /clock must not silence what reports it
         self._timer = node.create_timer(
             PERIOD, self.report, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -59,9 +59,9 @@ class Reporter:
             watch.measure(now)
         hints, missing = self._hints(now), self._missing(now)
         if missing:
-            self._tell('warning', f'no pose: {missing}', MISSING_PERIOD)
+            self._log('warning', f'no pose: {missing}', MISSING_PERIOD)
         for hint in hints:
-            self._tell('warning', hint)
+            self._log('warning', hint)
         self._publish(hints, missing)
 
     def _hints(self, now: float) -> list[str]:
@@ -99,7 +99,7 @@ class Reporter:
         if silent:
             return ', '.join(silent)
         session = self._session
-        if not session.tracking.has_belief and not session.initial_poses.beginning.globally:
+        if not session.tracking.has_belief and not session.initial_poses.sources.globally:
             initialpose = self._node.resolve_topic_name('initialpose')
             service = self._node.resolve_service_name('reinitialize_global_localization')
             return f'no initial pose: publish one on {initialpose}, or call {service}'

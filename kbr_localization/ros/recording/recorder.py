@@ -88,24 +88,24 @@ class RecorderNode(Node):
         parameters.refuse_unknown(self, parameters.fields(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
-        self._tell = NodeLogger(self.get_logger())
+        self._log = NodeLogger(self.get_logger())
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(self.config.out, *cameras)
-        self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
+        self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
         wanted = InputConfig(
             self.config.image_transport,
             topics,
             self.config.sync_tolerance,
             self.config.odom_frame_id,
         )
-        self._inputs = Inputs(self, wanted, self.session, self._tell, lambda *_: None)
+        self._inputs = Inputs(self, wanted, self.session, self._log, lambda *_: None)
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._shown = PoseArray()
         self._reports = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.create_timer(PERIOD, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._worker = Worker(self.session, self._show, self._tell)
+        self._worker = Worker(self.session, self._show, self._log)
         self._inputs.active = True
         self._worker.start()
         verb = 'going on with' if self._recording.count else 'recording into'
@@ -141,12 +141,12 @@ class RecorderNode(Node):
             self._poses.saw(stamp_ns, time.monotonic())
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
-            self._tell('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
+            self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
             return
         try:
             self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
         except RosError as error:
-            self._tell('warning', f'pose not used: {error}')
+            self._log('warning', f'pose not used: {error}')
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
         return as_files(image.load, self.config.jpeg_quality)
@@ -173,7 +173,7 @@ class RecorderNode(Node):
             hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)
             hints += [hint] if hint else []
         for hint in hints:
-            self._tell('warning', hint)
+            self._log('warning', hint)
         message = DiagnosticArray(status=self._status(watches, hints))
         message.header.stamp = clock.to_msg()
         self._reports.publish(message)

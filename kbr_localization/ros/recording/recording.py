@@ -66,11 +66,11 @@ class RecordingSession:
         self,
         recording: ColdRecording,
         config: RecordingConfig,
-        tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
         encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
         self.config, self._recording = config, recording
-        self._tell, self._encode = tell, encode
+        self._log, self._encode = log, encode
         self._news = threading.Condition()
         self._buffer = OdometryBuffer()
         # every image may be one too many, none is more urgent than another
@@ -104,7 +104,7 @@ class RecordingSession:
             outcome = self._buffer.add(stamp_ns, pose)
             self.odometry_counts[outcome.value] += 1
             if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
-                self._tell('warning', f'{outcome.value} in the odometry: poses are awaited anew')
+                self._log('warning', f'{outcome.value} in the odometry: poses are awaited anew')
                 self._queue.clear('before a jump')
                 self._anchors.clear()
             if outcome.leads:
@@ -150,7 +150,7 @@ class RecordingSession:
             self._keep(unwritten, str(error))
             return None
         self._held = None
-        self._tell_recovery()
+        self._log_recovery()
         return recorded
 
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
@@ -165,12 +165,12 @@ class RecordingSession:
             self._unwritten = [*unwritten, *self._unwritten]
             del self._unwritten[:-MOST_UNWRITTEN]
             self.trouble, self._retry_at = trouble, time.monotonic() + RETRY_SECONDS
-        self._tell('error', f'{trouble}; it is tried again')
+        self._log('error', f'{trouble}; it is tried again')
 
-    def _tell_recovery(self) -> None:
+    def _log_recovery(self) -> None:
         if self.trouble:
             self.trouble = ''
-            self._tell('info', 'recording goes on')
+            self._log('info', 'recording goes on')
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, and leave out the image that it may lie in."""
@@ -239,7 +239,7 @@ class RecordingSession:
             encoded = self._encode(image)
         except DatasetError as error:
             self._count('broken image')
-            self._tell('warning', f'image not recorded: {error}')
+            self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
         return image

@@ -1,5 +1,5 @@
 """
-Everything between messages and answers: odometry, waiting images, the belief's beginning.
+Everything between messages and answers: odometry, waiting images, how the belief begins.
 
 Callbacks hand in odometry, images and requests at any time and never wait; one worker thread calls
 `work`, which drives the same `Tracker` as the offline pipeline. No rclpy here.
@@ -18,7 +18,7 @@ from kbr_localization.errors import KbrError, LocalizationError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.session.answer import Answer, Beginning, GivenPose
+from kbr_localization.ros.session.answer import Answer, GivenPose, InitialPoseSources
 from kbr_localization.ros.session.feed import Feed, OdometryAt
 from kbr_localization.ros.session.image_queue import QueuedImage
 from kbr_localization.ros.session.initial_poses import InitialPoses
@@ -34,7 +34,7 @@ class Session:
     """
     The state of a localization that runs.
 
-    `make_tracker`: makes a fresh tracker. `tell`: called with level and text for the log.
+    `make_tracker`: makes a fresh tracker. `log`: called with level and text for the log.
     `on_reset`: called when time jumps back or the odometry is reset. Thread-safe but for `work`,
     which belongs to one thread. `feed`: images and odometry that wait. `tracking`: the tracker
     and its state. `initial_poses`: where a belief starts. `last`: the last answer, `used`: how
@@ -44,20 +44,20 @@ class Session:
     def __init__(
         self,
         make_tracker: Callable[[], Tracker],
-        beginning: Beginning,
-        tell: Callable[[str, str], None],
+        sources: InitialPoseSources,
+        log: Callable[[str, str], None],
         on_reset: Callable[[], None] = lambda: None,
         feed: Feed | None = None,
     ) -> None:
-        self._tell, self._on_reset = tell, on_reset
+        self._log, self._on_reset = log, on_reset
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._commands: deque[Callable[[], None]] = deque()
         self._prepared: QueuedImage | None = None
         self._failures = Counter[str]()
         self.feed = feed or Feed()
-        self.initial_poses = InitialPoses(beginning, tell)
-        self.tracking = Tracking(make_tracker, beginning.saved, self._lock)
+        self.initial_poses = InitialPoses(sources, log)
+        self.tracking = Tracking(make_tracker, sources.saved, self._lock)
         self.odometry_counts = Counter[str]()
         self.used = 0
         self.last: Answer | None = None
@@ -77,7 +77,7 @@ class Session:
                 self._forget('the odometry jumped back in time')
             elif outcome is Added.POSE_JUMP:
                 self._on_reset()  # what is sent of the old odometry is wrong for the new
-                self._tell('warning', 'odometry jumped: taken as reset, without motion')
+                self._log('warning', 'odometry jumped: taken as reset, without motion')
             if len(self.feed.queue):
                 self._news.notify()
             return outcome
@@ -147,7 +147,7 @@ class Session:
             self._forget(reason)
 
     def forget_belief(self) -> None:
-        """Start anew at the next image, as the beginning says."""
+        """Start anew at the next image, as its sources say."""
         with self._lock:
             self.tracking.outdate()
             self.last = None
@@ -179,12 +179,12 @@ class Session:
             _check_is_finite(estimate)
         except KbrError as error:
             self._count('no estimate')
-            self._tell('error', str(error))
+            self._log('error', str(error))
             self._begin_globally()
             return None
         for reason, count in (tracker.skipped - skipped).items():
             self._count(reason, count)
-            self._tell('warning', f'image not used: {tracker.last_error}')
+            self._log('warning', f'image not used: {tracker.last_error}')
         return self._answer(image, odometry, estimate, time.monotonic() - started)
 
     def do_requests(self) -> None:
@@ -231,7 +231,7 @@ class Session:
             )
             if given is not None:
                 tracking.begin(given)
-            elif not tracking.has_belief and poses.beginning.globally:
+            elif not tracking.has_belief and poses.sources.globally:
                 self._begin_globally()
             if not tracking.has_belief:
                 self._count('no belief yet')
@@ -249,7 +249,7 @@ class Session:
             if had_belief and self.last is not None and self.last.estimate.localized:
                 self.initial_poses.kept = self.last.as_given
             elif had_belief and self.last is not None:
-                self._begin_globally()  # the robot has left where the beginning was
+                self._begin_globally()  # the robot has left where it began
 
     def _answer(
         self, image: QueuedImage, odometry: OdometryAt, estimate: PoseEstimate, seconds: float
@@ -272,7 +272,7 @@ class Session:
         self.initial_poses.forget()
         self.forget_belief()
         self._on_reset()
-        self._tell('warning', f'{reason}: odometry, images and belief are forgotten')
+        self._log('warning', f'{reason}: odometry, images and belief are forgotten')
 
 
 def _check_is_finite(estimate: PoseEstimate) -> None:
