@@ -36,7 +36,7 @@ _REWEIGHTINGS, _SMALLEST_VARIANCE = 20, 1e-9  # of the fit of variances
 _FEWEST = 10
 """Windows without which a run tells nothing."""
 _SIDEWAYS = 0.05  # of the way: more than wheels slip, less than a base that moves so at will
-_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, shares
+_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
 _ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
 _LEAST = 1e-10  # smallest variance over a window, for odometry that is the truth
 
@@ -246,14 +246,14 @@ def _uncertainty(
     return np.asarray(0.5 * np.outer(few, few) * (covariance + covariance.T) + _ROUNDING)
 
 
-def _few(shares: FloatArray) -> FloatArray:
+def _few(influences: FloatArray) -> FloatArray:
     """
     Return factors (7,) on the variances for errors that few windows tell, from what each adds.
 
     A variance that so many squares are summed to is a guess itself: that of Student's t, whose
     degrees of freedom are those of the sum (Satterthwaite, Biometrics Bulletin 1946).
     """
-    squares = shares**2 / np.maximum(np.sum(shares**2, axis=0), 1e-300)
+    squares = influences**2 / np.maximum(np.sum(influences**2, axis=0), 1e-300)
     # the fourth moment of a Gaussian is three squares of the second
     freedom = 3.0 / np.maximum(np.sum(squares**2, axis=0), 1e-12)
     quantiles = stats.t.ppf(0.975, np.maximum(freedom - SIZE, 3.0))

@@ -2,7 +2,7 @@
 Systematic errors of a robot's odometry: what it reports of a motion, and what the motion was.
 
 The wheels move about a point that lies at (offset x, offset y) from the point whose pose the map
-knows, its axes turned by the mounting angle. They count a share too many metres ahead, metres
+knows, its axes turned by the mounting angle. They count a fraction too many metres ahead, metres
 aside (only bases that can move so have any) and radians, and turn by the drift with every metre
 ahead. A step of the odometry is taken for an arc, that is for a constant twist (v_x, v_y, w) = log
 of the increment in SE(2). That of the pose is then linear in all but the mounting angle m:
@@ -30,7 +30,7 @@ NAMES = (
     'turn_scale',
     'drift',
 )
-"""Metres ahead and to the left, radians, shares of what was counted, radians per metre."""
+"""Metres ahead and to the left, radians, fractions of what was counted, radians per metre."""
 SIZE = len(NAMES)
 UNLIKE = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03]) / np.sqrt(3.0)
 """

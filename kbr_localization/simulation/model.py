@@ -44,7 +44,7 @@ class BuildingConfig:
     kind: str = parameter('office', 'kind of floor plan', choices=tuple(PLANS))
     size: float = parameter(18.0, 'metres along the longer side', 14.0, 40.0)
     seed: int = parameter(0, 'of plan, textures and furniture', 0)
-    unique: float = parameter(0.25, 'share of wall decoration found nowhere else', 0.0, 1.0)
+    unique: float = parameter(0.25, 'fraction of wall decoration found nowhere else', 0.0, 1.0)
     furniture: float = parameter(0.08, 'pieces of furniture per metre of wall', 0.0, 2.0)
     width: int = parameter(640, 'pixels of an image from left to right', 16, 4096)
     height: int = parameter(480, 'pixels of an image from top to bottom', 16, 4096)

@@ -19,7 +19,7 @@ FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
 _LARGEST_EVIDENCE = 100.0  # log of a ratio
-_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, shares
+_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {

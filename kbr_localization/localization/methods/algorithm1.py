@@ -147,7 +147,7 @@ class Algorithm1(Localizer, FormerNames):
         return weights
 
     def _positive_part(self) -> tuple[Belief, dict[str, float]]:
-        """Belief of the positive weights, and the share of the negative ones."""
+        """Belief of the positive weights, and the fraction of the negative ones."""
         assert self.alpha is not None
         weights = np.maximum(self.alpha, 0.0)
         total = weights.sum()

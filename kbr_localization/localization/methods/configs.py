@@ -48,7 +48,7 @@ class MethodConfig:
         1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
     )
     localized_mass: float = parameter(
-        0.9, 'share of the belief within the radius that makes a pose sure', low=0.0, high=1.0
+        0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.0, high=1.0
     )
 
     def __post_init__(self) -> None:
@@ -228,7 +228,7 @@ class GaussianProcessConfig(GatedConfig):
         0.45, 'length scale of the process in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     noise: float = parameter(
-        1.5, 'variance of the noise, as a share of that of a component', low=1e-6, high=1e3
+        1.5, 'variance of the noise, as a fraction of that of a component', low=1e-6, high=1e3
     )
     power: float = parameter(
         0.25, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0

@@ -99,9 +99,9 @@ class NearestNeighbourParticleFilter(ParticleFilter):
     def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
         """Density (m,) about the k nearest images' poses, weighted by their similarity."""
         nearest = np.argsort(-similarities)[: self.neighbours.neighbours]
-        share = similarities[nearest] ** self.neighbours.power
+        weights = similarities[nearest] ** self.neighbours.power
         difference = points[:, np.newaxis] - self.kernel_map.poses[nearest]
         difference[..., 2] = se2.wrap_angle(difference[..., 2])
         density = np.exp(-0.5 * np.sum((difference / self.spread) ** 2, axis=-1))
-        share = share / max(float(share.sum()), 1e-300)
-        return np.asarray(density @ share + self.neighbours.outlier_rate)
+        weights = weights / max(float(weights.sum()), 1e-300)
+        return np.asarray(density @ weights + self.neighbours.outlier_rate)

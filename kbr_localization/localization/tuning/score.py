@@ -52,8 +52,8 @@ class Outcome:
     """
     What an episode gave.
 
-    `score`: RMSE of the capped errors plus the share of lost frames, metres. `surprises`: squared
-    Mahalanobis distances of the positions that are not lost and state a covariance.
+    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `surprises`:
+    squared Mahalanobis distances of the positions that are not lost and state a covariance.
     """
 
     score: float

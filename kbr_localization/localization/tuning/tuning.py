@@ -228,8 +228,8 @@ def _score(record: Record) -> float:
 
 def _shares(trials: int) -> list[int]:
     """Candidates of each generation."""
-    shares = [len(part) for part in np.array_split(np.arange(trials), _GENERATIONS)]
-    return [share for share in shares if share]
+    sizes = [len(part) for part in np.array_split(np.arange(trials), _GENERATIONS)]
+    return [size for size in sizes if size]
 
 
 def _promoted(count: int) -> int:
