@@ -41,12 +41,13 @@ def plain():
 
 def test_images_lead_where_the_map_shows_their_place(plain):
     found = measure(plain)
-    assert found.lead_here > 0.08
-    assert 0.0 < found.lead_elsewhere < 0.03
+    assert found.margin_here > 0.08
+    assert 0.0 < found.margin_elsewhere < 0.03
 
 
-def test_a_map_whose_halves_look_alike_asks_for_more_evidence(plain):
-    assert measure(corridor(0.15)).evidence_limit_10 > measure(plain).evidence_limit_10 + 0.5
+def test_a_map_whose_halves_look_alike_asks_for_more(plain):
+    usual = measure(plain).log_likelihood_limit_10
+    assert measure(corridor(0.15)).log_likelihood_limit_10 > usual + 0.5
 
 
 def test_the_same_map_gives_the_same_statistics(plain):
@@ -66,7 +67,8 @@ def test_statistics_are_measured_once_and_stay_with_the_map(plain, tmp_path):
 @pytest.mark.parametrize('images', [1, 2, 5])
 def test_the_smallest_maps_have_statistics(images):
     found = measure(corridor(0.0, images))
-    assert np.isfinite([found.lead_here, found.lead_elsewhere, found.evidence_limit_10]).all()
+    assert np.isfinite([found.margin_here, found.margin_elsewhere]).all()
+    assert np.isfinite(found.log_likelihood_limit_10)
 
 
 def drive(kernel_map, rows, images):
@@ -94,4 +96,4 @@ def test_on_a_map_of_another_place_nothing_is_localized():
 
 
 def test_an_office_that_nothing_is_known_of_has_the_defaults():
-    assert MapStatistics().evidence_limit_10 == 0.5
+    assert MapStatistics().log_likelihood_limit_10 == 0.5

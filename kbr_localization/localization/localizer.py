@@ -22,6 +22,22 @@ LOST_M = 1.0
 """A position that is further off than this is lost."""
 
 
+FORMER_DIAGNOSTICS = {
+    'log_likelihood': 'log_evidence',
+    'map_log_likelihood': 'map_evidence',
+    'map_confirmed': 'map_proven',
+}
+"""The names that diagnostics had in the version before; they go with the next one."""
+
+
+def with_former_names(diagnostics: dict[str, float]) -> dict[str, float]:
+    """Return diagnostics with the values that were renamed under their former names as well."""
+    former = {
+        old: diagnostics[new] for new, old in FORMER_DIAGNOSTICS.items() if new in diagnostics
+    }
+    return diagnostics | former
+
+
 class FormerNames:
     """The names that attributes had in the version before; they go with the next one."""
 
@@ -29,13 +45,13 @@ class FormerNames:
 
     @property
     def why(self) -> dict[str, float]:
-        """Return `diagnostics`, which this was called."""
+        """Return `diagnostics`, which this was called, with its former names too."""
         warnings.warn(
             f'{type(self).__name__}.why is called diagnostics: use that, why will be removed',
             DeprecationWarning,
             stacklevel=2,
         )
-        return self.diagnostics
+        return with_former_names(self.diagnostics)
 
 
 @dataclass(frozen=True)

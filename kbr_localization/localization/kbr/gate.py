@@ -13,7 +13,7 @@ class UpdateGate:
     """
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
-    Images taken nearly at the same place share their errors; counting each as new evidence makes
+    Images taken nearly at the same place share their errors; counting each as independent makes
     a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
     one counts: one a little before the way is full, rather than the next, which may come as much
     as a whole step later.

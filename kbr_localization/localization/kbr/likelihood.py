@@ -49,14 +49,14 @@ class Match:
     """
     An image at the points of a belief.
 
-    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `evidence`: how many
-    times as likely the image is under the belief as under the uniform law on the map, sum_i mu_i
-    k_Y(Y_i, y) over the same with the mu of that law. `coverage`: share of the belief that the map
-    knows, the mean of sum_i b_i(U_j), at most 1.
+    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `likelihood_ratio`: how
+    many times as likely the image is under the belief as under the uniform law on the map, sum_i
+    mu_i k_Y(Y_i, y) over the same with the mu of that law. `coverage`: fraction of the belief that
+    the map knows, the mean of sum_i b_i(U_j), at most 1.
     """
 
     factors: FloatArray
-    evidence: float
+    likelihood_ratio: float
     coverage: float
 
 
@@ -100,19 +100,19 @@ class Likelihood:
 
     def match(self, points: FloatArray, weights: FloatArray, similarity: Similarity) -> Match:
         """Apply the rule to points (m, 3) with weights (m,), which add up to 1."""
-        values, covered, evidence = np.zeros((2, len(points))), np.zeros(len(points)), 0.0
+        values, covered, ratio = np.zeros((2, len(points))), np.zeros(len(points)), 0.0
         for members, reach in self._systems(points):
             part = self._solved(points[members], weights[members], reach, similarity)
-            values[:, members], evidence = part[0], evidence + part[2]
+            values[:, members], ratio = part[0], ratio + part[2]
             covered[members] = part[1]
         factors = np.maximum(values[0], 0.0)
         # a finite delta says nothing where no image near the belief is like this one
         mean = float(weights @ factors)
         coverage = float(weights @ np.clip(covered, 0.0, 1.0))
-        uniform = self._uniform_evidence(similarity)
+        uniform = self._uniform_likelihood(similarity)
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
-            max(evidence, 0.0) / uniform if uniform > 0.0 else 0.0,
+            max(ratio, 0.0) / uniform if uniform > 0.0 else 0.0,
             min(coverage * (1.0 + self.kernel.ridge), 1.0),
         )
 
@@ -195,7 +195,7 @@ class Likelihood:
             return np.full(1, 1.0 / n)
         return self.kernel.gram(self.poses) @ self._system.solution_of_ones / n
 
-    def _uniform_evidence(self, similarity: Similarity) -> float:
+    def _uniform_likelihood(self, similarity: Similarity) -> float:
         """Sum of mu_i k_Y(Y_i, y) under the uniform law: all images that are like y count."""
         candidates = similarity.candidates
         k_y = self.sharpened(similarity.at(candidates), similarity.best)

@@ -66,9 +66,9 @@ class MapGrowth:
     Decide which images join a map; everything belongs to the worker's thread.
 
     By itself it adds images only while the filter has proof that the robot is on the map
-    (`map_fit.MapFit.proven`), and of places that have changed, not of a light that has: in another
-    light every view matches badly, and the first images of it would match those of all other
-    places better than the map's own images of these places do.
+    (`map_fit.MapFit.confirmed`), and of places that have changed, not of a light that has: in
+    another light every view matches badly, and the first images of it would match those of all
+    other places better than the map's own images of these places do.
 
     `counts`: images added, and good ones not added by reason, since the start.
     """
@@ -115,10 +115,10 @@ class MapGrowth:
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
         # a method that does not report it has none
-        proven = answer.estimate.diagnostics.get('map_proven', 0.0) > 0.0
+        confirmed = answer.estimate.diagnostics.get('map_confirmed', 0.0) > 0.0
         if len(self._recent) < FEW:
             return 'too few views yet to compare with'
-        if not proven:
+        if not confirmed:
             return 'no proof yet that the robot is on this map'
         if float(np.median(self._recent)) < self._config().grow_below:
             return 'nearly all views match badly, as in another light'
