@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.calibrating import (
+from kbr_localization.localization.calibration import Calibration, moved, twists
+from kbr_localization.localization.calibration_fit import (
     calibrate_run,
     combined,
     fit_variance,
@@ -21,7 +22,6 @@ from kbr_localization.localization.calibrating import (
     Track,
     window_marks,
 )
-from kbr_localization.localization.calibration import Calibration, moved, twists
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
