@@ -23,10 +23,10 @@ import numpy as np
 import pytest
 from ros_helpers import PATIENCE
 
-GROWING = NodeConfig(grow_map=True, grow_spacing_d=1.0, grow_max_images=5)
+GROWING = NodeConfig(grow_map=True, grow_below=0.8, grow_spacing_d=1.0, grow_max_images=5)
 
 
-def answer(x, similarity=0.3, status='localized', confidence=1.0, sd=0.1, age=0.0, confirmed=1.0):
+def answer(x, similarity=0.75, status='localized', confidence=1.0, sd=0.1, age=0.0, confirmed=1.0):
     pose = straight_reference(2.0 * x)
     estimate = PoseEstimate(
         pose,
@@ -91,7 +91,7 @@ def test_images_are_added_by_themselves_at_the_spacing_and_up_to_the_limit(keepi
 
 @pytest.mark.parametrize(
     'seen',
-    [{'similarity': 0.7}, {'status': 'uncertain'}, {'confidence': 0.9}, {'sd': 0.3}],
+    [{'similarity': 0.85}, {'status': 'uncertain'}, {'confidence': 0.9}, {'sd': 0.3}],
     ids=str,
 )
 def test_nothing_is_added_where_the_match_is_good_or_the_pose_unsure(keeping, seen):
@@ -99,7 +99,7 @@ def test_nothing_is_added_where_the_match_is_good_or_the_pose_unsure(keeping, se
 
 
 def test_in_another_light_where_all_views_match_badly_nothing_is_added_by_itself(keeping):
-    assert keeping.drive(0.0, 8.0, usual=0.5) == 0
+    assert keeping.drive(0.0, 8.0, usual=0.75) == 0
     assert keeping.keeper.facts()[
         'images not added: nearly all views match badly, as in another light'
     ]

@@ -6,11 +6,13 @@ import json
 import os
 from pathlib import Path
 import threading
+from types import SimpleNamespace
 
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper
 from kbr_localization.ros.parameters.node_config import NodeConfig
@@ -220,3 +222,32 @@ def test_damaged_errors_of_the_odometry_are_refused(tmp_path, change):
     path.write_text(json.dumps(values))
     with pytest.raises(RosError, match='delete the file'):
         load_pose(path)
+
+
+class ClockListener:
+    """As much of a node as a clock source asks."""
+
+    def __init__(self, *publishers, sim=True):
+        self.publishers, self.sim = publishers, sim
+
+    def get_parameter(self, name):
+        return SimpleNamespace(value=self.sim)
+
+    def get_publishers_info_by_topic(self, topic):
+        return [SimpleNamespace(endpoint_gid=gid) for gid in self.publishers]
+
+
+def test_a_clock_is_named_by_who_publishes_it():
+    node = ClockListener(b'one')
+    clock = ClockSource(node)
+    first = clock()
+    assert first == ClockSource(ClockListener(b'one'))() != ClockSource(ClockListener(b'two'))()
+    node.publishers = ()
+    assert clock() == first, 'a pose that is saved after the simulation has ended is still of it'
+    node.publishers = (b'two',)
+    assert clock() != first
+    assert ClockSource(ClockListener(sim=False))() == ClockSource(ClockListener(sim=False))()
+
+
+def test_a_clock_that_nobody_has_published_yet_is_no_other_clock():
+    assert ClockSource(ClockListener())() != ClockSource(ClockListener())()

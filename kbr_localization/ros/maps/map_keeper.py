@@ -53,7 +53,7 @@ class MapKeeper:
         self._check_place()
 
     def look(self, answer: Answer) -> KernelMap | None:
-        """Return the map with the answer's image if that is worth adding, or None."""
+        """Return the map with what has proved to be worth adding, or None."""
         kernel_map = self._growth.look(answer)
         if kernel_map is not None:
             self._take(kernel_map)
@@ -124,7 +124,8 @@ class MapKeeper:
             )
 
     def _take(self, kernel_map: KernelMap) -> None:
+        added = len(kernel_map) - len(self.in_use.kernel_map)
         self.in_use = self.in_use.with_map(kernel_map)
         with self._lock:
             self._unsaved = self.in_use
-            self._unsaved_images += 1
+            self._unsaved_images += added

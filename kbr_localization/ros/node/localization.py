@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 import dataclasses
-from functools import partial
 import secrets
 import traceback
 
@@ -15,6 +14,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
+from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
@@ -27,7 +27,6 @@ from kbr_localization.ros.parameters.settings import Settings
 from kbr_localization.ros.session import initial_pose_sources
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.feed import Feed
-from kbr_localization.ros.session.initial_pose_sources import clock_source
 from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
 from rclpy.node import Node
@@ -55,7 +54,7 @@ class Localization:
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
         self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, log)
-        self._clock = partial(clock_source, node)
+        self._clock = ClockSource(node)
         self._poses = PoseKeeper(
             self.pose_file, lambda: settings.config, self._background, log, self._clock
         )

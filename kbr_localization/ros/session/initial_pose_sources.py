@@ -19,8 +19,6 @@ from rclpy.node import Node
 
 NEAR_METRES, FAR_METRES = 10.0, 100.0
 """From the nearest image of the map: a pose beyond the first is odd, beyond the second wrong."""
-BOOT_ID = Path('/proc/sys/kernel/random/boot_id')
-WALL = 'wall'
 
 
 def pose_file(config: NodeConfig, node: Node) -> Path:
@@ -103,24 +101,3 @@ def _initial_pose(pose: InitialPose, in_use: MapInUse, log: NodeLogger) -> Given
         log('warning', f'parameter initial_pose not used: {error}')
         return None
     return given
-
-
-def clock_source(node: Node) -> str:
-    """
-    Name the clock of a node: the computer's, or whoever publishes /clock since this boot.
-
-    A simulation that starts again has another publisher, while its stamps may look like those of
-    the run before.
-    """
-    if not node.get_parameter('use_sim_time').value:
-        return WALL
-    publishers = node.get_publishers_info_by_topic('/clock')
-    names = sorted(bytes(info.endpoint_gid).hex() for info in publishers)
-    return ':'.join(['sim', _boot_id(), *names])
-
-
-def _boot_id() -> str:
-    try:
-        return BOOT_ID.read_text().strip()
-    except OSError:
-        return ''

@@ -26,7 +26,7 @@ class SavedPose:
     A pose (3,) with its covariance (3, 3), stamp, map, and the odometry pose (3,) at the stamp.
 
     `map_id` tells maps apart: a pose on another map means nothing. `map_name`: which of several
-    maps the robot was on. `clock`: whose time the stamp is, as `clock_source` says. `learnt`: the
+    maps the robot was on. `clock`: whose time the stamp is, as `ClockSource` says. `learnt`: the
     systematic errors of the odometry, None where nothing was learnt of them.
     """
 
