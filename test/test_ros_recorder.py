@@ -162,7 +162,7 @@ def test_memory_stays_bounded_when_nothing_fits(tmp_path):
         drive.image(index * 0.05)
         drive.pose(index * 0.05)
     drive.work()
-    assert len(drive.session._queue) <= 10 and len(drive.session._poses) <= 201
+    assert len(drive.session._queue) <= 10 and len(drive.session._anchors._waiting) <= 201
 
 
 def full_disk(monkeypatch, drive, name):
