@@ -1,5 +1,6 @@
 """What must be set before any test imports rclpy."""
 
+import fcntl
 import functools
 from importlib.util import find_spec
 import itertools
@@ -33,6 +34,21 @@ def pytest_runtest_protocol(item):
     """Leave a test to the other process where that one has claimed its module."""
     claims = item.config.getoption('claims')
     return None if claims is None or is_mine(claims, item.path) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """
+    Let a test marked `alone` run while the other process is between two tests.
+
+    What it measures shall not be the load of the other one.
+    """
+    claims = item.config.getoption('claims')
+    if claims is None:
+        return (yield)
+    with (claims.parent / 'turn').open('w') as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
+        return (yield)
 
 
 @functools.cache
