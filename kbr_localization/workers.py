@@ -14,6 +14,7 @@ import concurrent.futures.process
 from contextlib import closing, contextmanager
 import functools
 import importlib
+from multiprocessing import resource_tracker
 import os
 import signal
 import threading
@@ -143,17 +144,21 @@ def _uninterrupted_children() -> Iterator[None]:
     Let processes that are started inside not see Ctrl-C, which reaches all of a terminal's.
 
     This one ends them, and they have no tracebacks to print. That a signal is ignored is
-    inherited, and holds before the first line of Python. (A mask would be as well, but the
-    process that watches over shared memory takes it away.)
+    inherited, and holds before the first line of Python. Here a mask keeps it until they have
+    started.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    # what watches over shared memory takes the mask away when it is started
+    resource_tracker.ensure_running()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager

@@ -118,6 +118,40 @@ def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
     assert stderr == 'kbr: interrupted\n'
 
 
+IMPORTING = """
+import signal, sys, time
+from kbr_localization.cli import main
+
+class Slow:
+    def find_spec(self, name, path, target=None):
+        if name == 'kbr_localization.cli.run_commands':
+            print('importing', flush=True)
+            try:
+                time.sleep(1.0)
+            except BaseException:
+                pass  # as some modules do
+        return None
+
+sys.meta_path.insert(0, Slow())
+main(['methods'])
+"""
+
+
+def test_an_interrupt_within_an_import_is_heeded_when_that_is_over():
+    """There an exception is printed with its traceback, or caught by who imports."""
+    process = subprocess.Popen(
+        [sys.executable, '-c', IMPORTING],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509
+    )
+    assert process.stdout.readline() == 'importing\n'
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=10)
+    assert (process.returncode, stderr) == (130, 'kbr: interrupted\n')
+
+
 def test_a_typer_that_is_too_old_is_one_line(monkeypatch, capsys):
     import typer
 

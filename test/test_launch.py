@@ -56,12 +56,15 @@ def watched(program, env, path, seconds, until, linger):
 
 
 @pytest.fixture
-def replay(tiny_world, ros2_launch):
+def replay(tiny_world, ros2_launch, tmp_path):
     """Run the replay with arguments, and return its exit code and what it says."""
+    # a machine that is slow uses every image later
+    file = tmp_path / 'every_image.yaml'
+    file.write_text('localization: {ros__parameters: {image_queue: 200, image_backlog: 200}}')
+    world = {'run': tiny_world.run, 'map_file': tiny_world.map_file, 'params_file': file}
 
     def run(seconds=60.0, **arguments):
-        given = {'run': tiny_world.run, 'map_file': tiny_world.map_file, 'rate': 8, **arguments}
-        return ros2_launch('replay', seconds, **given)
+        return ros2_launch('replay', seconds, **{**world, 'rate': 8, **arguments})
 
     return run
 

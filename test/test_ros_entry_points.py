@@ -31,3 +31,27 @@ def test_an_early_signal_ends_a_program_without_a_traceback(node):
         # a node that was there already has told of its empty parameters, and may have been ending
         ended = (2, -number) if told else (0,)
         assert 'Traceback' not in told and process.returncode in ended, told
+
+
+SLOW = """
+import sys, time
+from kbr_localization.ros.node import node
+
+def read_slowly(*arguments):
+    print('reading', flush=True)
+    time.sleep(60.0)
+
+node.Localization = read_slowly
+sys.exit(node.main(['--ros-args', '-p', 'map_file:=large.h5']))
+"""
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_a_large_map_is_read_ends_the_node(number):
+    """`ros2 launch` kills what has not ended after some seconds."""
+    command = [sys.executable, '-c', SLOW]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == 'reading\n'
+    process.send_signal(number)
+    _, told = process.communicate(timeout=20)
+    assert process.returncode == 0 and 'Traceback' not in told and 'error' not in told

@@ -122,6 +122,37 @@ sys.exit(run_command(command, []))
 """
 
 
+STARTING = """
+import os, signal, sys
+from kbr_localization import workers
+from kbr_localization.cli.failures import run_command
+
+def command(arguments, **options):
+    make = workers._needed('joblib.executor').get_memmapping_executor
+
+    def make_and_interrupt(*arguments, **options):
+        pool = make(*arguments, **options)
+        pool.submit(abs, -1).result()
+        os.kill(os.getpid(), signal.SIGINT)
+        print('goes on', flush=True)
+        return pool
+
+    workers._needed('joblib.executor').get_memmapping_executor = make_and_interrupt
+    with workers.open_workers(2):
+        print('swallowed', flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(run_command(command, []))
+"""
+
+
+def test_an_interrupt_while_processes_are_started_is_heeded_then():
+    """Processes that were started on the way must not have taken away what keeps it."""
+    command = [sys.executable, '-c', STARTING]
+    run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout, run.stderr) == (130, 'goes on\n', 'kbr: interrupted\n')
+
+
 @pytest.mark.parametrize('moment', [b'started\n', b'working\n'])
 def test_on_an_interrupt_all_processes_end_without_a_traceback(moment):
     """Ctrl-C goes to all processes of a terminal."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 import sys
 
+from kbr_localization.cli.interrupts import INTERRUPTED, interrupts_after_imports
 from kbr_localization.extras import describe_missing
 from kbr_localization.threads import prefer_one_thread
 
@@ -11,6 +12,15 @@ prefer_one_thread()
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `kbr` and leave the process with its exit code."""
+    try:
+        with interrupts_after_imports():
+            _run(arguments)
+    except KeyboardInterrupt:
+        print('kbr: interrupted', file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
     try:
         from kbr_localization.cli.entry import main as run  # noqa: PLC0415
     except ModuleNotFoundError as error:

@@ -8,13 +8,13 @@ import os
 import sys
 from typing import Any
 
+from kbr_localization.cli.interrupts import INTERRUPTED
 from kbr_localization.errors import KbrError
 from kbr_localization.extras import describe_missing, REMEDIES
 from kbr_localization.progress import printable
 import typer
 
 BAD_INPUT = 2
-INTERRUPTED = 130
 BROKEN_PIPE = 1
 OPTIONAL = REMEDIES
 """Modules that only some commands need, and how to get them."""

@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from types import FrameType
 from typing import Any
 
 from kbr_localization.errors import KbrError, RosError
@@ -22,6 +23,32 @@ WAKE_SECONDS = 0.2
 """How long a spinning node may take to notice that it shall stop."""
 
 
+class _StopHandler:
+    """Takes SIGINT and SIGTERM: sets an event, and raises where nobody looks at it for long."""
+
+    def __init__(self, stop: threading.Event) -> None:
+        self._stop, self.raises = stop, False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._stop.set()
+        if self.raises:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal raise KeyboardInterrupt at once, in what takes long before a node spins."""
+    handlers = {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = [handler for handler in handlers if isinstance(handler, _StopHandler)]
+    for handler in ours:
+        handler.raises = True
+    try:
+        yield
+    finally:
+        for handler in ours:
+            handler.raises = False
+
+
 @contextmanager
 def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     """
@@ -32,15 +59,15 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     """
     _initialize(args)
     stop = threading.Event()
-    previous = {}
+    previous, handler = {}, _StopHandler(stop)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, lambda *_: stop.set())
+            previous[number] = signal.signal(number, handler)
     try:
         yield stop
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, usual in previous.items():
+            signal.signal(number, usual)
         rclpy.try_shutdown()
 
 

@@ -16,7 +16,7 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.common.bond import Bond, have_bonds
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.common.running import run_node, spin, TimedExecutor
+from kbr_localization.ros.common.running import interruptible, run_node, spin, TimedExecutor
 from kbr_localization.ros.inputs.transforms import have_tf
 from kbr_localization.ros.node.initial_pose import InitialPoseInput
 from kbr_localization.ros.node.localization import Localization
@@ -104,13 +104,16 @@ class LocalizationNode(SettableNode, LifecycleNode):
             if not self.starting:
                 self.get_logger().error(str(error))
             return TransitionCallbackReturn.FAILURE
+        except KeyboardInterrupt:
+            return TransitionCallbackReturn.FAILURE
         except Exception:
             self.get_logger().error(f'internal error:\n{traceback.format_exc()}')
             return TransitionCallbackReturn.ERROR
         return TransitionCallbackReturn.SUCCESS
 
     def _configure(self) -> None:
-        self.localization = Localization(self, self.settings, self.log)
+        with interruptible():
+            self.localization = Localization(self, self.settings, self.log)
 
     def _activate(self) -> None:
         self.configured().start()
@@ -192,7 +195,7 @@ def _run(stop: threading.Event) -> None:
     executor.add_node(node)
     try:
         if node.settings.config.autostart:
-            _start(node)
+            _start(node, stop)
         spin(executor, stop)
     finally:
         node.clean_up()
@@ -200,11 +203,13 @@ def _run(stop: threading.Event) -> None:
         node.destroy_node()
 
 
-def _start(node: LocalizationNode) -> None:
+def _start(node: LocalizationNode, stop: threading.Event) -> None:
     """Configure and activate; a failure is raised, as the program then ends with it."""
     success = TransitionCallbackReturn.SUCCESS
     node.starting = True
     if node.trigger_configure() != success or node.trigger_activate() != success:
+        if node.failure is None and stop.is_set():
+            return
         raise node.failure or RosError('the node could not start: see the log')
     node.starting = False
 
