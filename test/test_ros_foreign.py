@@ -8,15 +8,15 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import SHARED_DATA
 from kbr_localization.datasets import Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.grow import grown
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.simulation import (
     BuildingConfig,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
 )
-from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.grow import grown
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.vision import VisionConfig
 import numpy as np
 import pytest
