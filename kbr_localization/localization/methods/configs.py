@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbr_localization.configuration import parameter, validate, with_default
+from kbr_localization.localization.config import KbrConfig
 
 
 def _odometry_calibration(default: str = 'mapped') -> Any:
@@ -44,9 +45,7 @@ class MethodConfig:
     covariance_scale: float = parameter(
         1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
     )
-    localized_radius: float = parameter(
-        1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
-    )
+    localized_radius: float = with_default(KbrConfig, 'localized_radius', 1.0)
     localized_mass: float = parameter(
         0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.0, high=1.0
     )
@@ -65,13 +64,8 @@ class GatedConfig(MethodConfig):
     """Parameters of a method that moves its belief between the images that it uses."""
 
     odometry_calibration: str = _odometry_calibration()
-    update_min_d: float = parameter(
-        0.4,
-        'travel in metres after which an image updates the belief; the image nearest to it does',
-        low=0.0,
-        high=100.0,
-    )
-    update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
+    update_min_d: float = with_default(KbrConfig, 'update_min_d', 0.4)
+    update_min_a: float = with_default(KbrConfig, 'update_min_a', 0.15)
     noise_scale: float = parameter(8.0, 'factor on the motion variances', 1e-3, 1e4)
 
 
