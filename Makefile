@@ -30,8 +30,9 @@ $(STAMP): setup.py pyproject.toml
 demo: setup
 	$(BIN)/kbr demo --out demo
 
+# in two processes, which take a module each in turn
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python test/in_two.py
 
 # the inner loop: under a minute
 quick: setup

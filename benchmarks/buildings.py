@@ -22,12 +22,12 @@ import sys
 from typing import Any
 
 from benchmarks import evidence, results
-from kbr_localization.datasets.synthetic import random_robot, Robot
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.evaluation.protocol import comparison_rows, ComparisonPlan, Done, run_tasks
-from kbr_localization.localization.sigma import sigma_region
+from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import random_robot, Robot
 from kbr_localization.workers import open_workers, Workers
 import numpy as np
 

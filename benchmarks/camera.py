@@ -25,7 +25,7 @@ ODOMETRY_RATE = 50.0
 SECOND = 1_000_000_000
 
 
-class Upsampled:
+class Upsampled(Dataset):
     """A run of `seconds` with frames at `rate` Hz, each with the nearest image of another run."""
 
     def __init__(self, dataset: Dataset, rate: float, seconds: float) -> None:

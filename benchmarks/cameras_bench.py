@@ -15,17 +15,17 @@ import math
 from benchmarks import results
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.multi_camera import MultiCameraRun
-from kbr_localization.datasets.synthetic import (
-    RunConfig,
-    SyntheticBuilding,
-    SyntheticRun,
-)
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.evaluation.metrics import localized_from
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
+from kbr_localization.simulation import (
+    RunConfig,
+    SyntheticBuilding,
+    SyntheticRun,
+)
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -39,7 +39,7 @@ MAP_IMAGES = 50
 SEEDS = (0, 1)
 
 
-class Rendered:
+class Rendered(Dataset):
     """A run whose pictures are kept in memory."""
 
     def __init__(self, run: Dataset) -> None:

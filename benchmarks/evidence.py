@@ -13,7 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.evaluation.described import describe_run, DescribedRun
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.simulation import (
     BuildingConfig,
     DEMO_RUNS,
     Robot,
@@ -21,9 +24,6 @@ from kbr_localization.datasets.synthetic import (
     SyntheticRun,
     with_robots,
 )
-from kbr_localization.evaluation.described import describe_run, DescribedRun
-from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
 from threadpoolctl import threadpool_limits
 
 _TEST_SECONDS = 200.0

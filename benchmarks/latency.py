@@ -28,12 +28,12 @@ from benchmarks.results import machine, merge_figures, table, write_section
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.synthetic import RunConfig, write_building
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.running import ros_context
+from kbr_localization.simulation import RunConfig, write_building
 import numpy as np
 import psutil
 from rclpy.executors import SingleThreadedExecutor

@@ -20,18 +20,18 @@ from typing import Any
 
 from benchmarks import evidence, results
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.datasets.synthetic import random_robot
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
 from kbr_localization.localization.mapping.build import map_described, map_from_odometry
 from kbr_localization.localization.mapping.steering import watch
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.localization.sigma import sigma_region
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import random_robot
 import numpy as np
 from threadpoolctl import threadpool_limits
 

@@ -17,16 +17,16 @@ from pathlib import Path
 from benchmarks.results import table
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
-from kbr_localization.localization.calibrating import calibrate_run
 from kbr_localization.localization.calibration import (
     Calibration,
+    described,
     moved,
     NAMES,
     reported,
     SIZE,
     UNLIKE,
 )
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_fit import calibrate_run
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.motion import measure_odometry, Track

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.scene import Scene
 import cv2
-from kbr_localization.vision.opencv_sift import OpenCvSift
+from kbr_localization.vision.library_descriptors import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.spatial_pyramid import level_weights, pyramid
 import numpy as np

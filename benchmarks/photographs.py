@@ -32,7 +32,8 @@ from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.localization.pipeline import localize
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits

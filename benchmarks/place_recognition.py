@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
-from kbr_localization.localization.sigma import sigma_region
+from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray

@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks import results
 from kbr_localization.datasets import Frame, open_dataset
-from kbr_localization.datasets.synthetic import BuildingConfig, RunConfig, write_building
 from kbr_localization.evaluation.retrieval import recall_at
 from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.progress import silent, terminal_progress
+from kbr_localization.simulation import BuildingConfig, RunConfig, write_building
 from kbr_localization.vision import fit_describer, PAPER, VisionConfig
 from kbr_localization.workers import open_workers, Workers
 import numpy as np

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, open_dataset
-from kbr_localization.datasets.synthetic import RunConfig, write_building
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress
+from kbr_localization.simulation import RunConfig, write_building
 from kbr_localization.workers import open_workers
 import numpy as np
 

@@ -35,6 +35,12 @@ def parameter(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def with_default(config: Any, name: str, default: Any) -> Any:
+    """Declare the parameter `name` of another configuration again, with another default."""
+    field = next(field for field in dataclasses.fields(config) if field.name == name)
+    return dataclasses.field(default=default, metadata=field.metadata)
+
+
 def validate(config: Any, prefix: str = '') -> None:
     """
     Refuse a value of the wrong type or outside of its range with a ConfigurationError.

@@ -3,9 +3,9 @@
 from pathlib import Path
 import sys
 
-from kbr_localization.datasets.synthetic import DEMO_RUNS
 from kbr_localization.errors import RosError
 from kbr_localization.ros.parameters import launching
+from kbr_localization.simulation import DEMO_RUNS
 from launch.actions import (
     ExecuteProcess,
     IncludeLaunchDescription,

@@ -1,16 +1,63 @@
 """What must be set before any test imports rclpy."""
 
+import fcntl
+import functools
 from importlib.util import find_spec
+import itertools
 import os
 from pathlib import Path
 import shutil
 
+from in_two import BACKWARDS
 import pytest
 
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 
 WITHOUT_ROS = find_spec('rclpy') is None
 collect_ignore_glob = ['test_ros_*.py'] if WITHOUT_ROS else []
+
+
+def pytest_addoption(parser):
+    parser.addoption('--claims', type=Path, help='folder and way of one of two, see in_two.py')
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    claims = config.getoption('claims')
+    if claims is not None and claims.name == BACKWARDS:
+        modules = [list(group) for _, group in itertools.groupby(items, lambda item: item.path)]
+        items[:] = [item for module in reversed(modules) for item in module]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item):
+    """Leave a test to the other process where that one has claimed its module."""
+    claims = item.config.getoption('claims')
+    return None if claims is None or is_mine(claims, item.path) else True
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    """
+    Let a test marked `alone` run while the other process is between two tests.
+
+    What it measures shall not be the load of the other one.
+    """
+    claims = item.config.getoption('claims')
+    if claims is None:
+        return (yield)
+    with (claims.parent / 'turn').open('w') as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
+        return (yield)
+
+
+@functools.cache
+def is_mine(claims, path):
+    try:
+        (claims.parent / path.name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
 
 
 def pytest_report_header(config):

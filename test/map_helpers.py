@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from helpers import tiny_frames, tiny_odometry
 from kbr_localization import se2
-from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.vision import VisionConfig
@@ -13,7 +13,7 @@ import numpy as np
 TINY_VISION = VisionConfig(words=20, vocabulary_samples=2000)
 
 
-class TinyRun:
+class TinyRun(Dataset):
     """A run in memory: the robot drives straight past a textured wall."""
 
     def __init__(self, frames: int = 30, name: str = 'tiny') -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from helpers import FRAME_NS, START_NS, wall_image
 from kbr_localization import se2
-from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.vision import VisionConfig
 import numpy as np
 
@@ -27,7 +27,7 @@ def on_ring(metres):
 
 
 @dataclass
-class RingRun:
+class RingRun(Dataset):
     """
     A drive along the ring: an image every `STEP` metres, by an odometry with errors.
 

@@ -1,6 +1,7 @@
 """Messages for the tests that PyPI has not: the installed ones, or built from test/*_interface."""
 
 import ctypes
+import fcntl
 import hashlib
 from importlib.util import find_spec
 import os
@@ -30,8 +31,10 @@ def interface_environment(cache, package, folder, environment=()):
     if not _share('rosidl_default_generators').is_dir():
         pytest.skip(f'{package} is not installed, nor are the wheels that build it (extra test)')
     install = cache / _fingerprint(source)
-    if not (install / 'built').is_file():
-        _build(source, install)
+    with (cache / 'lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process of the tests may be building it
+        if not (install / 'built').is_file():
+            _build(source, install)
     path = str(next(install.glob('lib/python3*/site-packages')))
     sys.path.append(path)
     known = {**os.environ, **before}

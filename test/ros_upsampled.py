@@ -7,7 +7,7 @@ A camera of a higher rate: the images of a run again and again, under stamps in 
 from dataclasses import replace
 import sys
 
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.frame import Frame
 from kbr_localization.ros.common.running import ros_context
 from kbr_localization.ros.playback.player import Player
@@ -16,7 +16,7 @@ import numpy as np
 from rclpy.node import Node
 
 
-class Upsampled:
+class Upsampled(Dataset):
     """A dataset with frames at `rate` Hz, each with the image of the nearest frame of a run."""
 
     def __init__(self, dataset, rate, colour=False, keep=200):

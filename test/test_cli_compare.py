@@ -2,7 +2,7 @@ import json
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
-from kbr_localization.cli.variadic import repeat_options
+from kbr_localization.cli.options import repeat_options
 import pytest
 
 

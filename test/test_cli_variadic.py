@@ -1,4 +1,4 @@
-from kbr_localization.cli.variadic import repeat_options
+from kbr_localization.cli.options import repeat_options
 import pytest
 
 

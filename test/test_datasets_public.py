@@ -4,11 +4,10 @@ import shutil
 
 from helpers import SHARED_DATA
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, notes_of, open_dataset
+from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.cold import ColdRun, write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.made_odometry import made_odometry
-from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization.datasets.odometry_noise import made_odometry, OdometryNoise
 from kbr_localization.datasets.rosbag import BagRun, write_bag
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -64,7 +63,7 @@ def test_stamps_lose_nothing(tmp_path, name):
 def test_odometry_is_made_where_there_is_none_and_that_is_said(tmp_path, name):
     path = WRITERS[name](tmp_path / 'data')
     run, same, other = (open_dataset(path, odometry_seed=seed) for seed in (0, 0, 1))
-    assert 'odometry made from the truth' in notes_of(run)[0]
+    assert 'odometry made from the truth' in run.notes[0]
     np.testing.assert_array_equal(run.odometry.poses, same.odometry.poses)
     assert np.abs(run.odometry.poses - other.odometry.poses).max() > 1e-3
     odometry = np.array([frame.odometry for frame in run])
@@ -75,7 +74,7 @@ def test_odometry_is_made_where_there_is_none_and_that_is_said(tmp_path, name):
 
 def test_odometry_of_a_folder_is_taken_where_there_is_some(tmp_path):
     run = open_dataset(write_image_folder(tmp_path / 'data', odometry=True))
-    assert notes_of(run) == ()
+    assert run.notes == ()
     np.testing.assert_allclose(run[3].odometry - run[3].reference, [5.0, 0, 0], atol=1e-6)
 
 
@@ -187,7 +186,7 @@ def test_cameras_of_a_rig_are_chosen_by_their_folders(tmp_path):
     both = open_dataset(path, ['cam0', 'cam1'])
     assert both.cameras == ('cam0', 'cam1')
     assert len(both[0].load_image()) == 2
-    assert 'odometry made' in notes_of(both)[0]
+    assert 'odometry made' in both.notes[0]
     with pytest.raises(DatasetError, match=r"no camera 'cam9': expected cam0 or cam1"):
         open_dataset(path, ['cam9'])
     with pytest.raises(DatasetError, match='expected no --cameras'):
@@ -219,13 +218,13 @@ def test_a_folder_that_holds_nothing_is_told_what_would_be_a_run(tmp_path):
 @pytest.mark.parametrize('name', WRITERS)
 def test_notes_survive_the_way_through_the_other_formats(tmp_path, name):
     run = open_dataset(WRITERS[name](tmp_path / 'data'))
-    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=notes_of(run))
+    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
     cold = open_dataset(tmp_path / 'cold')
     assert isinstance(cold, ColdRun)
     write_bag(cold, tmp_path / 'bag')
     bag = open_dataset(tmp_path / 'bag')
     assert isinstance(bag, BagRun)
-    assert notes_of(bag) == notes_of(cold) == notes_of(run) != ()
+    assert bag.notes == cold.notes == run.notes != ()
     np.testing.assert_allclose(references(bag), references(run), atol=1e-6)
 
 

@@ -27,13 +27,13 @@ from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.pose_message import header_stamp_ns, planar_pose
 from kbr_localization.datasets.rosbag import BagRun, write_bag
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.errors import DatasetError
+from kbr_localization.simulation import (
     BuildingConfig,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
 )
-from kbr_localization.errors import DatasetError
 import numpy as np
 import pytest
 from rosbags.rosbag2 import Reader
@@ -443,7 +443,7 @@ def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, tran
 
 
 def test_a_run_without_reference_has_no_reference_topic(tmp_path):
-    class Run:
+    class Run(Dataset):
         name, odometry, skipped = 'run', tiny_odometry(2), {}
 
         def __len__(self):

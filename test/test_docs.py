@@ -27,6 +27,12 @@ def test_tutorial_is_short():
     assert len([line for line in program().splitlines() if line.strip()]) <= 30
 
 
+def test_the_readme_is_short_and_tells_before_it_tabulates():
+    lines = (ROOT / 'README.md').read_text(encoding='utf-8').splitlines()
+    assert len(lines) <= 120
+    assert lines.index('## What to expect') + 2 < next(i for i, s in enumerate(lines) if '|' in s)
+
+
 def test_tutorial_agrees_with_the_exact_posterior_and_with_what_it_says():
     output = io.StringIO()
     with contextlib.redirect_stdout(output):

@@ -8,7 +8,7 @@ import subprocess
 
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation.record import GOOD_M, record_run
 from kbr_localization.evaluation.report import report_data, script_json, write_report
@@ -134,7 +134,7 @@ def test_the_page_cannot_reach_the_network(record, tmp_path):
 def test_a_run_without_reference_poses_has_a_page(kernel_map, tmp_path):
     import dataclasses
 
-    class Unknown:
+    class Unknown(Dataset):
         """A run that does not know where it was."""
 
         def __init__(self):

@@ -5,7 +5,7 @@ import stat
 import subprocess
 import sys
 
-from kbr_localization.datasets.atomic import new_folder
+from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.files import new_file, read_file, write_text
 import pytest
 
@@ -48,7 +48,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     path = tmp_path / 'a.txt'
     code = (
         'import os, sys\n'
-        'from kbr_localization.datasets.atomic import new_folder\n'
+        'from kbr_localization.datasets.run_folder import new_folder\n'
         'from kbr_localization.files import new_file\n'
         'with new_folder(sys.argv[2]), new_file(sys.argv[1]):\n'
         '    print("there", flush=True)\n'

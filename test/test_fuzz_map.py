@@ -12,7 +12,8 @@ from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, METHODS, Tracker
+from kbr_localization.localization.methods.registry import make_localizer, METHODS
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.vision import VisionConfig
 import numpy as np
 import pytest

@@ -2,9 +2,9 @@
 
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
-from kbr_localization.localization import calibrating
 from kbr_localization.localization.calibration import (
     Calibration,
+    described,
     effects,
     moved,
     NAMES,
@@ -13,7 +13,7 @@ from kbr_localization.localization.calibration import (
     twists,
     UNLIKE,
 )
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_fit import calibrate, calibrate_run
 from kbr_localization.localization.motion import measure_odometry
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_the_twist_of_an_arc_does_not_go_sideways():
 
 def test_without_noise_the_errors_are_found_exactly():
     calm = OdometryNoise(0.0, 0.0, 0.0, 0.0)
-    found = calibrating.calibrate_run(*tracks(corridors(1), TRUE, noise=calm))
+    found = calibrate_run(*tracks(corridors(1), TRUE, noise=calm))
     np.testing.assert_allclose(found.values, TRUE, atol=1e-6)
 
 
@@ -91,7 +91,7 @@ def test_without_noise_the_errors_are_found_exactly():
 def test_errors_are_recovered_within_what_is_stated(seed):
     slipping = OdometryNoise(yaw_bias=0.0, slip_rate=0.03)
     track = tracks(corridors(seed), TRUE, seed, slipping)
-    found = calibrating.calibrate_run(*track)
+    found = calibrate_run(*track)
     assert np.all(np.abs(found.values - TRUE) < 3.5 * found.deviations)
     assert np.all(found.deviations[[0, 1, 3, 5, 6]] < [0.02, 0.02, 0.005, 0.005, 0.003])
     assert found.observable().tolist() == [True] * 4 + [False] + [True] * 2
@@ -99,7 +99,7 @@ def test_errors_are_recovered_within_what_is_stated(seed):
 
 def test_jumps_of_the_reference_change_little():
     odometry, truth = tracks(corridors(4), TRUE, 4)
-    steady = calibrating.calibrate_run(odometry, truth)
+    steady = calibrate_run(odometry, truth)
     jumping = truth.copy()
     jumping[250:, :2] += [1.5, -2.0]
     jumping[600:, 0] -= 4.0
@@ -118,13 +118,13 @@ def test_the_noise_is_that_about_the_errors():
 
 def test_wheels_that_look_backwards_are_found():
     values = TRUE + np.array([0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0])
-    found = calibrating.calibrate_run(*tracks(corridors(6), values, 6))
+    found = calibrate_run(*tracks(corridors(6), values, 6))
     assert np.all(np.abs(found.values - values) < 4.0 * found.deviations)
 
 
 def test_a_run_without_turns_says_that_the_offset_is_not_observable():
     values = np.zeros(SIZE)
-    found = calibrating.calibrate_run(*tracks(corridors(7, turning=False), values, 7))
+    found = calibrate_run(*tracks(corridors(7, turning=False), values, 7))
     hidden = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale')]
     assert not found.observable()[hidden].any()
     assert found.observable()[[3, 6]].all()
@@ -145,9 +145,9 @@ def test_a_base_that_moves_sideways_tells_its_lateral_scale_and_noise():
 
 def test_runs_of_one_rig_tell_more_and_those_of_two_less():
     other = TRUE + np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    one = calibrating.calibrate_run(*tracks(corridors(9), TRUE, 9))
-    same = calibrating.calibrate([tracks(corridors(s), TRUE, s) for s in (9, 10, 11)])
-    mixed = calibrating.calibrate([tracks(corridors(9), TRUE, 9), tracks(corridors(10), other, 1)])
+    one = calibrate_run(*tracks(corridors(9), TRUE, 9))
+    same = calibrate([tracks(corridors(s), TRUE, s) for s in (9, 10, 11)])
+    mixed = calibrate([tracks(corridors(9), TRUE, 9), tracks(corridors(10), other, 1)])
     assert same.deviations[-1] < 1.2 * one.deviations[-1]
     assert 0.1 < mixed.deviations[0] < 0.4
     assert TRUE[0] < mixed.values[0] < other[0]
@@ -156,7 +156,7 @@ def test_runs_of_one_rig_tell_more_and_those_of_two_less():
 def test_runs_that_tell_nothing_leave_what_any_rig_has():
     still = np.zeros((30, 3))
     for given in ([], [(still, still)], [(still[:1], still[:1])], [(still[:0], still[:0])]):
-        found = calibrating.calibrate(given)
+        found = calibrate(given)
         np.testing.assert_array_equal(found.values, np.zeros(SIZE))
         np.testing.assert_allclose(found.deviations, UNLIKE)
 

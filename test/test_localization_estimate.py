@@ -1,5 +1,7 @@
 """From a belief to the answer: mode, covariance, status."""
 
+from dataclasses import replace
+
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import calibrated, Proof, summarize
@@ -19,14 +21,14 @@ def belief_of(*places, deviation=0.05):
     return Belief(points, np.full(len(points), 1 / len(points)))
 
 
-def answer(belief, here=1.0, confirmed=True, log_evidence=3.0, noise=None):
+def answer(belief, here=1.0, confirmed=True, log_likelihood=3.0, noise=None):
     noise = np.zeros((3, 3)) if noise is None else noise
-    proof = Proof(here, confirmed, log_evidence, SPACING)
+    proof = Proof(here, confirmed, log_likelihood, SPACING)
     return summarize(belief, CONFIG, noise, proof, {}, True)
 
 
-def stated(spread, log_evidence, heading=0.0, config=CONFIG, spacing=SPACING):
-    return calibrated(spread, heading, config, Proof(1.0, True, log_evidence, spacing))
+def stated(spread, log_likelihood, heading=0.0, config=CONFIG, spacing=SPACING):
+    return calibrated(spread, heading, config, Proof(1.0, True, log_likelihood, spacing))
 
 
 def test_a_belief_about_one_place_is_localized_once_confirmed():
@@ -50,7 +52,7 @@ def test_two_headings_at_one_place_are_two_beliefs():
 def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
     np.testing.assert_array_equal(stated(SPREAD, None), SPREAD)
     wide = belief_of(np.zeros(3), deviation=0.3)
-    covariance = answer(wide, log_evidence=None).covariance
+    covariance = answer(wide, log_likelihood=None).covariance
     assert covariance[0, 0] == pytest.approx(0.09, rel=0.2)
 
 
@@ -86,3 +88,6 @@ def test_diagnostics_still_go_by_their_former_name():
     estimate = nothing_known({'updates': 3.0})
     with pytest.warns(DeprecationWarning, match=r'PoseEstimate\.why is called diagnostics'):
         assert estimate.why == estimate.diagnostics == {'updates': 3.0}
+    renamed = replace(estimate, diagnostics={'map_confirmed': 1.0})
+    with pytest.warns(DeprecationWarning, match='why will be removed'):
+        assert renamed.why == {'map_confirmed': 1.0, 'map_proven': 1.0}

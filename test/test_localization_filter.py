@@ -5,7 +5,7 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
-from kbr_localization.localization.pipeline import make_localizer, METHODS
+from kbr_localization.localization.methods.registry import make_localizer, METHODS
 from map_helpers import map_along
 import numpy as np
 import pytest

@@ -8,7 +8,7 @@ from kbr_localization.localization.kbr.hypotheses import (
     Confirmation,
     Hypotheses,
     Informative,
-    lead,
+    margin,
 )
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -18,11 +18,11 @@ import numpy as np
 import pytest
 
 STATISTICS = MapStatistics(
-    lead_here=0.05,
-    lead_elsewhere=0.006,
-    evidence_limit_10=0.8,
-    evidence_limit_20=0.8,
-    evidence_limit_40=0.8,
+    margin_here=0.05,
+    margin_elsewhere=0.006,
+    log_likelihood_limit_10=0.8,
+    log_likelihood_limit_20=0.8,
+    log_likelihood_limit_40=0.8,
 )
 MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
 CONFIG = KbrConfig(sharpening=0.015)
@@ -59,10 +59,10 @@ def test_the_marginal_likelihood_is_that_of_the_mixture():
     hypotheses.informative.see(0.05)
     weights, i = belief.weights.copy(), hypotheses.informative.probability
     likelihood, match = hypotheses.weigh(belief, seen_at(8.0))
-    assert likelihood == pytest.approx(i * match.evidence + 1.0 - i * match.coverage)
+    assert likelihood == pytest.approx(i * match.likelihood_ratio + 1.0 - i * match.coverage)
     floor = 0.1 * match.factors.max()
     place = (match.factors + floor) / (1.0 + floor)
-    plain = weights * (i * match.evidence * place + 1.0 - i * match.coverage)
+    plain = weights * (i * match.likelihood_ratio * place + 1.0 - i * match.coverage)
     np.testing.assert_allclose(belief.weights, plain / plain.sum(), rtol=1e-9)
 
 
@@ -127,8 +127,8 @@ def test_images_all_alike_confirm_nothing():
 
 def test_the_lead_is_that_over_another_place():
     poses = np.array([straight(0.0), straight(1.0), straight(9.0), [0.2, 0.0, 3.0]])
-    assert lead(poses, FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6]))) == pytest.approx(0.3)
-    assert np.isnan(lead(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
+    assert margin(poses, FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6]))) == pytest.approx(0.3)
+    assert np.isnan(margin(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
 
 
 def test_leads_tell_images_of_the_map_from_others():
@@ -155,7 +155,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     law = Informative(STATISTICS)
     before = law.probability
     for _ in range(30):
-        law.learn(Match(np.ones(1), np.zeros(1), np.ones(1), evidence=0.0, coverage=1.0))
+        law.learn(Match(np.ones(1), np.zeros(1), np.ones(1), likelihood_ratio=0.0, coverage=1.0))
     assert law.probability < 0.5 * before
     law.forget()
     assert law.probability == before

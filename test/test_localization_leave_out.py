@@ -42,12 +42,13 @@ def plain():
 
 def test_images_lead_where_the_map_shows_their_place(plain):
     found = measure(plain)
-    assert found.lead_here > 0.08
-    assert 0.0 < found.lead_elsewhere < 0.03
+    assert found.margin_here > 0.08
+    assert 0.0 < found.margin_elsewhere < 0.03
 
 
-def test_a_map_whose_halves_look_alike_asks_for_more_evidence(plain):
-    assert measure(corridor(0.15)).evidence_limit_10 > measure(plain).evidence_limit_10 + 0.5
+def test_a_map_whose_halves_look_alike_asks_for_more(plain):
+    usual = measure(plain).log_likelihood_limit_10
+    assert measure(corridor(0.15)).log_likelihood_limit_10 > usual + 0.5
 
 
 def test_the_same_map_gives_the_same_statistics(plain):
@@ -71,7 +72,7 @@ def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, cha
     with h5py.File(tmp_path / 'map.h5', 'r+') as file:
         values = file['statistics'].attrs
         if change != 'more':
-            del values['typical_evidence']
+            del values['typical_log_likelihood']
         if change != 'fewer':
             values['of_another_age'] = 1.0
     read = KernelMap.load(tmp_path / 'map.h5')
@@ -82,7 +83,8 @@ def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, cha
 @pytest.mark.parametrize('images', [1, 2, 5])
 def test_the_smallest_maps_have_statistics(images):
     found = measure(corridor(0.0, images))
-    assert np.isfinite([found.lead_here, found.lead_elsewhere, found.evidence_limit_10]).all()
+    assert np.isfinite([found.margin_here, found.margin_elsewhere]).all()
+    assert np.isfinite(found.log_likelihood_limit_10)
 
 
 def drive(kernel_map, rows, images):
@@ -110,4 +112,4 @@ def test_on_a_map_of_another_place_nothing_is_localized():
 
 
 def test_an_office_that_nothing_is_known_of_has_the_defaults():
-    assert MapStatistics().evidence_limit_10 == 0.5
+    assert MapStatistics().log_likelihood_limit_10 == 0.5

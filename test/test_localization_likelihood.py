@@ -47,7 +47,7 @@ def exponential(a, b, config):
 
 @given(st.integers(0, 10**6), st.sampled_from([0.05, 1.0, 1e9]))
 @settings(max_examples=15, deadline=None)
-def test_factors_evidence_and_coverage_are_those_of_the_plain_formulas(seed, delta):
+def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta):
     kernel_map, rng = random_map(seed)
     config = replace(CONFIG, delta=delta)
     model = Likelihood(kernel_map, config)
@@ -62,8 +62,8 @@ def test_factors_evidence_and_coverage_are_those_of_the_plain_formulas(seed, del
     match = model.match(points, gamma, FullSimilarity(vector))
     np.testing.assert_allclose(gamma * match.factors, weights / weights.sum(), atol=0.02)
     uniform = (system @ exponential(x, x, config)).mean(axis=1)
-    evidence = gamma @ smoother.T @ k / (uniform @ k)
-    assert match.evidence == pytest.approx(max(evidence, 0.0), rel=0.02, abs=0.02)
+    ratio = gamma @ smoother.T @ k / (uniform @ k)
+    assert match.likelihood_ratio == pytest.approx(max(ratio, 0.0), rel=0.02, abs=0.02)
     ratios = np.maximum(smoother.T @ k / (uniform @ k), 0.0)
     np.testing.assert_allclose(match.ratios, ratios, rtol=0.02, atol=0.02 * ratios.max())
     np.testing.assert_allclose(
@@ -87,15 +87,15 @@ def test_factors_have_mean_one_and_say_nothing_off_the_map():
         FullSimilarity(np.linspace(0.5, 0.9, 40)),
     )
     np.testing.assert_array_equal(far.factors, 1.0)
-    assert (far.evidence, far.coverage) == (0.0, 0.0)
+    assert (far.likelihood_ratio, far.coverage) == (0.0, 0.0)
 
 
-def test_an_image_that_is_like_every_other_has_the_evidence_of_one_that_says_nothing():
+def test_an_image_that_is_like_every_other_is_as_likely_as_one_that_says_nothing():
     kernel_map, _ = random_map(2)
     match = Likelihood(kernel_map, CONFIG).match(
         kernel_map.poses, np.full(40, 1 / 40), FullSimilarity(np.full(40, 0.6))
     )
-    assert match.evidence == pytest.approx(1.0, rel=1e-3)
+    assert match.likelihood_ratio == pytest.approx(1.0, rel=1e-3)
 
 
 def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
@@ -107,7 +107,7 @@ def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
         model.match(kernel_map.poses, gamma, FullSimilarity(v)) for v in (vector, vector - 0.2)
     )
     np.testing.assert_allclose(one.factors, other.factors, rtol=1e-4)
-    assert one.evidence == pytest.approx(other.evidence, rel=1e-6)
+    assert one.likelihood_ratio == pytest.approx(other.likelihood_ratio, rel=1e-6)
 
 
 @given(st.integers(0, 10**6), st.floats(0.2, 0.6))

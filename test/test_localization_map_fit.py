@@ -51,14 +51,14 @@ def test_in_another_building_it_is_said(known):
     assert estimates[-1].status == NOT_ON_THIS_MAP
     assert not estimates[-1].has_pose
     assert estimates[-1].covariance[0, 0] == UNKNOWN_VARIANCE
-    assert estimates[-1].diagnostics['map_proven'] == 0.0
+    assert estimates[-1].diagnostics['map_confirmed'] == 0.0
 
 
 @pytest.mark.parametrize('night', [1.0, 0.5])
 def test_on_the_right_map_it_is_not_said_by_day_and_by_night(known, night):
     estimates = localize(known, own_views(known, night))
     assert all(estimate.status != NOT_ON_THIS_MAP for estimate in estimates)
-    assert estimates[-1].localized and estimates[-1].diagnostics['map_proven'] == 1.0
+    assert estimates[-1].localized and estimates[-1].diagnostics['map_confirmed'] == 1.0
 
 
 def test_a_covered_camera_is_no_proof_against_the_map(known):
@@ -80,28 +80,28 @@ def test_a_map_whose_images_are_all_equal_localizes_nobody():
     assert not any(estimate.localized for estimate in estimates)
 
 
-def seen(fit, count, log_evidence, coverage=1.0):
+def seen(fit, count, log_likelihood, coverage=1.0):
     for number in range(count):
-        fit.see(log_evidence, coverage, number % 7)
+        fit.see(log_likelihood, coverage, number % 7)
     return fit
 
 
 def test_proof_takes_a_way_and_outlives_a_recovery():
-    statistics = MapStatistics(evidence_limit_40=1.0, typical_evidence=0.4)
+    statistics = MapStatistics(log_likelihood_limit_40=1.0, typical_log_likelihood=0.4)
     fit = MapFit(statistics)
     assert not seen(fit, 15, 0.0).refuted
     assert seen(fit, 15, 0.0).refuted
     assert not seen(fit, 40, 1.2).refuted, 'the robot has come onto the map'
-    assert not MapFit(statistics).proven
-    assert seen(MapFit(statistics), 9, 1.2).proven
-    assert not seen(MapFit(statistics), 9, 0.7).proven
+    assert not MapFit(statistics).confirmed
+    assert seen(MapFit(statistics), 9, 1.2).confirmed
+    assert not seen(MapFit(statistics), 9, 0.7).confirmed
     assert not seen(MapFit(statistics), 60, 0.0, coverage=0.1).refuted, 'a gap of the map'
     fit.forget()
     assert fit.mean == 0.0 and not fit.refuted
 
 
 def test_an_image_that_only_repeats_the_one_before_counts_once():
-    fit = MapFit(MapStatistics(typical_evidence=0.4))
+    fit = MapFit(MapStatistics(typical_log_likelihood=0.4))
     for _ in range(200):
         fit.see(0.0, 1.0, 3)
     assert not fit.refuted

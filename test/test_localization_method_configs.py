@@ -14,7 +14,7 @@ from kbr_localization.localization.methods.method_configs import (
     parameter_value,
     with_values,
 )
-from kbr_localization.localization.pipeline import make_localizer, METHODS
+from kbr_localization.localization.methods.registry import make_localizer, METHODS
 from map_helpers import map_along
 import numpy as np
 import pytest

@@ -81,7 +81,7 @@ def test_tracks_of_different_length_are_refused():
 
 
 def test_rates_of_the_variances_are_the_best_that_are_not_negative():
-    from kbr_localization.localization.variance_fit import _non_negative
+    from kbr_localization.localization.calibration_fit import _non_negative
     from scipy.optimize import nnls
 
     rng = np.random.default_rng(0)

@@ -4,7 +4,8 @@ from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import ConfigurationError, DatasetError, LocalizationError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.pipeline import localize, make_localizer, METHODS, Tracker
+from kbr_localization.localization.methods.registry import make_localizer, METHODS
+from kbr_localization.localization.pipeline import localize, Tracker
 from map_helpers import position_errors, tiny_map, TinyRun
 import numpy as np
 import pytest

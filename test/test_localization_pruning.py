@@ -11,7 +11,7 @@ from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods import map_kernels
-from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.methods.registry import make_localizer
 from map_helpers import tiny_map
 import numpy as np
 import pytest

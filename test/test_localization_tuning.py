@@ -9,14 +9,14 @@ from command import assert_one_line, invoke, KBR
 from helpers import START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import Frame, OdometryTrack
+from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
-from kbr_localization.localization.pipeline import make_localizer
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
 from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
@@ -33,7 +33,7 @@ SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
 
-class WallRun:
+class WallRun(Dataset):
     """A run in memory: along the wall and back, always looking the same way."""
 
     def __init__(self, seed: int, frames: int = 40) -> None:
@@ -272,7 +272,7 @@ def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
 def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
     folds = make_folds(full_map, runs)
     record = run_trial(folds, 'kbr', {'sharpening': -1.0}, FULL, 0)
-    assert record['score'] is None and 'sharpening' in record['why']
+    assert record['score'] is None and 'sharpening' in record['error']
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ SETTINGS = (
 def test_a_killed_command_loses_at_most_the_trials_in_flight(on_disk, tmp_path):
     out, trials = tmp_path / 'map.h5', tmp_path / 'map.h5.trials.jsonl'
     arguments = ('tune', on_disk / 'a', on_disk / 'b', '--out', out, '--methods', 'kbr')
-    arguments += (*SETTINGS, '--trials', 3, '--jobs', 1, '--sizes', '15,40', '--json')
+    arguments += (*SETTINGS, '--trials', 3, '--jobs', 1, '--sizes', '15', '--json')
     killed = subprocess.Popen([*KBR, *map(str, arguments)], stderr=subprocess.PIPE, text=True)
     reported = 0
     for line in killed.stderr:

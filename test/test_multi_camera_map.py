@@ -10,11 +10,12 @@ from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.hypotheses import Informative, lead
+from kbr_localization.localization.kbr.hypotheses import Informative, margin
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
@@ -174,14 +175,14 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
 
 
 def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
-    """Its constant makes all leads smaller: what is left must be taken for a mapped place."""
+    """Its constant makes all margins smaller: what is left must be taken for a mapped place."""
     front, rear = run[7].load_image()
-    leads = []
+    margins = []
     for images in ((front, rear), (front, None), (None, rear)):
         similarity = kernel_map.compare(kernel_map.describer.describe(images))
         assert similarity.missing == sum(image is None for image in images)
-        leads.append(lead(kernel_map.poses, similarity))
+        margins.append(margin(kernel_map.poses, similarity))
         informative = Informative(MapStatistics())
-        informative.see(leads[-1])
+        informative.see(margins[-1])
         assert informative.shows > 0.9
-    assert max(leads[1:]) < leads[0]
+    assert max(margins[1:]) < margins[0]

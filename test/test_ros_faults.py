@@ -164,6 +164,7 @@ class Life:
         return memory
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_the_node_survives_ten_minutes_of_faults_and_recovers_from_each(ros, tiny_world_copy):
     few = {'image_queue': 16, 'image_backlog': 4}  # as on a robot: what is late is dropped

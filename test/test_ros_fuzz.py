@@ -13,10 +13,11 @@ from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.image_message import ENCODINGS
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.inputs.cameras import MessageImage
-from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.session import Session
 import numpy as np
 import pytest
@@ -133,7 +134,7 @@ def test_a_session_takes_messages_in_any_order_with_any_stamps(tiny_map, events)
     def make():
         return Tracker(tiny_map, make_localizer('kbr', tiny_map, 0))
 
-    session = Session(make, Beginning(), lambda *_: None)
+    session = Session(make, InitialPoseSources(), lambda *_: None)
     for kind, seconds, pose in events:
         stamp_ns = max(0, START_NS + round(seconds * 1e9))
         hand_in(session, kind, stamp_ns, pose)

@@ -26,14 +26,14 @@ from ros_helpers import PATIENCE
 GROWING = NodeConfig(grow_map=True, grow_below=0.8, grow_spacing_d=1.0, grow_max_images=5)
 
 
-def answer(x, similarity=0.75, status='localized', confidence=1.0, sd=0.1, age=0.0, proven=1.0):
+def answer(x, similarity=0.75, status='localized', confidence=1.0, sd=0.1, age=0.0, confirmed=1.0):
     pose = straight_reference(2.0 * x)
     estimate = PoseEstimate(
         pose,
         np.diag([sd**2, sd**2, 0.01]),
         confidence,
         status,
-        {'best_similarity': similarity, 'map_proven': proven},
+        {'best_similarity': similarity, 'map_confirmed': confirmed},
         updated=True,
     )
     stamp_ns = START_NS + round(2e9 * x)
@@ -108,7 +108,7 @@ def test_in_another_light_where_all_views_match_badly_nothing_is_added_by_itself
 
 def test_without_proof_of_the_map_nothing_is_added_or_written(keeping, tiny_world_copy):
     before = sorted(tiny_world_copy.map_file.parent.iterdir())
-    assert keeping.drive(0.0, 8.0, proven=0.0) == 0
+    assert keeping.drive(0.0, 8.0, confirmed=0.0) == 0
     said = 'images not added: no proof yet that the robot is on this map'
     assert keeping.keeper.facts()[said] > 0
     keeping.keeper.save()

@@ -289,16 +289,17 @@ def test_when_a_map_is_said_to_be_loaded_no_pose_on_the_old_one_follows(ros, two
         robot.wait_for_listeners()
         robot.drive(0.0, 2.0)
         localization = node.configured()
-        session, process = localization.session, localization.session._process
+        session = localization.session
+        tracker, process = session.tracking.tracker, session.tracking.tracker.process
         ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(2.0))
         at_work, go_on, published = threading.Event(), threading.Event(), []
 
-        def process_slowly(image):
+        def process_slowly(*arguments):
             at_work.set()
             go_on.wait(2.0)
-            return process(image)
+            return process(*arguments)
 
-        session._process = process_slowly
+        tracker.process = process_slowly
         localization.outputs.publish = lambda answer, current: published.append(answer.stamp_ns)
         robot.drive(2.05, 2.4)
         ros.spin_until(at_work.is_set)

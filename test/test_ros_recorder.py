@@ -10,13 +10,12 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.datasets.notes_file import WITHOUT_POSES
+from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.recording import recording
-from kbr_localization.ros.recording.recording import RecordingSession
-from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
@@ -163,7 +162,7 @@ def test_memory_stays_bounded_when_nothing_fits(tmp_path):
         drive.image(index * 0.05)
         drive.pose(index * 0.05)
     drive.work()
-    assert len(drive.session._queue) <= 10 and len(drive.session._poses) <= 201
+    assert len(drive.session._queue) <= 10 and len(drive.session._anchors._waiting) <= 201
 
 
 def full_disk(monkeypatch, drive, name):

@@ -2,15 +2,22 @@
 
 from dataclasses import replace
 import time
+import traceback
+from types import SimpleNamespace
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import Calibration, SIZE
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
-from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
+from kbr_localization.ros.common.conversions import ns_to_stamp
+from kbr_localization.ros.common.worker import Worker
+from kbr_localization.ros.inputs.cameras import Cameras
+from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.feed import Feed
 from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
@@ -18,6 +25,7 @@ from kbr_localization.ros.session.persistence import SavedPose
 from kbr_localization.ros.session.session import Session
 import numpy as np
 import pytest
+from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
 ORIGIN = np.array([2.0, -1.0, 3.0])
@@ -29,7 +37,7 @@ GREY = np.full((96, 128), 128, np.uint8)
 class Drive:
     """A session on a map of the wall, fed second by second; answers are kept by stamp."""
 
-    def __init__(self, world, beginning=None, **options):
+    def __init__(self, world, sources=None, **options):
         kernel_map = KernelMap.load(world.map_file)
         gate = replace(kernel_map.filter_config, update_min_d=0.25, update_min_a=0.2)
         self.kernel_map = replace(kernel_map, filter_config=gate)
@@ -37,7 +45,7 @@ class Drive:
         self.feed = options.pop('feed', Feed())
         self.session = Session(
             self.make_tracker,
-            beginning or Beginning(),
+            sources or InitialPoseSources(),
             lambda level, text: self.told.append(text),
             self.count_reset,
             self.feed,
@@ -110,7 +118,7 @@ def test_an_image_ahead_of_the_odometry_waits_for_it(drive):
     drive.go(0.0, 2.0)
     drive.image(2.5)
     drive.go(2.05, 2.45, image_every=100)
-    assert stamp(2.5) not in drive.answers and drive.session.waiting == 1
+    assert stamp(2.5) not in drive.answers and len(drive.feed.queue) == 1
     drive.go(2.5, 2.5, image_every=100)
     assert stamp(2.5) in drive.answers
 
@@ -128,7 +136,7 @@ def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
     )
     drive.image(4.5)
     drive.work()
-    assert drive.session.waiting == 2  # too far ahead to be guessed
+    assert len(drive.feed.queue) == 2  # too far ahead to be guessed
 
 
 def test_images_that_come_quickly_wait_for_half_their_period_only(drive):
@@ -193,11 +201,11 @@ def test_what_the_session_is_given_is_what_it_uses(tiny_world):
     assert drive.session.dropped == {'older than the odometry buffer': 1}
     for seconds in np.arange(9.0, 12.0, 0.5):
         drive.image(seconds)
-    assert drive.session.waiting == 3
+    assert len(drive.feed.queue) == 3
 
 
 def test_a_given_pose_with_an_old_stamp_is_carried_forward(tiny_world):
-    drive = Drive(tiny_world, Beginning(globally=False))
+    drive = Drive(tiny_world, InitialPoseSources(globally=False))
     drive.go(0.0, 4.0)
     assert not drive.answers and drive.session.dropped['no belief yet'] == 11
     drive.session.give_pose(GivenPose(straight_reference(1.0), COVARIANCE, stamp(1.0)))
@@ -220,11 +228,11 @@ def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given
 def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     odometry = se2.compose(ORIGIN, straight_reference(2.0))
     saved = SavedPose(stamp(2.0), np.array([30.0, 5.0, 0.0]), COVARIANCE, odometry, 'map')
-    drive = Drive(tiny_world, Beginning(saved=saved))
+    drive = Drive(tiny_world, InitialPoseSources(saved=saved))
     drive.go(3.0, 3.2, image_every=0.2)
     pose = drive.answers[stamp(3.0)].estimate.pose
     assert np.hypot(*(pose - np.array([30.5, 5.0, 0.0]))[:2]) < 0.3
-    old = Drive(tiny_world, Beginning(saved=saved, saved_max_age=0.5))
+    old = Drive(tiny_world, InitialPoseSources(saved=saved, saved_max_age=0.5))
     old.go(3.0, 6.0)
     assert old.error(6.0) < 0.2
 
@@ -232,7 +240,7 @@ def test_a_saved_pose_comes_before_a_global_start(tiny_world):
 @pytest.mark.parametrize('max_speed, carried', [(3.0, 0.0), (10.0, 5.0)])
 def test_a_saved_pose_is_carried_no_faster_than_the_robot_can_be(tiny_world, max_speed, carried):
     saved = SavedPose(stamp(2.0), np.zeros(3), COVARIANCE, np.array([7.0, 5.0, 0.0]), 'map')
-    drive = Drive(tiny_world, Beginning(saved=saved, max_speed=max_speed))
+    drive = Drive(tiny_world, InitialPoseSources(saved=saved, max_speed=max_speed))
     drive.odometry(3.0, np.array([12.0, 5.0, 0.0]))
     drive.image(3.0, lambda: GREY)
     drive.work()
@@ -387,7 +395,7 @@ def have_an_error(drive):
 @pytest.mark.parametrize('trouble', [make_unsure_and_replace, have_an_error])
 def test_trouble_on_the_way_does_not_bring_the_initial_pose_back(tiny_world, trouble):
     given = GivenPose(straight_reference(0.0), COVARIANCE)
-    drive = Drive(tiny_world, Beginning(given=given))
+    drive = Drive(tiny_world, InitialPoseSources(given=given))
     drive.go(0.0, 4.0)
     trouble(drive)
     drive.image(4.2, lambda: GREY)
@@ -418,7 +426,7 @@ def test_a_pose_given_after_the_switch_counts_on_the_new_map(drive):
 
 def test_a_map_that_grows_keeps_the_belief(drive):
     drive.go(0.0, 4.0)
-    belief = drive.session.localizer.belief
+    belief = drive.session.tracking.tracker.localizer.belief
     points = belief.points.copy()
     last = drive.session.last
     image = NewImage(
@@ -426,8 +434,9 @@ def test_a_map_that_grows_keeps_the_belief(drive):
     )
     drive.kernel_map = with_images(drive.kernel_map, [image])
     drive.session.follow_map(drive.kernel_map)
-    assert drive.session.localizer.belief is belief and np.array_equal(belief.points, points)
-    assert len(drive.session.localizer.kernel_map) == 41
+    localizer = drive.session.tracking.tracker.localizer
+    assert localizer.belief is belief and np.array_equal(belief.points, points)
+    assert len(localizer.kernel_map) == 41
     drive.go(4.05, 6.0)
     assert drive.error(6.0) < 0.3
 
@@ -459,7 +468,7 @@ def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
     for tick, start in enumerate(starts):
         start()
         drive.go(6.4 + tick * 0.4, 6.4 + tick * 0.4)
-        begun = drive.session.localizer.odometry.learnt
+        begun = drive.session.tracking.tracker.localizer.odometry.learnt
         np.testing.assert_allclose(begun.values, learnt.values, atol=2e-3)
         assert np.all(begun.deviations < 1.1 * learnt.deviations)
 
@@ -467,7 +476,7 @@ def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
 def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     learnt = Calibration(np.full(SIZE, 0.01), 1e-6 * np.eye(SIZE))
     saved = SavedPose(stamp(-1.0), straight_reference(0.0), COVARIANCE, ORIGIN, 'id')
-    drive = Drive(tiny_world, Beginning(saved=replace(saved, learnt=learnt)))
+    drive = Drive(tiny_world, InitialPoseSources(saved=replace(saved, learnt=learnt)))
     drive.go(0.0, 0.4)
     diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
@@ -476,3 +485,37 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     drive.work()
     drive.go(0.8, 1.2)
     assert drive.answers[stamp(1.2)].estimate.diagnostics['odometry_offset_x_sd'] > 0.01
+
+
+def count_calls(monkeypatch, owner, name, caller):
+    """Note at every call of a method how many calls it is away from a function that runs."""
+    counts, original = [], getattr(owner, name)
+
+    def counted(*arguments):
+        names = [frame.name for frame in traceback.extract_stack()]
+        counts.append(names[::-1].index(caller))
+        return original(*arguments)
+
+    monkeypatch.setattr(owner, name, counted)
+    return counts
+
+
+def test_from_the_callback_to_the_filter_are_five_calls(drive, monkeypatch):
+    drive.go(0.0, 1.0, image_every=100)
+    to_the_queue = count_calls(monkeypatch, ImageQueue, 'put', '_take')
+    to_the_filter = count_calls(monkeypatch, KernelBayesFilter, 'update', '_run')
+    callbacks, topic = [], SimpleNamespace(topic_name='image')
+    cameras = Cameras(
+        (), 'raw', 0.05, lambda *args: callbacks.append(args[2]) or topic, drive.session.add_image
+    )
+    cameras.active = True
+    image = Image(height=96, width=128, step=128, encoding='mono8', data=GREY.tobytes())
+    image.header.stamp = ns_to_stamp(stamp(1.0))
+    callbacks[0](image)
+    published = []
+    worker = Worker(drive.session, published.append, lambda level, text: None)
+    worker.start()
+    while not published:
+        time.sleep(0.01)
+    worker.stop()
+    assert to_the_queue == [2] and to_the_filter == [3]

@@ -2,9 +2,8 @@
 
 import cv2
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
-from kbr_localization.vision.opencv_sift import OpenCvSift
+from kbr_localization.vision.library_descriptors import DenseDaisy, OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 import numpy as np
 import pytest

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from helpers import tiny_frames, tiny_odometry
+from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.multi_camera import MultiCameraRun
@@ -11,7 +12,7 @@ import numpy as np
 CAMERAS = ('front', 'rear')
 
 
-class MemoryRun:
+class MemoryRun(Dataset):
     """A run of one camera in memory; `frames` may be changed."""
 
     def __init__(self, frames=30, name='tiny'):

@@ -15,7 +15,7 @@ from kbr_localization.cli import (
     run_commands,
     tune_command,
 )
-from kbr_localization.cli.variadic import repeat_options
+from kbr_localization.cli.options import repeat_options
 import typer
 
 app = typer.Typer(

@@ -86,14 +86,14 @@ def compare(
 
     Every trial keeps a random subset of the training images as the map; every method localizes
     the test runs on it from a global start. OUT gets a table, a figure and all numbers.
-    lost_fraction is the share of frames more than 1 m off after localizing, that is once 5 m
+    lost_fraction is the fraction of frames more than 1 m off after localizing, that is once 5 m
     (half of a run of less than 10 m) went by without one; a trial that never localizes counts as
-    lost. wrong_called_localized is the share of the wrong answers, more than 1 m off, that were
+    lost. wrong_called_localized is the fraction of the wrong answers, more than 1 m off, that were
     called localized. The RMSE of the last columns is over all frames, the global start included.
     """
     from kbr_localization.evaluation import comparison, comparison_figure
     from kbr_localization.evaluation.protocol import ComparisonPlan
-    from kbr_localization.localization.pipeline import METHODS
+    from kbr_localization.localization.methods.registry import METHODS
 
     chosen = parse_methods(methods, METHODS)
     plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)

@@ -61,7 +61,7 @@ def synth(
 
     Two tours for a map and a test run at night; robot.json in each run says what it was made with.
     """
-    from kbr_localization.datasets.synthetic import (
+    from kbr_localization.simulation import (
         DEMO_RUNS,
         random_robot,
         with_robots,
@@ -101,16 +101,14 @@ def convert(
 
 
 def _write_cold(dataset: Any, out: Path) -> None:
-    from kbr_localization.datasets import notes_of
     from kbr_localization.datasets.cold import write_cold_run
-    from kbr_localization.datasets.multi_camera import cameras_of
 
-    several = cameras_of(dataset)
+    several = dataset.cameras
     if several:
         raise KbrError(
             f'--to cold: expected one camera, got {", ".join(several)}: choose with --cameras'
         )
-    write_cold_run(out, dataset, dataset.odometry, notes=notes_of(dataset))
+    write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes)
 
 
 def play(

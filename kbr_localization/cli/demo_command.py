@@ -27,7 +27,7 @@ def demo(
     Render a building, map it, and localize a run with the ROS node.
 
     Prints, of the node and of two baselines, when they are localized, how far off they are and how
-    often lost after that, which share of their wrong answers (more than 1 m off) they called
+    often lost after that, which part of their wrong answers (more than 1 m off) they called
     localized, and the error over the whole run; writes a picture, the node's trajectory,
     the map and the runs to a new folder.
     """

@@ -99,7 +99,7 @@ def known_poses(
         return trajectory.stamps_ns, trajectory.poses
     if bag is not None:
         dataset = Reading(reference_topic=topic).dataset(bag)
-        fixes = getattr(dataset, 'fixes', None)
+        fixes = dataset.fixes
         if fixes is None:
             raise KbrError(f'{bag}: expected a topic of known poses, see --reference-topic')
         return fixes.stamps_ns, fixes.poses

@@ -1,10 +1,11 @@
 """
-Arguments that several commands share, with one wording.
+Arguments that several commands share, with one wording, and options of several values.
 
 typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations that are strings: the
 commands have `Optional[X]`, and their files no `from __future__ import annotations`.
 """
 
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Optional
@@ -81,3 +82,19 @@ Scheduler = Annotated[
     Optional[str],
     typer.Option(metavar='ADDRESS', help='Work on this Dask cluster instead: tcp://host:8786.'),
 ]
+
+
+def repeat_options(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
+    """Repeat each of the named options before every value that follows it."""
+    several = set(names)
+    current, first = '', False
+    repeated = []
+    for argument in arguments:
+        if argument.startswith('-') and argument != '-':
+            current, first = (argument, True) if argument in several else ('', False)
+        elif current and not first:
+            repeated.append(current)
+        else:
+            first = False
+        repeated.append(argument)
+    return repeated

@@ -33,7 +33,7 @@ class Reading:
         `cameras`: those that are meant unless the user chose some. Raises DatasetError.
         """
         # not for `--help`
-        from kbr_localization.datasets import notes_of, open_dataset  # noqa: PLC0415
+        from kbr_localization.datasets import open_dataset  # noqa: PLC0415
 
         names = [name.strip() for name in self.cameras.split(',')] if self.cameras else cameras
         dataset = open_dataset(
@@ -43,9 +43,8 @@ class Reading:
             reference_topic=self.reference_topic,
             spacing=self.spacing,
         )
-        sources = getattr(dataset, 'sources', ())
-        if sources:
-            console.note(f'{run}: {", ".join(sources)}')
-        for note in notes_of(dataset):
+        if dataset.sources:
+            console.note(f'{run}: {", ".join(dataset.sources)}')
+        for note in dataset.notes:
             console.note(f'{run}: {note}')
         return dataset

@@ -48,9 +48,10 @@ def localize(
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.map.kernel_map import KernelMap
+    from kbr_localization.localization.methods.registry import METHODS
 
-    if method not in pipeline.METHODS:
-        raise KbrError(f'unknown method {method!r}: expected one of {", ".join(pipeline.METHODS)}')
+    if method not in METHODS:
+        raise KbrError(f'unknown method {method!r}: expected one of {", ".join(METHODS)}')
     if details_path(out) == out:
         raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
     for path in (out, details_path(out)):
@@ -73,7 +74,7 @@ def localize(
 
 def methods() -> None:
     """List the localization methods."""
-    from kbr_localization.localization.pipeline import METHODS
+    from kbr_localization.localization.methods.registry import METHODS
 
     console.print_table('method', METHODS)
 

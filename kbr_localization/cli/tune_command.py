@@ -73,7 +73,7 @@ def tune(
 
     Each run is localized on a map of the others, from its start and from random frames; a single
     run is split in two halves. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores
-    are capped errors plus the share of lost frames, in metres: lower is better.
+    are capped errors plus the fraction of lost frames, in metres: lower is better.
     """
     from kbr_localization.localization.tuning.space import TUNED
 

@@ -8,13 +8,12 @@ import math
 from pathlib import Path
 from typing import Any, Literal
 
-from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.bag_reader import TYPESTORE
 from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH_COVARIANCE, RAW
-from kbr_localization.datasets.frame import Dataset, Frame, notes_of, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
-from kbr_localization.datasets.multi_camera import cameras_of, Source, sources_of
-from kbr_localization.datasets.notes_file import write_notes
+from kbr_localization.datasets.multi_camera import Source, sources_of
+from kbr_localization.datasets.run_folder import new_folder, write_notes
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
@@ -74,14 +73,14 @@ def write_bag(
         # rosbags makes the folder itself
         folder.rmdir()
         with Writer(folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]) as writer:
-            bag = _BagWriter(writer, image_transport, tf, cameras_of(dataset))
+            bag = _BagWriter(writer, image_transport, tf, dataset.cameras)
             for done, frame in _in_order_of_time(bag, dataset):
                 bag.write_frame(frame)
                 if progress:
                     progress('writing bag', done, len(dataset))
             if bag.images == 0:
                 raise DatasetError(f'cannot write {out}: no image of {dataset.name} can be read')
-        write_notes(folder, notes_of(dataset))
+        write_notes(folder, dataset.notes)
     return bag.skipped
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from kbr_localization import se2
-from kbr_localization.datasets.atomic import new_folder
 from kbr_localization.datasets.cold_format import (
     format_image_name,
     format_odometry_line,
@@ -15,9 +14,9 @@ from kbr_localization.datasets.cold_format import (
     read_odometry,
     read_places,
 )
-from kbr_localization.datasets.frame import Frame, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
-from kbr_localization.datasets.notes_file import read_notes, WITHOUT_POSES, write_notes
+from kbr_localization.datasets.run_folder import new_folder, read_notes, WITHOUT_POSES, write_notes
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -32,7 +31,7 @@ DRAWN = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
 
 
-class ColdRun:
+class ColdRun(Dataset):
     """
     A run of COLD: images with the reference pose in their names, odometry, place labels.
 

@@ -24,7 +24,7 @@ from kbr_localization.datasets.cold_format import (
     parse_image_name,
     read_odometry,
 )
-from kbr_localization.datasets.notes_file import (
+from kbr_localization.datasets.run_folder import (
     NOTES,
     read_notes,
     WITHOUT_POSES,

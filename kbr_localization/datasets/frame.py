@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+import warnings
 
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
@@ -59,13 +60,24 @@ class Dataset(Protocol):
     A run: a sequence of frames in order of time, and the odometry at full rate.
 
     `skipped` counts the images that were left out, by reason: a broken file, no odometry, a bad
-    line. Lazy images that turn out broken are counted by whoever loads them. A dataset may have
-    `notes` (`notes_of`) and `sources`, which say what it was made of.
+    line. Lazy images that turn out broken are counted by whoever loads them.
+
+    A class that inherits from this has the rest by default. `notes`: what to know about the run, a
+    line each, as that its odometry was made. `sources`: what it was read from, as the topics of a
+    bag. `cameras`: their names where there are several. `fixes`: known poses at their own stamps.
     """
 
     name: str
     odometry: OdometryTrack
     skipped: dict[str, int]
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    cameras: tuple[str, ...] = ()
+
+    @property
+    def fixes(self) -> OdometryTrack | None:
+        """Known poses at their own stamps, or None."""
+        return None
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -81,5 +93,7 @@ class Dataset(Protocol):
 
 
 def notes_of(dataset: Dataset) -> tuple[str, ...]:
-    """Return what to know about a run, a line each: that its odometry was made, say."""
-    return tuple(getattr(dataset, 'notes', ()))
+    """Return `dataset.notes`, which this stood for in the version before."""
+    message = 'notes_of(dataset) is called dataset.notes: use that, notes_of will be removed'
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return dataset.notes

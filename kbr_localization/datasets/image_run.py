@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kbr_localization import se2
-from kbr_localization.datasets.frame import Frame, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import ImageFile
-from kbr_localization.datasets.made_odometry import made_odometry, odometry_note
-from kbr_localization.datasets.reference_track import ReferenceTrack
-from kbr_localization.datasets.selection import not_covered, select_frames
+from kbr_localization.datasets.odometry_noise import made_odometry, odometry_note
+from kbr_localization.datasets.selection import not_covered, ReferenceTrack, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -32,7 +31,7 @@ class Listing:
     skipped: Mapping[str, int] = field(default_factory=dict)
 
 
-class ImageRun:
+class ImageRun(Dataset):
     """
     A run of a public dataset.
 

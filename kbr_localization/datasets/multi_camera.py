@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 import cv2
-from kbr_localization.datasets.frame import Dataset, Frame, Image, notes_of
+from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.synchronizer import Synchronizer, TOLERANCE
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -61,7 +61,7 @@ class LazyImages:
         return self.sources[index]
 
 
-class MultiCameraRun:
+class MultiCameraRun(Dataset):
     """
     A run of several cameras, made of a run for each: a dataset whose images are `MultiImage`s.
 
@@ -77,9 +77,9 @@ class MultiCameraRun:
     ) -> None:
         self.cameras, self._runs = tuple(cameras), tuple(runs)
         self.name, self.odometry = runs[0].name, runs[0].odometry
-        parts = (getattr(run, 'sources', ()) for run in runs)
+        parts = (run.sources for run in runs)
         self.sources = tuple(dict.fromkeys(itertools.chain(*zip(*parts, strict=True))))
-        self.notes = notes_of(runs[0])
+        self.notes = runs[0].notes
         self._sets, dropped = _matched(self.cameras, self._runs, tolerance)
         self.skipped = {
             f'{camera}: {reason}': count
@@ -114,11 +114,6 @@ class MultiCameraRun:
 def one_picture(image: Image | MultiImage) -> Image:
     """Return an image, those of several cameras side by side."""
     return image.side_by_side() if isinstance(image, MultiImage) else image
-
-
-def cameras_of(dataset: Dataset) -> tuple[str, ...]:
-    """Names of the cameras of a run of several, empty for an ordinary run."""
-    return tuple(getattr(dataset, 'cameras', ()))
 
 
 def sources_of(frame: Frame) -> tuple[Source | None, ...]:

@@ -21,13 +21,17 @@ from kbr_localization.datasets.bag_topics import (
 )
 from kbr_localization.datasets.bag_transforms import BagTransforms, TF
 from kbr_localization.datasets.bag_writer import write_bag
-from kbr_localization.datasets.frame import Frame, Image, OdometryTrack
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
-from kbr_localization.datasets.notes_file import read_notes
 from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
-from kbr_localization.datasets.reference_track import ReferenceTrack
-from kbr_localization.datasets.selection import make_track, not_covered, select_frames
+from kbr_localization.datasets.run_folder import read_notes
+from kbr_localization.datasets.selection import (
+    make_track,
+    not_covered,
+    ReferenceTrack,
+    select_frames,
+)
 from kbr_localization.errors import DatasetError
 import numpy as np
 
@@ -82,7 +86,7 @@ class CompressedBagImage(RawBagImage):
         return bytes(self.message().data)
 
 
-class BagRun:
+class BagRun(Dataset):
     """
     A rosbag2 (sqlite3 or mcap; a folder, or one file of it) as a dataset.
 

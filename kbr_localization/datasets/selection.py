@@ -1,13 +1,18 @@
-"""Which images of a run can be used, given its odometry."""
+"""Which images of a run can be used, given its odometry, and where its true pose is known."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 from numpy.typing import NDArray
+
+LONGEST_GAP_NS = 10**9
+FARTHEST_GAP_M = 0.3
+"""Between reference poses further apart than both of these, nothing is interpolated."""
 
 
 def make_track(stamps_ns: Sequence[int], poses: Sequence[FloatArray]) -> tuple[OdometryTrack, int]:
@@ -43,3 +48,23 @@ def not_covered(images: str, stamps_ns: StampArray, odometry: OdometryTrack) -> 
         f'no image of {images} lies within its odometry: images span '
         f'[{first:.3f}, {last:.3f}] s, odometry spans [{start:.3f}, {end:.3f}] s'
     )
+
+
+@dataclass(frozen=True)
+class ReferenceTrack:
+    """Stamped true poses of a run."""
+
+    track: OdometryTrack
+
+    def at(self, stamp_ns: int) -> FloatArray | None:
+        """Pose (3,) at a stamp, None outside of the track and in its gaps."""
+        stamps, poses = self.track.stamps_ns, self.track.poses
+        if not stamps[0] <= stamp_ns <= stamps[-1]:
+            return None
+        after = int(np.searchsorted(stamps, stamp_ns))
+        if stamps[after] != stamp_ns:
+            gap_ns = stamps[after] - stamps[after - 1]
+            gap_m = np.hypot(*(poses[after] - poses[after - 1])[:2])
+            if gap_ns > LONGEST_GAP_NS and gap_m > FARTHEST_GAP_M:
+                return None
+        return self.track.at(stamp_ns)

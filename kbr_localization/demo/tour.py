@@ -8,7 +8,6 @@ from datetime import datetime
 from pathlib import Path
 
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.datasets.synthetic import write_building
 from kbr_localization.demo.over_ros import localize_over_ros
 from kbr_localization.errors import KbrError
 from kbr_localization.evaluation import (
@@ -26,6 +25,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.progress import Progress
+from kbr_localization.simulation import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 

@@ -1,8 +1,7 @@
 """Trajectories against their reference: association, metrics, files, reports."""
 
-from kbr_localization.evaluation.association import associate, TOLERANCE_S
+from kbr_localization.evaluation.association import associate, reference_trajectory, TOLERANCE_S
 from kbr_localization.evaluation.metrics import coverage, run_errors, RunErrors, summarize
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.retrieval import recall_at
 from kbr_localization.evaluation.tum import read_tum, write_tum
 

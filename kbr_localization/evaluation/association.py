@@ -1,8 +1,10 @@
-"""Which estimate belongs to which frame: association by stamp, with a stated tolerance."""
+"""The ground truth of a run, and which estimate belongs to which frame, by stamp."""
 
 from __future__ import annotations
 
+from kbr_localization.datasets import Dataset
 from kbr_localization.se2 import StampArray
+from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,3 +46,10 @@ def _keep_closest(nearest: NDArray[np.int64], distance: StampArray) -> NDArray[n
     winners = closest_first[first]
     kept[winners] = nearest[winners]
     return kept
+
+
+def reference_trajectory(dataset: Dataset) -> Trajectory:
+    """Collect the stamps and reference poses of the frames that have one; no image is read."""
+    known = [(frame.stamp_ns, frame.reference) for frame in dataset if frame.reference is not None]
+    stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
+    return Trajectory(stamps, np.array([pose for _, pose in known]).reshape(-1, 3))

@@ -13,6 +13,7 @@ from typing import Any
 from kbr_localization import __version__
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.described import describe_run, DescribedRun
 from kbr_localization.evaluation.protocol import (
     comparison_rows,
@@ -22,7 +23,6 @@ from kbr_localization.evaluation.protocol import (
     run_tasks,
     Task,
 )
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.files import claim, new_file, read_json_lines, write_text
 from kbr_localization.localization.config import KbrConfig

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.datasets import Dataset, notes_of
+from kbr_localization.datasets import Dataset
+from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
 from kbr_localization.evaluation.pictures import (
     LEGEND,
@@ -17,7 +18,6 @@ from kbr_localization.evaluation.pictures import (
     save_figure,
 )
 from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.files import write_text
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -62,7 +62,7 @@ def save_comparison(
 
 def _notes(tests: Sequence[Dataset]) -> str:
     """Return what to know about the test runs, a line each, below the table."""
-    return ''.join(f'\n{test.name}: {note}\n' for test in tests for note in notes_of(test))
+    return ''.join(f'\n{test.name}: {note}\n' for test in tests for note in test.notes)
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,13 @@ from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
+from kbr_localization.vision.describer import Prepared
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 
 @dataclass
-class DescribedRun:
+class DescribedRun(Dataset):
     """
     A run as a dataset, with the descriptors (m, d) of its frames.
 
@@ -47,8 +48,8 @@ class DescribedRun:
     @property
     def unusable(self) -> dict[int, str]:
         """Say what was wrong with unusable images, by the number of their frame."""
-        errors = {n: getattr(frame.image, 'error', '') for n, frame in enumerate(self.frames)}
-        return {number: error for number, error in errors.items() if error}
+        images = [frame.image for frame in self.frames]
+        return {i.number: i.error for i in images if isinstance(i, NumberedImage) and i.error}
 
     def __getitem__(self, index: int) -> Frame:
         """Return one frame."""
@@ -73,7 +74,7 @@ class NumberedImage:
         return np.array([self.number])
 
 
-class LookupDescriber:
+class LookupDescriber(Describer):
     """
     A describer that knows the descriptors of a run's frames by their numbers.
 
@@ -103,10 +104,9 @@ class LookupDescriber:
         """Kernel matrix (n, m), computed by the describer."""
         return self._describer.cross_gram(left, right)
 
-    def prepared(self, descriptors: np.ndarray) -> Any:
-        """Prepare descriptors (n, size) for repeated comparison if the describer can, or None."""
-        prepare = getattr(self._describer, 'prepared', None)
-        return None if prepare is None else prepare(descriptors)
+    def prepared(self, descriptors: np.ndarray) -> Prepared | None:
+        """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
+        return self._describer.prepared(descriptors)
 
     def state(self) -> Mapping[str, Any]:
         """State of the describer itself."""

@@ -15,8 +15,7 @@ import math
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import associate, TOLERANCE_S
-from kbr_localization.localization.localizer import LOST_M, UNKNOWN_VARIANCE
-from kbr_localization.localization.sigma import sigma_region
+from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -98,8 +97,8 @@ def summarize(errors: RunErrors) -> Metrics:
     is None. `localized_after_m` and `localized_after_s` are the travel and the time after which
     the run is not lost for `HOLD_M` further metres (half of the run's travel, if that is less);
     the `rmse_after_localized_m` and `lost_fraction_after_localized` take in every frame from there
-    to the end of the run. `wrong_called_localized` is the share of the wrong answers, those more
-    than `LOST_M` off, that were called localized; None where no answer was wrong.
+    to the end of the run. `wrong_called_localized` is the fraction of the wrong answers, those
+    more than `LOST_M` off, that were called localized; None where no answer was wrong.
     """
     after = localized_from(errors)
     summary: Metrics = {

@@ -14,12 +14,13 @@ import functools
 from typing import Any
 
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import localize, METHODS
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from kbr_localization.workers import ThisProcess, Workers
@@ -118,9 +119,8 @@ class BeliefWatcher:
 
     def __call__(self, localizer: Localizer, estimate: PoseEstimate) -> None:
         """Look at the belief after a frame, as an observer of `localize`."""
-        particles = getattr(localizer, 'particles', None)
-        if particles and self._frame in self._moments:
-            self._points.append(particles(BELIEF_POINTS))
+        if self._frame in self._moments:
+            self._points.append(localizer.particles(BELIEF_POINTS))
         self._frame += 1
 
 

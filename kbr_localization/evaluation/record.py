@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError, VisionError
+from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.matches import best_match, ImagePair
 from kbr_localization.evaluation.metrics import run_errors, RunErrors, THRESHOLDS
-from kbr_localization.evaluation.reference import reference_trajectory
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
@@ -61,8 +61,7 @@ def record_run(
     reasons: list[dict[str, float]] = []
 
     def observe(localizer: Localizer, estimate: PoseEstimate) -> None:
-        particles = getattr(localizer, 'particles', None)
-        beliefs.append(particles(BELIEF_POINTS) if particles else np.zeros((0, 3)))
+        beliefs.append(localizer.particles(BELIEF_POINTS))
         reasons.append(dict(estimate.diagnostics))
 
     trajectory = localize(kernel_map, dataset, method, init, seed, progress, observe)

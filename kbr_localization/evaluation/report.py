@@ -12,13 +12,12 @@ from typing import Any
 import cv2
 from kbr_localization import __version__
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import notes_of
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.record import RunRecord
 from kbr_localization.files import write_text
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.method_configs import method_config
 from kbr_localization.se2 import FloatArray
@@ -59,7 +58,7 @@ def report_data(record: RunRecord) -> dict[str, Any]:
         'version': __version__,
         'metrics': {} if record.errors is None else summarize(record.errors),
         'skipped': record.trajectory.skipped,
-        'notes': list(notes_of(record.dataset)),
+        'notes': list(record.dataset.notes),
         'map': _map_data(record),
         'frames': _frame_data(record),
         'beliefs': [_rounded(points[:, :2], 2) for points in record.beliefs],

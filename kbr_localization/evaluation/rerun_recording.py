@@ -55,7 +55,7 @@ def _log_frame(stream: rr.RecordingStream, record: RunRecord, number: int) -> No
     if trajectory.confidences is not None:
         stream.log('confidence', rr.Scalars(float(trajectory.confidences[number])))
     for name, value in record.reasons[number].items():
-        stream.log(f'why/{name}', rr.Scalars(float(value)))
+        stream.log(f'diagnostics/{name}', rr.Scalars(float(value)))
     pair = record.pairs.get(number)
     if pair is not None:
         stream.log('images/camera', _image(pair.frame))

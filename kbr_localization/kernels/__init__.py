@@ -9,10 +9,16 @@ choice of parameters, `hypothesis_tests` HSIC and MMD, `likelihood_free` simulat
 `estimators` fit and predict.
 """
 
-from kbr_localization.kernels.algebra import Kernel, ProductKernel, ScaledKernel, SumKernel
+from kbr_localization.kernels.algebra import (
+    Kernel,
+    LinearKernel,
+    PolynomialKernel,
+    ProductKernel,
+    ScaledKernel,
+    SumKernel,
+)
 from kbr_localization.kernels.bandwidths import BandwidthCriterion, TunedRule
 from kbr_localization.kernels.checks import NoMassError
-from kbr_localization.kernels.dot_product import LinearKernel, PolynomialKernel
 from kbr_localization.kernels.estimators import (
     ConditionalMeanRegressor,
     KernelBayesRegressor,

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 
 METHODS = ('squared', 'thresholded', 'COND')
 TARGETS = ('conditional', 'marginal')
-# weights below this share of the largest have no part in a posterior
+# weights below this fraction of the largest have no part in a posterior
 _NEGLIGIBLE = 1e-12
 # bandwidths and delta stay within these factors of the start
 _REACH = (1e3, 1e6)

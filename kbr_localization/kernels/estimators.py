@@ -134,8 +134,8 @@ class KernelBayesRegressor(Estimator):
         found = total > 1e-9
         mu = self.rule_.likelihood.sum_rule_weights(self.prior_)
         fallback = mu / mu.sum() if mu.sum() > 0 else np.full(len(mu), 1.0 / len(mu))
-        shares = np.where(found, weights / np.where(found, total, 1.0), fallback)
-        return self._shaped(shares @ self.rule_.x)
+        normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
+        return self._shaped(normalised @ self.rule_.x)
 
 
 class KernelFilterRegressor(Estimator):

@@ -24,7 +24,7 @@ class PermutationTest:
     """
     Outcome of a permutation test.
 
-    `statistic`: of the data; `null`: (permutations,) of the permuted data; `p_value`: share of
+    `statistic`: of the data; `null`: (permutations,) of the permuted data; `p_value`: fraction of
     both that reaches the statistic, (1 + #{null >= statistic}) / (1 + permutations), which is
     valid at every sample size.
     """

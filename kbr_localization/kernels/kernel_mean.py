@@ -21,7 +21,6 @@ from kbr_localization.kernels.checks import (
     as_weights,
     FloatArray,
     renamed,
-    require,
     require_callable,
 )
 from kbr_localization.kernels.conjugacy import require_noise
@@ -80,14 +79,6 @@ class KernelMean(Embedding):
         array = kernel.encode('points', points)
         count = max(array.shape[0], 1) if array.ndim else 1
         return cls(kernel, array, np.full(count, 1.0 / count))
-
-    @classmethod
-    def from_embedding(
-        cls, embedding: Embedding, draws: int = 100, rng: np.random.Generator | int = 0
-    ) -> KernelMean:
-        """Points with weights in place of any embedding; noises are drawn, `draws` per point."""
-        require('embedding', embedding, Embedding, 'a kernel mean')
-        return cls(embedding.kernel, *embedding.drawn(draws, rng))
 
     def __add__(self, other: Embedding) -> Embedding:
         require_same_kernel(self, other)

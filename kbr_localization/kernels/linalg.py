@@ -25,8 +25,8 @@ import scipy.linalg
 _LOG = logging.getLogger(__name__)
 _GROWTH = 10.0
 _ATTEMPTS = 16
-# asymmetry and negative eigenvalues up to these shares of n max |G_ij| are rounding, also that of
-# a Gram matrix computed in single precision
+# asymmetry and negative eigenvalues up to these fractions of n max |G_ij| are rounding, also
+# that of a Gram matrix computed in single precision
 _ASYMMETRY = 1e-6
 _ROUNDING = 1e-6
 # eigenvalues of larger matrices take too long to be told in a message

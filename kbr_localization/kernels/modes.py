@@ -23,7 +23,7 @@ _MAX_HALVINGS = 12
 # squared steps and separations, in squared bandwidths
 _SMALL_STEP = 1e-8
 _DISTINCT = 1e-4
-# heights below this share of the largest possible one are as good as zero
+# heights below this fraction of the largest possible one are as good as zero
 _NEGLIGIBLE = 1e-100
 # starts are sought among this many of the heaviest points
 _POOL = 256

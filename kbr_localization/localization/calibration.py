@@ -2,7 +2,7 @@
 Systematic errors of a robot's odometry: what it reports of a motion, and what the motion was.
 
 The wheels move about a point that lies at (offset x, offset y) from the point whose pose the map
-knows, its axes turned by the mounting angle. They count a share too many metres ahead, metres
+knows, its axes turned by the mounting angle. They count a fraction too many metres ahead, metres
 aside (only bases that can move so have any) and radians, and turn by the drift with every metre
 ahead. A step of the odometry is taken for an arc, that is for a constant twist (v_x, v_y, w) = log
 of the increment in SE(2). That of the pose is then linear in all but the mounting angle m:
@@ -17,6 +17,7 @@ estimation in robotics*, 2018, section II.F and appendix on SE(2)).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.se2 import FloatArray, wrap_angle
 import numpy as np
@@ -30,7 +31,7 @@ NAMES = (
     'turn_scale',
     'drift',
 )
-"""Metres ahead and to the left, radians, shares of what was counted, radians per metre."""
+"""Metres ahead and to the left, radians, fractions of what was counted, radians per metre."""
 SIZE = len(NAMES)
 UNLIKE = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03]) / np.sqrt(3.0)
 """
@@ -226,3 +227,58 @@ def _right_jacobian(twist: FloatArray) -> FloatArray:
     result[..., 1, 2] = cosine * across - sine * along
     result[..., 2, 2] = 1.0
     return result
+
+
+_SIDES = {
+    'offset_x': ('m', 'ahead of the point of the poses', 'behind the point of the poses'),
+    'offset_y': ('m', 'to the left of the point of the poses', 'to the right of it'),
+    'mounting': ('rad', 'turned to the left', 'turned to the right'),
+    'forward_scale': ('%', 'too many metres ahead', 'too few metres ahead'),
+    'lateral_scale': ('%', 'too many metres to the side', 'too few metres to the side'),
+    'turn_scale': ('%', 'too much of every turn', 'too little of every turn'),
+    'drift': ('rad', 'to the left with every metre', 'to the right with every metre'),
+}
+"""Unit, and what a positive and a negative value means."""
+_VERBS = {
+    'offset_x': 'the wheels lie',
+    'offset_y': 'the wheels lie',
+    'mounting': 'the wheels are',
+    'forward_scale': 'the wheels count',
+    'lateral_scale': 'the wheels count',
+    'turn_scale': 'the wheels count',
+    'drift': 'the wheels turn',
+}
+_TURNS = 'not observable: the runs hardly turn'
+_REASONS = {
+    'offset_x': _TURNS,
+    'offset_y': _TURNS,
+    'turn_scale': _TURNS,
+    'lateral_scale': 'not observable: the runs do not move sideways at will',
+}
+_SHORT = 'not observable: the runs are too short'
+
+
+def described(calibration: Calibration) -> dict[str, dict[str, Any]]:
+    """Value, standard deviation, whether it is observable, and words for it, by name."""
+    rows = zip(
+        NAMES, calibration.values, calibration.deviations, calibration.observable(), strict=True
+    )
+    return {
+        name: {
+            'value': float(value),
+            'sd': float(deviation),
+            'observable': bool(observable),
+            'words': _words(name, float(value), float(deviation), bool(observable)),
+        }
+        for name, value, deviation, observable in rows
+    }
+
+
+def _words(name: str, value: float, deviation: float, observable: bool) -> str:
+    if not observable:
+        return _REASONS.get(name, _SHORT)
+    unit, positive, negative = _SIDES[name]
+    factor, digits = (100.0, 2) if unit == '%' else (1.0, 4)
+    size, spread = factor * abs(value), factor * deviation
+    side = positive if value >= 0.0 else negative
+    return f'{_VERBS[name]} {size:.{digits}f} ± {spread:.{digits}f} {unit} {side}'

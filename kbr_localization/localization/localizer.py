@@ -7,8 +7,10 @@ from typing import Protocol
 import warnings
 
 from kbr_localization.localization.calibration import Calibration
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from scipy import stats
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
@@ -20,6 +22,22 @@ LOST_M = 1.0
 """A position that is further off than this is lost."""
 
 
+FORMER_DIAGNOSTICS = {
+    'log_likelihood': 'log_evidence',
+    'map_log_likelihood': 'map_evidence',
+    'map_confirmed': 'map_proven',
+}
+"""The names that diagnostics had in the version before; they go with the next one."""
+
+
+def with_former_names(diagnostics: dict[str, float]) -> dict[str, float]:
+    """Return diagnostics with the values that were renamed under their former names as well."""
+    former = {
+        old: diagnostics[new] for new, old in FORMER_DIAGNOSTICS.items() if new in diagnostics
+    }
+    return diagnostics | former
+
+
 class FormerNames:
     """The names that attributes had in the version before; they go with the next one."""
 
@@ -27,13 +45,13 @@ class FormerNames:
 
     @property
     def why(self) -> dict[str, float]:
-        """Return `diagnostics`, which this was called."""
+        """Return `diagnostics`, which this was called, with its former names too."""
         warnings.warn(
             f'{type(self).__name__}.why is called diagnostics: use that, why will be removed',
             DeprecationWarning,
             stacklevel=2,
         )
-        return self.diagnostics
+        return with_former_names(self.diagnostics)
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,9 @@ class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.
 
-    Poses are (3,), covariances (3, 3), descriptors those of the map's describer.
+    Poses are (3,), covariances (3, 3), descriptors those of the map's describer. A class that
+    inherits from this has the last four methods already, for a localizer without belief, gate and
+    learning.
     """
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
@@ -107,3 +127,33 @@ class Localizer(Protocol):
     def wants_image(self) -> bool:
         """Whether an update is due after the motion so far; the driver may skip `describe`."""
         ...
+
+    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
+        """Whether an update will be due after a further increment (3,)."""
+        return self.wants_image()
+
+    def particles(self, size: int) -> FloatArray:
+        """Poses (size, 3) drawn from the belief; (0, 3) without one."""
+        return np.zeros((0, 3))
+
+    def follow_map(self, kernel_map: KernelMap) -> bool:
+        """
+        Go on with the belief on a map that has more images at its end.
+
+        False, with everything as it was, where that is not possible.
+        """
+        return False
+
+    def know_odometry(self, learnt: Calibration) -> None:
+        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
+        return
+
+
+def sigma_region(sigmas: float, freedom: int) -> float:
+    """
+    Return the squared Mahalanobis distance at the rim of a k sigma region.
+
+    Such a region holds as much probability as k standard deviations of one Gaussian variable,
+    whatever its degrees of freedom: 2 for a position, 1 for a heading.
+    """
+    return float(stats.chi2.ppf(stats.chi2.cdf(sigmas**2, 1), freedom))

@@ -12,16 +12,16 @@ from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.calibrating import (
+from kbr_localization.localization.calibration import Calibration, moved, twists
+from kbr_localization.localization.calibration_fit import (
     calibrate_run,
     combined,
+    fit_variance,
     moves_sideways,
     sums,
     Track,
     window_marks,
 )
-from kbr_localization.localization.calibration import Calibration, moved, twists
-from kbr_localization.localization.variance_fit import fit_variance
 from kbr_localization.se2 import FloatArray
 import numpy as np
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 import time
@@ -12,19 +13,9 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
 from kbr_localization.localization.calibration import Calibration
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
-from kbr_localization.localization.methods.algorithm1 import Algorithm1
-from kbr_localization.localization.methods.baselines import DeadReckoning, NearestImage
-from kbr_localization.localization.methods.gp_particle import GaussianProcessParticleFilter
-from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilter
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
-from kbr_localization.localization.methods.method_configs import method_config
-from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
-from kbr_localization.localization.methods.particles import NearestNeighbourParticleFilter
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
@@ -32,39 +23,7 @@ import numpy as np
 
 Observer = Callable[[Localizer, PoseEstimate], None]
 
-METHODS = {
-    'kbr': 'kernel Bayes filter: Mb-KSR and KBR on moving points',
-    'algorithm1': 'Algorithm 1 of the paper as printed, on the map poses',
-    'algorithm1-adapted': 'Algorithm 1 with gated updates, sharper kernel, composed predictions',
-    'fkbf': 'fully-nonparametric kernel Bayes filter',
-    'kmcf': 'kernel Monte Carlo filter: sampling, KBR on the map poses, herding',
-    'kernel-kalman': 'subspace kernel Kalman filter',
-    'knn-particle': 'particle filter with k-nearest-neighbour observations (NN)',
-    'gp-particle': 'particle filter with Gaussian-process observations',
-    'nearest': 'pose of the most similar map image (NAI)',
-    'dead-reckoning': 'odometry alone',
-}
-
 _REFERENCE_SPREAD = np.diag([0.1, 0.1, 0.05]) ** 2
-
-
-def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localizer:
-    """Make the localizer called `method` on a map; raises LocalizationError for another name."""
-    rng = np.random.default_rng(seed)
-    config = method_config(method, kernel_map)
-    makers: dict[str, Callable[[], Localizer]] = {
-        'kbr': lambda: KernelBayesFilter(with_statistics(kernel_map), config, rng),
-        'algorithm1': lambda: Algorithm1(kernel_map, config),
-        'algorithm1-adapted': lambda: AdaptedAlgorithm1(kernel_map, config),
-        'fkbf': lambda: FullyNonparametricFilter(kernel_map, config),
-        'kmcf': lambda: KernelMonteCarloFilter(kernel_map, config, rng),
-        'kernel-kalman': lambda: KernelKalmanFilter(kernel_map, config, rng),
-        'knn-particle': lambda: NearestNeighbourParticleFilter(kernel_map, config, rng),
-        'gp-particle': lambda: GaussianProcessParticleFilter(kernel_map, config, rng),
-        'nearest': lambda: NearestImage(kernel_map),
-        'dead-reckoning': lambda: DeadReckoning(kernel_map, config),
-    }
-    return makers[method]()
 
 
 class Tracker:
@@ -79,7 +38,7 @@ class Tracker:
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
         self.kernel_map = kernel_map
         self.localizer = localizer
-        self.skipped: dict[str, int] = {}
+        self.skipped = Counter[str]()
         self.used = 0
         self.last_error = ''
         self._odometry: FloatArray | None = None
@@ -98,9 +57,8 @@ class Tracker:
 
     def know_odometry(self, learnt: Calibration | None) -> None:
         """Hand over what was learnt of the odometry before, to a localizer that learns it."""
-        know = getattr(self.localizer, 'know_odometry', None)
-        if know is not None and learnt is not None:
-            know(learnt)
+        if learnt is not None:
+            self.localizer.know_odometry(learnt)
 
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
@@ -112,12 +70,10 @@ class Tracker:
 
         False, with everything as it was, for a localizer that cannot.
         """
-        follow = getattr(self.localizer, 'follow_map', None)
-        if follow is None:
-            return False
-        follow(kernel_map)
-        self.kernel_map = kernel_map
-        return True
+        followed = self.localizer.follow_map(kernel_map)
+        if followed:
+            self.kernel_map = kernel_map
+        return followed
 
     def prepare(self, image: Image | Callable[[], Image], odometry: FloatArray) -> None:
         """
@@ -151,35 +107,36 @@ class Tracker:
         self._odometry = np.array(odometry, dtype=np.float64)
         if self._update_requested or self.localizer.wants_image():
             self._update_requested = False
-            self._update(image)
+            descriptor = self._descriptor(image)
+            if descriptor is not None:
+                self.localizer.update(descriptor)
+                self.used += 1
         return self.localizer.estimate()
 
     def _will_want(self, odometry: FloatArray) -> bool:
         if self._update_requested or self.localizer.wants_image():
             return True
-        gate = getattr(self.localizer, 'gate', None)
-        if gate is None or self._odometry is None:
+        if self._odometry is None:
             return False
-        return bool(gate.would_be_due(se2.between(self._odometry, odometry)))
+        return self.localizer.wants_image_after(se2.between(self._odometry, odometry))
 
     def _describe(self, image: Image | Callable[[], Image]) -> np.ndarray:
         return self.kernel_map.describer.describe(image() if callable(image) else image)
 
-    def _update(self, image: Image | Callable[[], Image]) -> None:
+    def _descriptor(self, image: Image | Callable[[], Image]) -> np.ndarray | None:
+        """Descriptor (d,) of an image, made ahead or now; None for one that is left out."""
         prepared, self._prepared = self._prepared, None
         try:
             ready = prepared is not None and prepared[0] is image
-            descriptor = prepared[1] if ready and prepared else self._describe(image)
+            return prepared[1] if ready and prepared else self._describe(image)
         except DatasetError as error:
             self._skip('broken image', error)
         except VisionError as error:
             self._skip('unusable image', error)
-        else:
-            self.localizer.update(descriptor)
-            self.used += 1
+        return None
 
     def _skip(self, reason: str, error: Exception) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.skipped[reason] += 1
         self.last_error = str(error)
 
 
@@ -215,9 +172,7 @@ def localize(
             f'no image of {dataset.name} could be used: {tracker.last_error or "it has no frames"}'
         )
     trajectory = _trajectory([frame.stamp_ns for frame in dataset], estimates)
-    skipped = dict(dataset.skipped)
-    for reason, count in tracker.skipped.items():
-        skipped[reason] = skipped.get(reason, 0) + count
+    skipped = dict(Counter(dataset.skipped) + tracker.skipped)
     return replace(
         trajectory, seconds=np.array(seconds), skipped=skipped, last_error=tracker.last_error
     )

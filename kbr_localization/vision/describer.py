@@ -11,17 +11,28 @@ from numpy.typing import NDArray
 Descriptors = NDArray[Any]
 
 
+class Prepared(Protocol):
+    """Descriptors that single ones are compared with again and again."""
+
+    def compared_with(self, query: Descriptors) -> NDArray[np.float64]:
+        """Kernel vector (n,) of the descriptors and another one (size,)."""
+        ...
+
+
 class Describer(Protocol):
     """
     Turn images into vectors and compare them with a kernel `k_Y` in [0, 1], 1 for equal images.
 
     `kind`: the name under which `VisionConfig.descriptor` selects it. `size`: the length of a
-    descriptor. `dtype`: of a descriptor (small integers for visual-word counts).
+    descriptor. `dtype`: of a descriptor (small integers for visual-word counts). `cameras`: their
+    names where images are those of several. A class that inherits from this has one camera and no
+    preparation unless it says otherwise.
     """
 
     kind: str
     size: int
     dtype: np.dtype[Any]
+    cameras: tuple[str, ...] = ()
 
     def describe(self, image: NDArray[np.uint8]) -> Descriptors:
         """Descriptor (size,) of a grey (h, w) or BGR (h, w, 3) image; raises VisionError."""
@@ -34,3 +45,7 @@ class Describer(Protocol):
     def state(self) -> Mapping[str, Any]:
         """Arrays and scalars from which the describer can be built again; kept in the map."""
         ...
+
+    def prepared(self, descriptors: Descriptors) -> Prepared | None:
+        """Prepare descriptors (n, size) for repeated comparison; None where nothing is gained."""
+        return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -16,6 +16,15 @@ LoadableImage = NDArray[np.uint8] | Callable[[], NDArray[np.uint8]]
 def load(image: LoadableImage) -> NDArray[np.uint8]:
     """Return the image; raises DatasetError when its function cannot read it."""
     return image() if callable(image) else image
+
+
+@runtime_checkable
+class LoadableCameras(Protocol):
+    """Images of several cameras of which each can be loaded alone."""
+
+    def of_camera(self, index: int) -> LoadableImage | None:
+        """Return the image of a camera or what loads it, None where there is none."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,7 @@ class OneOfSeveral:
 
     def _find(self) -> Any:
         # what can load one camera alone does so
-        of_camera = getattr(self.images, 'of_camera', None)
-        found = of_camera(self.index) if of_camera else self.images
+        alone = isinstance(self.images, LoadableCameras)
+        found = self.images.of_camera(self.index) if alone else self.images
         found = found() if callable(found) else found
-        return found if of_camera or found is None else found[self.index]
+        return found if alone or found is None else found[self.index]

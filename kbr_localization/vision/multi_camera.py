@@ -15,7 +15,7 @@ TYPICAL_SIMILARITY = 0.55
 """Kernel value of two images of one place under different lights, as spatial pyramids have it."""
 
 
-class MultiCameraDescriber:
+class MultiCameraDescriber(Describer):
     """
     Describer of what several cameras see at one moment.
 

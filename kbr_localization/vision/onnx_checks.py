@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.protobuf import fields, FIXED32, FIXED64, VARINT, varints
+from kbr_localization.vision.onnx_input import fields, FIXED32, FIXED64, VARINT, varints
 
 _ATTRIBUTE = {5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse'}
 _INSIDE = {

@@ -3,7 +3,7 @@ Omnidirectional images: find the mirror in them and unwrap them to panoramas.
 
 A catadioptric camera sees all around through a mirror, as a ring about the mirror's centre. The
 panorama has one column per direction, the horizon runs along its rows, and turning the robot by
-an angle shifts its columns by that share of the full turn.
+an angle shifts its columns by that fraction of the full turn.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Panorama:
         height = max(1, round((mirror.outer - mirror.inner) * width / middle))
         self.shape = (height, width)
         angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
-        share = (np.arange(height) + 0.5) / height
-        radius = (mirror.outer - share * (mirror.outer - mirror.inner))[:, np.newaxis]
+        fraction = (np.arange(height) + 0.5) / height
+        radius = (mirror.outer - fraction * (mirror.outer - mirror.inner))[:, np.newaxis]
         self._columns = (mirror.x + radius * np.cos(angle)).astype(np.float32)
         self._rows = (mirror.y + radius * np.sin(angle)).astype(np.float32)
 
@@ -118,6 +118,6 @@ def _fit_ring(moving: NDArray[np.bool_]) -> Mirror:
     y = (np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
     radius = np.hypot(*(np.indices(moving.shape) - np.array([y, x])[:, np.newaxis, np.newaxis]))
     bins = radius.astype(int).ravel()
-    share = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
-    inside = np.flatnonzero(share > 0.5)
+    fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
+    inside = np.flatnonzero(fraction > 0.5)
     return Mirror(float(x), float(y), float(inside[0]), float(inside[-1] + 1))

@@ -11,12 +11,12 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
-from kbr_localization.vision.daisy import DenseDaisy
 from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
+from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.learned_features import LearnedFeatures
+from kbr_localization.vision.library_descriptors import DenseDaisy, OpenCvSift
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import network_of, network_state, read_network
-from kbr_localization.vision.opencv_sift import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.vocabulary import FlatVocabulary, Vocabulary
@@ -42,7 +42,7 @@ class LocalDescriptor(Protocol):
         ...
 
 
-class PyramidDescriber:
+class PyramidDescriber(Describer):
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
@@ -138,11 +138,11 @@ class PyramidDescriber:
         progress: Progress,
     ) -> PyramidDescriber:
         """Learn the vocabulary from images; see `fit_describer`."""
-        share = max(1, config.vocabulary_samples // len(images))
+        per_image = max(1, config.vocabulary_samples // len(images))
         network = read_network(config) if config.descriptor == LEARNED else None
         # whatever is wrong with it is said here, where it is read
         local_descriptor(config, preparation, network)
-        work = functools.partial(sample_patches, config, preparation.state(), network, share)
+        work = functools.partial(sample_patches, config, preparation.state(), network, per_image)
         # each image has its own seed, so that it does not matter who samples it
         seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
         tasks = shrinking_batches(seeded, 8, workers.jobs)
@@ -168,11 +168,11 @@ def sample_patches(
     config: VisionConfig,
     camera: Mapping[str, Any],
     network: NDArray[np.uint8] | None,
-    share: int,
+    per_image: int,
     images: Sequence[tuple[LoadableImage, int]],
 ) -> NDArray[np.float32]:
     """
-    Describe some patches of images, at most `share` of each: (k, size).
+    Describe some patches of images, at most `per_image` of each: (k, size).
 
     `camera`: the state of the preparation. `network`: of `learned_pyramid`. `images`: with their
     seeds; one that cannot be read, or has another size, gives no patches.
@@ -186,7 +186,7 @@ def sample_patches(
         except (DatasetError, VisionError):
             continue  # whoever describes the image tells
         descriptors, _ = _patches(local, prepared)
-        count = min(share, len(descriptors))
+        count = min(per_image, len(descriptors))
         chosen = np.random.default_rng(seed).choice(len(descriptors), count, replace=False)
         samples.append(descriptors[chosen])
     return np.concatenate(samples)

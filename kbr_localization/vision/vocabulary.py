@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
-_SETTLED = 0.02  # share of the descriptors that still change their word: the rest gains 0.5%
+_SETTLED = 0.02  # fraction of the descriptors that still change their word: the rest gains 0.5%
 _PART = 4096  # descriptors that are summed at a time
 
 

@@ -47,12 +47,12 @@ class Belief:
         return float(1.0 / np.sum(self.weights**2))
 
     def reweigh(self, factors: FloatArray) -> float:
-        """Multiply the weights (m,) and normalise; return their sum before, the evidence."""
+        """Multiply the weights (m,) and normalise; return their sum before, the likelihood."""
         weights = self.weights * factors
-        evidence = float(weights.sum())
-        if evidence > 0 and np.isfinite(evidence):
-            self.weights = weights / evidence
-        return evidence
+        total = float(weights.sum())
+        if total > 0 and np.isfinite(total):
+            self.weights = weights / total
+        return total
 
     def resampled(self, size: int, rng: np.random.Generator) -> Belief:
         """Equally weighted points of the same law, by systematic resampling."""

@@ -6,7 +6,7 @@ nearby err in the same way, by the light and by what the odometry does not say. 
 
     covariance = s (a C + exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2),
 
-C that of the points, z the mean log evidence of the last images (how far they stand out from the
+C that of the points, z the mean log likelihood of the last images (how far they stand out from the
 rest of the map), d the distance between images of the map, s the parameter `covariance_scale`. b
 and c d are along, across and in heading of the robot: another camera, or the same one mounted
 otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
@@ -25,7 +25,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.3  # a: share of the points' covariance that is that of independent errors
+_INDEPENDENT = 0.3  # a: fraction of the points' covariance that is that of independent errors
 _COMMON = np.array([0.12, 0.08, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
 _OF_SPACING = 0.3  # c: of the way from an image to the next
 _GROWTH = 0.3  # g: per unit of z below
@@ -41,13 +41,13 @@ class Proof:
     What images say of a belief.
 
     `here`: its probability against being elsewhere. `confirmed`: whether they speak for it.
-    `log_evidence`: their mean log evidence, None before the first. `spacing`: metres between
+    `log_likelihood`: their mean log likelihood, None before the first. `spacing`: metres between
     images of the map. `off_map`: whether they are proof against the map.
     """
 
     here: float
     confirmed: bool
-    log_evidence: float | None
+    log_likelihood: float | None
     spacing: float
     off_map: bool = False
 
@@ -79,9 +79,9 @@ def summarize(
 
 def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Proof) -> FloatArray:
     """Covariance (3, 3) to state for points of that covariance; see the module."""
-    if proof.log_evidence is None:
+    if proof.log_likelihood is None:
         return spread
-    missing = _TYPICAL - float(np.clip(proof.log_evidence, 0.0, _LARGEST))
+    missing = _TYPICAL - float(np.clip(proof.log_likelihood, 0.0, _LARGEST))
     variances = (_COMMON * np.exp(_GROWTH * missing)) ** 2
     variances[0] += (_OF_SPACING * proof.spacing) ** 2
     common = in_map_axes(np.diag(variances), heading)
@@ -89,7 +89,7 @@ def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Pro
 
 
 def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
-    """Which points (m,) of a belief are about its highest mode, and their share of it."""
+    """Which points (m,) of a belief are about its highest mode, and its fraction of it."""
     # that of a kernel wider than the radius may lie between the points: then look closer
     for halving in range(_HALVINGS):
         mode = belief.mode(0.5**halving * config.mode_bandwidth)

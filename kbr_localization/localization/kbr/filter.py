@@ -14,7 +14,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import are_apart, summarize
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.kbr.starting import (
@@ -34,7 +34,7 @@ _START_FACTOR = 4  # points of a global start, as a multiple of the points while
 _RESAMPLE_BELOW = 0.5  # of the points are effective
 
 
-class KernelBayesFilter(FormerNames):
+class KernelBayesFilter(GatedLocalizer, FormerNames):
     """The localizer `kbr`: see `Localizer` for its interface."""
 
     def __init__(
@@ -82,18 +82,15 @@ class KernelBayesFilter(FormerNames):
         self.regularisation.stop()
         self._global_start, self._updated = True, False
 
-    def follow_map(self, kernel_map: KernelMap) -> None:
+    def follow_map(self, kernel_map: KernelMap) -> bool:
         """Go on with the belief on a map that has more images at its end."""
         self.kernel_map = kernel_map
         self.likelihood = self.hypotheses.likelihood = Likelihood(kernel_map, self.config)
+        return True
 
     def know_odometry(self, learnt: Calibration) -> None:
         """Take what was learnt of the odometry in an earlier drive, from the next start on."""
         self.odometry.go_on_from(learnt)
-
-    def wants_image(self) -> bool:
-        """Whether the robot has moved enough since the last update, or there was none."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Mb-KSR: move the points; the noise of the steps is composed until the next update."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbr_localization.localization.localizer import Localizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -12,7 +13,7 @@ class UpdateGate:
     """
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
-    Images taken nearly at the same place share their errors; counting each as new evidence makes
+    Images taken nearly at the same place share their errors; counting each as independent makes
     a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
     one counts: one a little before the way is full, rather than the next, which may come as much
     as a whole step later.
@@ -48,6 +49,20 @@ class UpdateGate:
         """Whether a way, at the end of a step, is as near to the wanted one as any will be."""
         wanted = np.array([self.min_distance, self.min_angle])
         return bool(np.any(way + _NEAR * step >= wanted))
+
+
+class GatedLocalizer(Localizer):
+    """A localizer that takes in an image when its `gate` is open."""
+
+    gate: UpdateGate
+
+    def wants_image(self) -> bool:
+        """Whether the robot has moved enough since the last update, or there was none."""
+        return self.gate.due()
+
+    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
+        """Whether it will have after a further increment (3,)."""
+        return self.gate.would_be_due(odometry_increment)
 
 
 def _size(increment: FloatArray) -> FloatArray:

@@ -1,8 +1,8 @@
 """
 Where an image comes from: the belief's place, elsewhere on the map, or nothing that the map shows.
 
-With i the probability that an image shows a place of the map and says where it is, c the share of
-the belief that the map knows and r how many times as likely the image is there as under the
+With i the probability that an image shows a place of the map and says where it is, c the fraction
+of the belief that the map knows and r how many times as likely the image is there as under the
 uniform law on the map (`likelihood.Match`), an image has the marginal likelihood
 
     E = i r + 1 - i c
@@ -32,8 +32,8 @@ _SOUGHT = 4  # images of a large map that they are drawn about
 _LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed
-_PRIOR_IMAGES = 20.0  # that the prior share of informative images counts for
-_PRIOR_SHARE = 0.8
+_PRIOR_IMAGES = 20.0  # that the prior fraction of informative images counts for
+_PRIOR_FRACTION = 0.8
 _CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])  # covered images, at least, of each of `MEMORIES`
 NEARBY = 1.5
 """Metres: images that are farther apart show different places."""
@@ -43,10 +43,10 @@ class Informative:
     """
     The probability that an image shows a place of the map and says where.
 
-    The lead of the best match is exponential with one mean where the map shows the place, another
-    where it does not (Lowe's ratio test, 2004, asks the same of local features). The former is
-    learnt on, because other light makes all leads smaller; so is the share of the images whose
-    match is to be believed.
+    The margin of the best match is exponential with one mean where the map shows the place,
+    another where it does not (Lowe's ratio test, 2004, asks the same of local features). The
+    former is learnt on, because other light makes all margins smaller; so is the fraction of the
+    images whose match is to be believed.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -55,39 +55,40 @@ class Informative:
 
     def forget(self) -> None:
         """Know no more than the map does."""
-        self._leads, self._count = 3.0 * self._statistics.lead_here, 3.0
-        self._shown = _PRIOR_SHARE
-        self._informed, self._seen = _PRIOR_SHARE * _PRIOR_IMAGES, _PRIOR_IMAGES
+        self._margins, self._count = 3.0 * self._statistics.margin_here, 3.0
+        self._shown = _PRIOR_FRACTION
+        self._informed, self._seen = _PRIOR_FRACTION * _PRIOR_IMAGES, _PRIOR_IMAGES
         self.shows = 1.0
 
     @property
     def probability(self) -> float:
         """Return the probability for the last image."""
-        share = float(np.clip(self._informed / self._seen, 0.2, 0.98))
-        return share * self.shows
+        fraction = float(np.clip(self._informed / self._seen, 0.2, 0.98))
+        return fraction * self.shows
 
-    def see(self, lead: float) -> None:
-        """Take in the lead of an image; NaN where there is no other place."""
-        if np.isnan(lead):
+    def see(self, margin: float) -> None:
+        """Take in the margin of an image; NaN where there is no other place."""
+        if np.isnan(margin):
             self.shows = 1.0
             return
-        elsewhere = self._statistics.lead_elsewhere
-        here = max(self._leads / self._count, 1.001 * elsewhere)
-        log_odds = np.log(elsewhere / here) + lead * (1.0 / elsewhere - 1.0 / here)
+        elsewhere = self._statistics.margin_elsewhere
+        here = max(self._margins / self._count, 1.001 * elsewhere)
+        log_odds = np.log(elsewhere / here) + margin * (1.0 / elsewhere - 1.0 / here)
         odds = self._shown / (1.0 - self._shown) * float(np.exp(min(log_odds, 50.0)))
         self.shows = odds / (1.0 + odds)
         keep = 1.0 - 1.0 / _MEMORY
-        self._leads = keep * self._leads + self.shows * lead
+        self._margins = keep * self._margins + self.shows * margin
         self._count = keep * self._count + self.shows
         missing = max(3.0 - self._count, 0.0)
-        self._leads += missing * self._statistics.lead_here
+        self._margins += missing * self._statistics.margin_here
         self._count += missing
         self._shown = float(np.clip(keep * self._shown + self.shows / _MEMORY, 0.02, 0.98))
 
     def learn(self, match: Match) -> None:
-        """Take in how the belief explained the image."""
+        """Take in how likely the image was under the belief."""
         i = self.probability
-        responsibility = i * match.evidence / (i * match.evidence + 1.0 - i * match.coverage)
+        shown = i * match.likelihood_ratio
+        responsibility = shown / (shown + 1.0 - i * match.coverage)
         keep = 1.0 - 1.0 / _MEMORY
         self._informed = keep * self._informed + responsibility
         weight = match.coverage + (1.0 - match.coverage) * responsibility
@@ -99,13 +100,13 @@ class Confirmation:
     Whether the images speak for the belief's place more than they do for a wrong one.
 
     A belief that follows images of what the map does not show finds look-alike places and has
-    evidence for them; how much at most, the map tells by leaving out the places of a drive of its
-    own. The mean log E is taken over several numbers of the last images, each as far as the map
-    covers the belief: much evidence soon counts as well as less evidence for long.
+    likelihoods above one for them; how high at most, the map tells by leaving out the places of a
+    drive of its own. The mean log E is taken over several numbers of the last images, each as far
+    as the map covers the belief: a high likelihood soon counts as well as a lower one for long.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._limits = np.array(statistics.evidence_limits)
+        self._limits = np.array(statistics.log_likelihood_limits)
         self.forget()
 
     def forget(self) -> None:
@@ -117,21 +118,21 @@ class Confirmation:
         self._weights[0] = _CONFIRMED_AFTER[0]
         self._sums[0] = self._weights[0] * (self._limits[0] + 1.0)
 
-    def see(self, log_evidence: float, coverage: float) -> None:
+    def see(self, log_likelihood: float, coverage: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
-        self._sums = keep * self._sums + coverage * max(log_evidence, -3.0)
+        self._sums = keep * self._sums + coverage * max(log_likelihood, -3.0)
         self._weights = keep * self._weights + coverage
 
     @property
     def means(self) -> FloatArray:
-        """Return the mean log evidence over each number (3,) of images, NaN before it is known."""
+        """Mean log likelihood over each number (3,) of images, NaN before it is known."""
         known = self._weights >= _CONFIRMED_AFTER - 1e-9
         return np.where(known, self._sums / np.maximum(self._weights, 1e-9), np.nan)
 
     @property
     def mean(self) -> float:
-        """Return the mean log evidence over the last images; 0 before the first."""
+        """Return the mean log likelihood over the last images; 0 before the first."""
         return float(self._sums[0] / max(self._weights[0], 1e-9))
 
     @property
@@ -148,7 +149,7 @@ class Hypotheses:
     which they were drawn: if they were resampled together, those of one look-alike place would
     soon take all, and the images that show the right one would be lost. `elsewhere`: the posterior
     probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
-    under the belief, and the share c of this that the map covers.
+    under the belief, and the fraction c of this that the map covers.
     """
 
     def __init__(
@@ -177,7 +178,7 @@ class Hypotheses:
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
-        self.informative.see(lead(self.likelihood.poses, similarity))
+        self.informative.see(margin(self.likelihood.poses, similarity))
 
     def weigh(
         self, belief: Belief, similarity: Similarity, outlier_rate: float | None = None
@@ -192,10 +193,10 @@ class Hypotheses:
         rate = self.config.outlier_rate if outlier_rate is None else outlier_rate
         floor = rate * float(match.factors.max(initial=0.0))
         place = (match.factors + floor) / (1.0 + floor)
-        evidence = i * match.evidence
+        shown = i * match.likelihood_ratio
         nothing = 1.0 - i * match.coverage
-        belief.reweigh(evidence * place + nothing)
-        return evidence + nothing, match
+        belief.reweigh(shown * place + nothing)
+        return shown + nothing, match
 
     def update(self, belief: Belief, similarity: Similarity, way: float) -> Belief | None:
         """
@@ -270,11 +271,12 @@ class Hypotheses:
 def _kept(odds: FloatArray) -> NDArray[np.intp]:
     """Choose cohorts, which are in the order of age: the newest half, the likeliest of others."""
     old = max(len(odds) - _COHORTS // 2, 0)
-    best = np.argsort(odds[:old])[-(_COHORTS - _COHORTS // 2) :]
+    unlikely = max(len(odds) - _COHORTS, 0)
+    best = np.argsort(odds[:old])[unlikely:]
     return np.concatenate([np.sort(best), np.arange(old, len(odds))])
 
 
-def lead(poses: FloatArray, similarity: Similarity) -> float:
+def margin(poses: FloatArray, similarity: Similarity) -> float:
     """Best k_Y of an image less the best at another place; NaN where there is no other one."""
     values = similarity.at(similarity.candidates)
     candidates = poses[similarity.candidates]

@@ -9,10 +9,14 @@ from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.hypotheses import lead, NEARBY, other_places
+from kbr_localization.localization.kbr.hypotheses import margin, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics, MARGIN, MEMORIES
+from kbr_localization.localization.map.map_statistics import (
+    MapStatistics,
+    MEMORIES,
+    SAFETY_FACTOR,
+)
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -22,7 +26,7 @@ Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
 _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
-_FEWEST = 5  # leads that tell a mean
+_FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
@@ -37,12 +41,12 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     """
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
-    here, elsewhere = _leads(part)
-    leads = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
-    found = _evidence_elsewhere(part, leads, config)
+    here, elsewhere = _margins(part)
+    margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
+    found = _log_likelihoods_elsewhere(part, margins, config)
     ten, twenty, forty = _limits(found)
     typical = max(0.0, float(np.median(found[:, 0]))) if len(found) else 0.0
-    return MapStatistics(leads.lead_here, elsewhere, ten, twenty, forty, typical)
+    return MapStatistics(margins.margin_here, elsewhere, ten, twenty, forty, typical)
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
@@ -68,8 +72,8 @@ def _tabulated(kernel_map: KernelMap) -> KernelMap:
     return replace(kernel_map, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
 
 
-def _leads(kernel_map: KernelMap) -> tuple[float, float]:
-    """Mean lead of images whose place the map shows, and of those whose place is left out."""
+def _margins(kernel_map: KernelMap) -> tuple[float, float]:
+    """Mean margin of images whose place the map shows, and of those whose place is left out."""
     here, elsewhere = [], []
     several = len(np.unique(kernel_map.run_index)) > 1
     for index in range(0, len(kernel_map), max(1, len(kernel_map) // _SAMPLES)):
@@ -83,29 +87,29 @@ def _leads(kernel_map: KernelMap) -> tuple[float, float]:
         if at >= 0 and distance[at] < NEARBY:
             here.append(found)
         elsewhere.append(_lead_among(kernel_map, values, away)[0])
-    return _mean(here, _USUAL.lead_here), _mean(elsewhere, _USUAL.lead_elsewhere)
+    return _mean(here, _USUAL.margin_here), _mean(elsewhere, _USUAL.margin_elsewhere)
 
 
 def _lead_among(
     kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_]
 ) -> tuple[float, int]:
-    """Lead of an image on some of the map's images, and which of these is the best match."""
+    """Margin of an image on some of the map's images, and which of these is the best match."""
     kept = np.flatnonzero(among)
     if kept.size < 2:
         return float('nan'), -1
-    found = lead(kernel_map.poses[kept], FullSimilarity(values[kept]))
+    found = margin(kernel_map.poses[kept], FullSimilarity(values[kept]))
     return found, int(kept[int(np.argmax(values[kept]))])
 
 
-def _mean(leads: list[float], usual: float) -> float:
-    known = [value for value in leads if np.isfinite(value)]
+def _mean(margins: list[float], usual: float) -> float:
+    known = [value for value in margins if np.isfinite(value)]
     return max(float(np.mean(known)), 1e-6) if len(known) >= _FEWEST else usual
 
 
-def _evidence_elsewhere(
-    kernel_map: KernelMap, leads: MapStatistics, config: KbrConfig
+def _log_likelihoods_elsewhere(
+    kernel_map: KernelMap, margins: MapStatistics, config: KbrConfig
 ) -> FloatArray:
-    """Mean log evidences (w, 3) at wrong places of drives through half of the map on the other."""
+    """Mean log likelihoods (w, 3) at wrong places of drives through one half on the other."""
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
     found: list[FloatArray] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:
@@ -113,7 +117,7 @@ def _evidence_elsewhere(
         for side in (position > np.median(position), position <= np.median(position)):
             drive, rest = np.flatnonzero(side), np.flatnonzero(~side)
             if min(drive.size, rest.size) >= _FEWEST:
-                half = replace(kernel_map.subset(rest), statistics=leads)
+                half = replace(kernel_map.subset(rest), statistics=margins)
                 found += _drive(kernel_map, drive, half, config)
     return np.array(found).reshape(-1, len(MEMORIES))
 
@@ -129,7 +133,7 @@ def _limits(found: FloatArray) -> list[float]:
     for column, memory in zip(found.T, MEMORIES, strict=True):
         known = column[np.isfinite(column)]
         told = known.size >= (memory if len(limits) > 1 else 1)
-        largest = MARGIN * float(known.max(initial=0.0))
+        largest = SAFETY_FACTOR * float(known.max(initial=0.0))
         limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
     return limits[1:]
 
@@ -166,11 +170,11 @@ def _filled(poses: FloatArray, views: FloatArray, step: float) -> tuple[FloatArr
     if gaps.size == 0 or np.median(gaps) < NEARBY or step <= 0.0:
         return poses, views
     steps = np.clip(np.ceil(gaps / step), 1, _MOST_BETWEEN).astype(int)
-    share = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
+    parts = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
     before = np.repeat(np.arange(len(gaps)), steps)
     offsets = se2.between(poses[before], poses[before + 1])
-    between = se2.compose(poses[before], share * offsets)
-    blended = (1.0 - share) * views[before] + share * views[before + 1]
+    between = se2.compose(poses[before], parts * offsets)
+    blended = (1.0 - parts) * views[before] + parts * views[before + 1]
     return np.concatenate([poses[:1], between]), np.concatenate([views[:1], blended])
 
 

@@ -52,13 +52,14 @@ class Match:
     `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `ratios`: (m,) how many
     times as likely the image is at each point as under the uniform law on the map, sum_i b_i(U_j)
     k_Y(Y_i, y) over the mean of this under that law. `covered`: (m,) how far the map knows each
-    point, sum_i b_i(U_j), from 0 to 1. `evidence`, `coverage`: their means under the belief.
+    point, sum_i b_i(U_j), from 0 to 1. `likelihood_ratio`, `coverage`: their means under the
+    belief.
     """
 
     factors: FloatArray
     ratios: FloatArray
     covered: FloatArray
-    evidence: float
+    likelihood_ratio: float
     coverage: float
 
 
@@ -111,7 +112,7 @@ class Likelihood:
         mean = float(weights @ factors)
         whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
         covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
-        uniform = self._uniform_evidence(similarity)
+        uniform = self._uniform_likelihood(similarity)
         ratios = values[2] / uniform if uniform > 0.0 else np.zeros(len(points))
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
@@ -196,7 +197,7 @@ class Likelihood:
             return np.full(1, 1.0 / n)
         return self.kernel.gram(self.poses) @ self._system.solution_of_ones / n
 
-    def _uniform_evidence(self, similarity: Similarity) -> float:
+    def _uniform_likelihood(self, similarity: Similarity) -> float:
         """Sum of mu_i k_Y(Y_i, y) under the uniform law: all images that are like y count."""
         candidates = similarity.candidates
         k_y = self.sharpened(similarity.at(candidates), similarity.best)

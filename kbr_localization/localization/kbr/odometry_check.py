@@ -6,7 +6,7 @@ away from the images again and again, and is sure in between. `OdometryCalibrati
 differs between runs of one robot and cannot tell. So a few points move by an odometry that is
 grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
 other side. They leave the belief with a small probability per metre and compete with it by the
-marginal likelihood of every image: their share is the posterior probability that the odometry is
+marginal likelihood of every image: their part is the posterior probability that the odometry is
 wrong. A right one leads the belief to where each image is explained, and them astray.
 """
 
@@ -24,11 +24,11 @@ _POINTS = 300
 _HAZARD = np.array([0.005, 0.01])  # per metre and per radian: the way, the turns become wrong
 _AT_START = 0.1  # of having been wrong before the first image
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
-_TURNED = 0.4  # share of wrong turns that go to the other side
-_CORRELATION = 0.7  # power of the evidence, as between other hypotheses
+_TURNED = 0.4  # fraction of wrong turns that go to the other side
+_CORRELATION = 0.7  # power of the likelihood, as between other hypotheses
 _JITTER = 0.01  # of the factors of points that are drawn again
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
-_MIRRORED = 2.0  # share of the turn that is taken away
+_MIRRORED = 2.0  # fraction of the turn that is taken away
 
 
 class OdometryCheck:
@@ -74,19 +74,19 @@ class OdometryCheck:
 
     def see(self, similarity: Similarity, here: float, follows: Belief) -> float:
         """
-        Weigh the points by an image that the belief explains with evidence `here`.
+        Weigh the points by an image of which the likelihood under the belief is `here`.
 
-        `follows`: the belief after the image, from which new points set out. Returns the evidence
-        of the image if the odometry may be right or wrong.
+        `follows`: the belief after the image, from which new points set out. Returns the
+        likelihood of the image if the odometry may be right or wrong.
         """
-        evidence = here
+        likelihood = here
         if self._led is not None:
             there, _ = self._hypotheses.weigh(self._led, similarity)
-            evidence = (1.0 - self.wrong) * here + self.wrong * there
+            likelihood = (1.0 - self.wrong) * here + self.wrong * there
             odds = self.wrong * there**_CORRELATION
             self.wrong = odds / (odds + (1.0 - self.wrong) * here**_CORRELATION)
         self._join(follows)
-        return evidence
+        return likelihood
 
     def follow(self, found: Belief) -> None:
         """Let the belief have been found elsewhere: some points go on from there as they are."""
@@ -118,7 +118,7 @@ class OdometryCheck:
         self.wrong = total
 
     def _errors(self, size: int, turns: float) -> FloatArray:
-        """Parameters (size, 7) of a grossly wrong odometry, a share `turns` of it in the turns."""
+        """Parameters (size, 7) of a grossly wrong odometry, the fraction `turns` in the turns."""
         rng, errors = self._rng, np.zeros((size, self._mapped.size))
         logs = rng.uniform(np.log(_LEAST), np.log(_MOST), size) * rng.choice([-1.0, 1.0], size)
         in_turns, mirrored = rng.random(size) < turns, rng.random(size) < _TURNED
@@ -128,9 +128,9 @@ class OdometryCheck:
         return errors
 
 
-def _joined(one: Belief, share: float, other: Belief, rest: float) -> Belief:
+def _joined(one: Belief, weight: float, other: Belief, rest: float) -> Belief:
     return Belief(
         np.concatenate([one.points, other.points]),
-        np.concatenate([one.weights * share, other.weights * rest]),
+        np.concatenate([one.weights * weight, other.weights * rest]),
         np.concatenate([one.odometry, other.odometry]),
     )

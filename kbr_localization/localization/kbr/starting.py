@@ -11,7 +11,7 @@ from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MISSED = 0.1  # share of the mass of a given pose that allows for a click beside it
+_MISSED = 0.1  # fraction of the mass of a given pose that allows for a click beside it
 _MISSED_BY, _TURNED_BY = 3.0, 1.5  # factors of the deviations of position and heading there
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
@@ -28,24 +28,24 @@ class Regularisation:
     """
 
     def __init__(self, config: KbrConfig) -> None:
-        self._config, self._share = config, 0.0
+        self._config, self._strength = config, 0.0
 
     def begin(self) -> None:
         """Spread the points from now on: they were drawn from an image."""
-        self._share = 1.0
+        self._strength = 1.0
 
     def stop(self) -> None:
         """Spread them no more, as after a pose that somebody gave."""
-        self._share = 0.0
+        self._strength = 0.0
 
     def apply(self, belief: Belief, rng: np.random.Generator) -> None:
         """Spread the points of a belief before an update."""
-        if self._share < _CALM:
+        if self._strength < _CALM:
             return
         h, a = self._config.position_bandwidth, self._config.heading_bandwidth
-        belief.disperse((self._share * _AGAIN * np.array([h, h, a])) ** 2, rng)
+        belief.disperse((self._strength * _AGAIN * np.array([h, h, a])) ** 2, rng)
         if about_mode(belief, self._config)[1] >= self._config.localized_mass:
-            self._share *= _CALMING
+            self._strength *= _CALMING
 
 
 def drawn_about(
@@ -54,7 +54,7 @@ def drawn_about(
     """
     Points about a pose (3,) that somebody gave, with that covariance (3, 3).
 
-    Who clicks on a map may click beside it: a share of the mass lies farther about, on half of
+    Who clicks on a map may click beside it: a part of the mass lies farther about, on half of
     the points, so that the first images can find the robot there.
     """
     wider = np.diag([_MISSED_BY, _MISSED_BY, _TURNED_BY])

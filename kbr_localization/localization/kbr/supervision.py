@@ -79,9 +79,9 @@ class Supervision:
         found = self.hypotheses.update(belief, seen, self.way)
         self.way = 0.0
         here = self.hypotheses.here
-        evidence = self.check.see(seen, here, belief)
+        likelihood = self.check.see(seen, here, belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
-        self.fit.see(float(np.log(evidence)), self.hypotheses.coverage, best)
+        self.fit.see(float(np.log(likelihood)), self.hypotheses.coverage, best)
         # an image that says nothing makes a given pose no surer
         self._images += abs(float(np.log(here))) > _SAID
         return found
@@ -101,8 +101,8 @@ class Supervision:
         return {
             'elsewhere': self.hypotheses.elsewhere,
             'odometry_wrong': self.check.wrong,
-            'log_evidence': self.confirmation.mean,
-            'map_evidence': self.fit.mean,
-            'map_proven': float(self.fit.proven),
+            'log_likelihood': self.confirmation.mean,
+            'map_log_likelihood': self.fit.mean,
+            'map_confirmed': float(self.fit.confirmed),
             'informative': self.hypotheses.informative.probability,
         }

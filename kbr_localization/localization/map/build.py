@@ -10,7 +10,6 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.covering import choose
@@ -147,7 +146,7 @@ def _choose(
 
 def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
     """Names of the cameras, which must be the same in all runs; none for ordinary runs."""
-    found = {cameras_of(dataset): dataset.name for dataset in datasets}
+    found = {dataset.cameras: dataset.name for dataset in datasets}
     if len(found) > 1:
         listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
         raise MapError(f'the runs have different cameras ({listed}): choose the same in all')

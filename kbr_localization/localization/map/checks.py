@@ -19,7 +19,7 @@ FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
 _LARGEST_EVIDENCE = 100.0  # log of a ratio
-_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, shares
+_LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
@@ -118,8 +118,8 @@ def check_noise(noise: MotionNoise) -> None:
 
 def check_statistics(statistics: MapStatistics) -> None:
     """Raise MapError unless the numbers are finite and in the range that kernel values allow."""
-    low = {'lead_here': 0.0, 'lead_elsewhere': 0.0}
-    high = {'lead_here': 1.0, 'lead_elsewhere': 1.0}
+    low = {'margin_here': 0.0, 'margin_elsewhere': 0.0}
+    high = {'margin_here': 1.0, 'margin_elsewhere': 1.0}
     for name, value in dataclasses.asdict(statistics).items():
         least, most = low.get(name, -_LARGEST_EVIDENCE), high.get(name, _LARGEST_EVIDENCE)
         # written so that NaN fails
@@ -127,9 +127,9 @@ def check_statistics(statistics: MapStatistics) -> None:
             raise MapError(
                 f'statistics/{name} is {value}: expected a number in [{least:g}, {most:g}]'
             )
-    if not 0.0 < statistics.lead_elsewhere <= statistics.lead_here:
+    if not 0.0 < statistics.margin_elsewhere <= statistics.margin_here:
         raise MapError(
-            f'statistics: leads {statistics.lead_here} here and {statistics.lead_elsewhere} '
+            f'statistics: margins {statistics.margin_here} here and {statistics.margin_elsewhere} '
             'elsewhere: expected the latter to be positive and smaller'
         )
 

@@ -28,7 +28,7 @@ from kbr_localization.localization.map.checks import (
 from kbr_localization.localization.map.deferred_error_file import new_hdf5
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import FORMER_NAMES, MapStatistics
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.storage import (
     read_array,
@@ -236,7 +236,8 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
 def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
-    values = _read_mapping(file['statistics'])
+    kept = _read_mapping(file['statistics']).items()
+    values = {FORMER_NAMES.get(name, name): value for name, value in kept}
     if values.keys() != to_mapping(MapStatistics()).keys():
         return None  # those of a package of another age: they are measured again
     statistics = from_mapping(MapStatistics, values)

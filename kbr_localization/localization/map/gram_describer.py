@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision import Describer
 import numpy as np
 
 
-class GramDescriber:
+class GramDescriber(Describer):
     """A describer whose images and descriptors are row numbers of a known kernel matrix."""
 
     kind, size, dtype = 'gram', 1, np.dtype(np.int64)

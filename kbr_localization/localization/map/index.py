@@ -182,7 +182,7 @@ def _sample(n: int, size: int, rng: np.random.Generator) -> Indices:
 
 
 def _features(descriptors: np.ndarray) -> Float32Array:
-    """Square roots of the shares of counts (m, d); vectors of other kinds are left alone."""
+    """Square roots of the fractions of counts (m, d); vectors of other kinds are left alone."""
     if descriptors.dtype.kind != 'u':
         return np.asarray(descriptors, dtype=np.float32)
     totals = np.maximum(descriptors.sum(axis=1, dtype=np.float32), 1.0)

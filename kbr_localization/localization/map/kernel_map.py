@@ -22,6 +22,7 @@ from kbr_localization.localization.map.similarity import (
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
+from kbr_localization.vision.describer import Prepared
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 from scipy.spatial import cKDTree
@@ -89,7 +90,7 @@ class KernelMap:
     @property
     def cameras(self) -> tuple[str, ...]:
         """Names of the cameras of a map of several, empty for an ordinary map."""
-        return tuple(getattr(self.describer, 'cameras', ()))
+        return self.describer.cameras
 
     @property
     def known_odometry(self) -> Calibration:
@@ -121,10 +122,9 @@ class KernelMap:
         return np.asarray(row[0], dtype=np.float64)
 
     @functools.cached_property
-    def _prepared(self) -> Any:
+    def _prepared(self) -> Prepared | None:
         """Return the images with the sums that all kernel vectors share, None on a large map."""
-        prepare = getattr(self.describer, 'prepared', None)
-        return None if prepare is None or self.is_large else prepare(self.descriptors)
+        return None if self.is_large else self.describer.prepared(self.descriptors)
 
     def compare(
         self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None

@@ -5,10 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MEMORIES = (10.0, 20.0, 40.0)
-"""Covered images over which the mean log evidence is taken: the longer, the surer and later."""
+"""Covered images over which the mean log likelihood is taken: the longer, the surer and later."""
 
-MARGIN = 1.3
+SAFETY_FACTOR = 1.3
 """Of the limits: another building resembles a map more than its halves resemble each other."""
+
+FORMER_NAMES = {
+    'lead_here': 'margin_here',
+    'lead_elsewhere': 'margin_elsewhere',
+    'evidence_limit_10': 'log_likelihood_limit_10',
+    'evidence_limit_20': 'log_likelihood_limit_20',
+    'evidence_limit_40': 'log_likelihood_limit_40',
+    'typical_evidence': 'typical_log_likelihood',
+}
+"""What maps of the version before call them."""
 
 
 @dataclass(frozen=True)
@@ -16,24 +26,28 @@ class MapStatistics:
     """
     Learnt when a map is built, by `kbr.leave_out.measure`.
 
-    The lead of an image is the kernel value k_Y of its best match less that of the best match at
-    another place. `lead_here`, `lead_elsewhere`: its mean where the map shows the place, and where
-    the neighbourhood is left out. `evidence_limit_10`, `_20`, `_40`: what the mean log evidence
-    over so many images (`MEMORIES`) stays below in drives whose own places are left out of the
-    map (see `hypotheses.Confirmation`): a robot that is not where it is believed to be
-    has no more. `typical_evidence`: the median of the first; over a long way a robot that is on
+    The margin of an image is the kernel value k_Y of its best match less that of the best match at
+    another place. `margin_here`, `margin_elsewhere`: its mean where the map shows the place, and
+    where the neighbourhood is left out. `log_likelihood_limit_10`, `_20`, `_40`: what the mean log
+    likelihood over so many images (`MEMORIES`) stays below in drives whose own places are left out
+    of the map (see `hypotheses.Confirmation`): a robot that is not where it is believed to be has
+    no more. `typical_log_likelihood`: the median of the first; over a long way a robot that is on
     the map has more (`map_fit.MapFit`). The defaults are those of an office that nothing is known
     of.
     """
 
-    lead_here: float = 0.03
-    lead_elsewhere: float = 0.008
-    evidence_limit_10: float = 0.5
-    evidence_limit_20: float = 0.5
-    evidence_limit_40: float = 0.5
-    typical_evidence: float = 0.0
+    margin_here: float = 0.03
+    margin_elsewhere: float = 0.008
+    log_likelihood_limit_10: float = 0.5
+    log_likelihood_limit_20: float = 0.5
+    log_likelihood_limit_40: float = 0.5
+    typical_log_likelihood: float = 0.0
 
     @property
-    def evidence_limits(self) -> tuple[float, float, float]:
+    def log_likelihood_limits(self) -> tuple[float, float, float]:
         """Return the limits in the order of `MEMORIES`."""
-        return self.evidence_limit_10, self.evidence_limit_20, self.evidence_limit_40
+        return (
+            self.log_likelihood_limit_10,
+            self.log_likelihood_limit_20,
+            self.log_likelihood_limit_40,
+        )

@@ -8,7 +8,6 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
-from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map, cover
@@ -51,15 +50,14 @@ class Mapped:
     joined: bool
 
 
-class WithoutPoses:
+class WithoutPoses(Dataset):
     """A run whose odometry stands for the poses, until these are known."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self.name, self.skipped = dataset.name, dataset.skipped
         self.odometry: OdometryTrack = dataset.odometry
-        if cameras := cameras_of(dataset):
-            self.cameras = cameras
+        self.cameras = dataset.cameras
 
     def __len__(self) -> int:
         """Count the frames."""

@@ -8,7 +8,6 @@ from functools import partial
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.multi_camera import cameras_of
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -60,9 +59,9 @@ def extend(
     joined by its odometry and the places that both show. Also returns what to say, a line each.
     Raises MapError for a run whose images show no place of the map.
     """
-    if cameras_of(dataset) != kernel_map.cameras:
+    if dataset.cameras != kernel_map.cameras:
         raise MapError(
-            f'{dataset.name} has cameras {", ".join(cameras_of(dataset)) or "one"}, the map '
+            f'{dataset.name} has cameras {", ".join(dataset.cameras) or "one"}, the map '
             f'{", ".join(kernel_map.cameras) or "one"}: choose the same by --cameras'
         )
     if dataset.name in kernel_map.run_names:

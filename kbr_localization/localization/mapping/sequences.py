@@ -34,8 +34,7 @@ def kernel_rows(
 ) -> Scores:
     """Kernel values (a, n) of the anchors and all images, in single precision."""
     rows = np.empty((len(anchors), len(descriptors)), dtype=np.float32)
-    prepare = getattr(describer, 'prepared', None)
-    prepared = None if prepare is None else prepare(descriptors)
+    prepared = describer.prepared(descriptors)
     for start in range(0, len(anchors), _BATCH):
         block = slice(start, start + _BATCH)
         some = descriptors[anchors[block]]

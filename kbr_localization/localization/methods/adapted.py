@@ -13,7 +13,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import BAYES_RULES, model_based_sum_rule, normalise
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
@@ -24,7 +24,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class AdaptedAlgorithm1(Algorithm1):
+class AdaptedAlgorithm1(GatedLocalizer, Algorithm1):
     """
     The localizer `algorithm1-adapted`; see `Algorithm1` for the steps and weights.
 
@@ -43,10 +43,6 @@ class AdaptedAlgorithm1(Algorithm1):
         self._restart()
         n = len(self.kernel_map)
         self._mu = np.full(n, 1.0 / n)
-
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Compose the increment; the sum rule is applied at once, or when an image arrives."""

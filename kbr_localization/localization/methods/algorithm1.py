@@ -23,7 +23,12 @@ from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import (
+    FormerNames,
+    Localizer,
+    nothing_known,
+    PoseEstimate,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
@@ -32,7 +37,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class Algorithm1(FormerNames):
+class Algorithm1(Localizer, FormerNames):
     """
     The localizer `algorithm1`, with signed weights alpha (n,) on the map poses.
 
@@ -142,7 +147,7 @@ class Algorithm1(FormerNames):
         return weights
 
     def _positive_part(self) -> tuple[Belief, dict[str, float]]:
-        """Belief of the positive weights, and the share of the negative ones."""
+        """Belief of the positive weights, and the fraction of the negative ones."""
         assert self.alpha is not None
         weights = np.maximum(self.alpha, 0.0)
         total = weights.sum()

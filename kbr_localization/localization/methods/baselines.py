@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import DeadReckoningConfig
 from kbr_localization.localization.methods.summary import in_map_axes
@@ -18,7 +18,7 @@ import numpy as np
 _NEIGHBOURS = 5
 
 
-class NearestImage:
+class NearestImage(Localizer):
     """NAI: the pose of the most similar map image, each image on its own."""
 
     def __init__(self, kernel_map: KernelMap) -> None:
@@ -68,7 +68,7 @@ class NearestImage:
         )
 
 
-class DeadReckoning:
+class DeadReckoning(Localizer):
     """Odometry alone, from the initial pose or from the first image's nearest pose."""
 
     def __init__(self, kernel_map: KernelMap, config: DeadReckoningConfig | None = None) -> None:

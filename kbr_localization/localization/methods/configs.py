@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.configuration import parameter, validate, with_default
+from kbr_localization.localization.config import KbrConfig
 
 
 def _odometry_calibration(default: str = 'mapped') -> Any:
@@ -15,10 +16,6 @@ def _odometry_calibration(default: str = 'mapped') -> Any:
         'takes them for zero',
         choices=('mapped', 'off'),
     )
-
-
-def _covariance_scale(default: float) -> Any:
-    return parameter(default, 'calibration of the reported covariance', low=1e-3, high=1e3)
 
 
 @dataclass(frozen=True)
@@ -45,12 +42,12 @@ class MethodConfig:
     Raises ConfigurationError for a value outside of its range.
     """
 
-    covariance_scale: float = _covariance_scale(1.0)
-    localized_radius: float = parameter(
-        1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
+    covariance_scale: float = parameter(
+        1.0, 'calibration of the reported covariance', low=1e-3, high=1e3
     )
+    localized_radius: float = with_default(KbrConfig, 'localized_radius', 1.0)
     localized_mass: float = parameter(
-        0.9, 'share of the belief within the radius that makes a pose sure', low=0.0, high=1.0
+        0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.0, high=1.0
     )
 
     def __post_init__(self) -> None:
@@ -67,13 +64,8 @@ class GatedConfig(MethodConfig):
     """Parameters of a method that moves its belief between the images that it uses."""
 
     odometry_calibration: str = _odometry_calibration()
-    update_min_d: float = parameter(
-        0.4,
-        'travel in metres after which an image updates the belief; the image nearest to it does',
-        low=0.0,
-        high=100.0,
-    )
-    update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
+    update_min_d: float = with_default(KbrConfig, 'update_min_d', 0.4)
+    update_min_a: float = with_default(KbrConfig, 'update_min_a', 0.15)
     noise_scale: float = parameter(8.0, 'factor on the motion variances', 1e-3, 1e4)
 
 
@@ -112,9 +104,7 @@ class PrintedConfig(OnMapConfig):
     The defaults are the best of a search on training runs.
     """
 
-    state_ridge: float = parameter(
-        0.5, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
-    )
+    state_ridge: float = with_default(OnMapConfig, 'state_ridge', 0.5)
     odometry_calibration: str = _odometry_calibration('off')
 
 
@@ -126,19 +116,11 @@ class AdaptedConfig(OnMapConfig):
     The defaults are the best of a search on training runs.
     """
 
-    covariance_scale: float = _covariance_scale(3.0)
-    position_bandwidth: float = parameter(
-        0.75, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
-    )
-    heading_bandwidth: float = parameter(
-        0.63, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
-    )
-    state_ridge: float = parameter(
-        0.2, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
-    )
-    delta: float = parameter(
-        0.2, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
-    )
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 3.0)
+    position_bandwidth: float = with_default(OnMapConfig, 'position_bandwidth', 0.75)
+    heading_bandwidth: float = with_default(OnMapConfig, 'heading_bandwidth', 0.63)
+    state_ridge: float = with_default(OnMapConfig, 'state_ridge', 0.2)
+    delta: float = with_default(OnMapConfig, 'delta', 0.2)
     odometry_calibration: str = _odometry_calibration()
     bayes_rule: str = parameter(
         'thresholded',
@@ -152,7 +134,7 @@ class AdaptedConfig(OnMapConfig):
     update_min_d: float = parameter(
         0.5, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
     )
-    update_min_a: float = parameter(0.35, 'the same of turning, in radians', low=0.0, high=7.0)
+    update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.35)
     noise_scale: float = parameter(
         36.0, 'factor on the variances of the steps from image to image', low=1e-3, high=1e4
     )
@@ -166,7 +148,7 @@ class NearestNeighbourConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
-    covariance_scale: float = _covariance_scale(0.6)
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 0.6)
     neighbours: int = parameter(15, 'map images that say where the robot may be', 1, 1000)
     power: float = parameter(60.0, 'exponent on the similarities', 0.0, 1000.0)
     position_bandwidth: float = parameter(0.4, 'spread about a neighbour, metres', 1e-3, 100.0)
@@ -183,32 +165,16 @@ class KmcfConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
-    covariance_scale: float = _covariance_scale(2.0)
-    update_min_d: float = parameter(
-        0.33, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
-    )
-    update_min_a: float = parameter(0.12, 'the same of turning, in radians', low=0.0, high=7.0)
-    noise_scale: float = parameter(0.55, 'factor on the motion variances', 1e-3, 1e4)
-    position_bandwidth: float = parameter(
-        2.9, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
-    )
-    heading_bandwidth: float = parameter(
-        0.6, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
-    )
-    state_ridge: float = parameter(
-        0.24, 'n epsilon in G_X + n epsilon I, for k_X with unit diagonal', low=1e-9, high=1e3
-    )
-    delta: float = parameter(
-        1.2e-3, 'regularisation delta of the kernel Bayes rule', low=1e-12, high=1e12
-    )
-    bayes_rule: str = parameter(
-        'squared',
-        'regularisation of the kernel Bayes rule',
-        choices=('squared', 'thresholded'),
-    )
-    sharpening: float = parameter(
-        0.017, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
-    )
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 2.0)
+    update_min_d: float = with_default(GatedConfig, 'update_min_d', 0.33)
+    update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.12)
+    noise_scale: float = with_default(GatedConfig, 'noise_scale', 0.55)
+    position_bandwidth: float = with_default(OnMapConfig, 'position_bandwidth', 2.9)
+    heading_bandwidth: float = with_default(OnMapConfig, 'heading_bandwidth', 0.6)
+    state_ridge: float = with_default(OnMapConfig, 'state_ridge', 0.24)
+    delta: float = with_default(OnMapConfig, 'delta', 1.2e-3)
+    bayes_rule: str = with_default(AdaptedConfig, 'bayes_rule', 'squared')
+    sharpening: float = with_default(AdaptedConfig, 'sharpening', 0.017)
     points: int = parameter(400, 'points that are herded and moved', 10, 1_000_000)
 
 
@@ -220,27 +186,19 @@ class KernelKalmanConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
-    covariance_scale: float = _covariance_scale(2.5)
-    update_min_d: float = parameter(
-        0.3, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
-    )
-    update_min_a: float = parameter(0.3, 'the same of turning, in radians', low=0.0, high=7.0)
-    noise_scale: float = parameter(3.3, 'factor on the motion variances', 1e-3, 1e4)
-    position_bandwidth: float = parameter(
-        1.8, 'bandwidth of k_X in x and y, metres', low=1e-3, high=100.0
-    )
-    heading_bandwidth: float = parameter(
-        1.1, 'bandwidth of k_X in (cos, sin) of the heading', low=1e-3, high=100.0
-    )
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 2.5)
+    update_min_d: float = with_default(GatedConfig, 'update_min_d', 0.3)
+    update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.3)
+    noise_scale: float = with_default(GatedConfig, 'noise_scale', 3.3)
+    position_bandwidth: float = with_default(OnMapConfig, 'position_bandwidth', 1.8)
+    heading_bandwidth: float = with_default(OnMapConfig, 'heading_bandwidth', 1.1)
     state_ridge: float = parameter(
         0.018, 'regularisation of the conditional operators, for k_X with unit diagonal', 1e-9, 1e3
     )
     delta: float = parameter(
         6e-4, 'variance kappa of the observation in the gain', low=1e-12, high=1e12
     )
-    sharpening: float = parameter(
-        0.4, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
-    )
+    sharpening: float = with_default(AdaptedConfig, 'sharpening', 0.4)
     subspace: int = parameter(200, 'map poses that span the subspace', 2, 10_000)
 
 
@@ -252,12 +210,10 @@ class GaussianProcessConfig(GatedConfig):
     The defaults are the best of a search on training runs.
     """
 
-    covariance_scale: float = _covariance_scale(0.35)
-    update_min_d: float = parameter(
-        0.15, 'travel in metres after which an image updates the belief', low=0.0, high=100.0
-    )
-    update_min_a: float = parameter(0.3, 'the same of turning, in radians', low=0.0, high=7.0)
-    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 0.35)
+    update_min_d: float = with_default(GatedConfig, 'update_min_d', 0.15)
+    update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.3)
+    noise_scale: float = with_default(GatedConfig, 'noise_scale', 10.0)
     components: int = parameter(43, 'principal components of the image kernel', 1, 1000)
     position_bandwidth: float = parameter(
         1.0, 'length scale of the process in x and y, metres', low=1e-3, high=100.0
@@ -266,7 +222,7 @@ class GaussianProcessConfig(GatedConfig):
         0.45, 'length scale of the process in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     noise: float = parameter(
-        1.5, 'variance of the noise, as a share of that of a component', low=1e-6, high=1e3
+        1.5, 'variance of the noise, as a fraction of that of a component', low=1e-6, high=1e3
     )
     power: float = parameter(
         0.25, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
@@ -274,4 +230,4 @@ class GaussianProcessConfig(GatedConfig):
     outlier_rate: float = parameter(
         1e-5, 'likelihood elsewhere, relative to the best particle', low=1e-12, high=1.0
     )
-    points: int = parameter(1000, 'number of particles', 10, 1_000_000)
+    points: int = with_default(NearestNeighbourConfig, 'points', 1000)

@@ -26,12 +26,10 @@ from kbr_localization.kernels.low_rank import incomplete_cholesky
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels
-from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 import scipy.linalg
@@ -75,12 +73,14 @@ class PoseSubspace:
         return np.asarray(rows.T) / self._scale
 
 
-class KernelKalmanFilter(FormerNames):
+class KernelKalmanFilter(BeliefMethod):
     """
     The localizer `kernel-kalman`; see `Localizer` for the interface.
 
     `mean` nu (r,) and `covariance` S (r, r) of the features, None without a belief.
     """
+
+    config: KernelKalmanConfig
 
     def __init__(
         self,
@@ -88,19 +88,16 @@ class KernelKalmanFilter(FormerNames):
         config: KernelKalmanConfig | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.kernel_map, self.config = kernel_map, config or KernelKalmanConfig()
-        self.rng = rng or np.random.default_rng(0)
+        super().__init__(kernel_map, config or KernelKalmanConfig(), rng)
         self.kernels = MapKernels(kernel_map, self.config, self.config.sharpening)
         self.subspace = PoseSubspace(self.kernels, self.config.subspace, self.config.state_ridge)
         readout = self.subspace.readout
         self._information = readout.T @ self.kernels.gram_y @ readout / self.config.delta
-        self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
-        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
-        self.diagnostics: dict[str, float] = {'updates': 0.0}
+        self.gaps, self.diagnostics = self.kernels.gaps, {'updates': 0.0}
         self.mean: FloatArray | None = None
         self.covariance = np.zeros((0, 0))
         self._increment, self._variances = np.zeros(3), np.zeros(3)
-        self._known = self._updated = False
+        self._known = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
@@ -114,10 +111,6 @@ class KernelKalmanFilter(FormerNames):
         self._reset()
         self.mean, self.covariance = _moments(self.subspace.features)
 
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
-
     def predict(self, odometry_increment: FloatArray) -> None:
         """Compose the increment; the transition is applied when an image arrives."""
         self.gate.add(odometry_increment)
@@ -126,10 +119,6 @@ class KernelKalmanFilter(FormerNames):
         self._increment = se2.compose(self._increment, increment)
         variances = self.kernel_map.motion_noise.variances(odometry_increment)
         self._variances = self._variances + self.config.noise_scale * variances
-
-    def update(self, descriptor: np.ndarray) -> None:
-        """Apply the transition and the kernel Kalman rule to an image (d,)."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Apply the transition and the kernel Kalman rule to the kernel vector (n,)."""
@@ -175,27 +164,14 @@ class KernelKalmanFilter(FormerNames):
         innovation = readout.T @ k_y / self.config.delta - self._information @ self.mean
         self.mean = self.mean + self.covariance @ innovation
 
-    def estimate(self) -> PoseEstimate:
-        """Summarize the positive part of the weights on the map poses about their mode."""
-        belief = self._belief()
-        if belief is None:
-            return nothing_known(self.diagnostics, self._updated)
-        return summarize(belief, self.config, self.diagnostics, self._updated, self.kernels.gaps)
-
-    def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the belief; none without one."""
-        belief = self._belief()
-        if belief is None:
-            return np.zeros((0, 3))
-        return belief.resampled(size, np.random.default_rng(0)).points
-
     def _reset(self) -> None:
         self.mean, self.covariance = None, np.zeros((0, 0))
         self._increment, self._variances = np.zeros(3), np.zeros(3)
         self._known = self._updated = False
         self.gate.reopen()
 
-    def _belief(self) -> Belief | None:
+    def weighted_points(self) -> Belief | None:
+        """Return the positive part of the weights, on the map poses where the robot is by now."""
         if self.mean is None or not self._known:
             return None
         weights = np.maximum(self.subspace.readout @ self.mean, 0.0)

@@ -20,19 +20,17 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KmcfConfig
 from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
-from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _HERDED = 1e-6  # of the largest weight: poses with less are not chosen
 
 
-class KernelMonteCarloFilter(FormerNames):
+class KernelMonteCarloFilter(BeliefMethod):
     """
     The localizer `kmcf`; see `Localizer` for the interface.
 
@@ -41,22 +39,21 @@ class KernelMonteCarloFilter(FormerNames):
     resamples only when few weights count; while a robot is tracked they always are few.
     """
 
+    config: KmcfConfig
+
     def __init__(
         self,
         kernel_map: KernelMap,
         config: KmcfConfig | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.kernel_map, self.config = kernel_map, config or KmcfConfig()
-        self.rng = rng or np.random.default_rng(0)
+        super().__init__(kernel_map, config or KmcfConfig(), rng)
         self.kernels = MapKernels(kernel_map, self.config, self.config.sharpening)
         self.kernels.regularise(self.config.state_ridge)
-        self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
-        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
-        self.diagnostics: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
+        self.gaps, self.diagnostics = self.kernels.gaps, {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self.points: FloatArray | None = None
-        self._global_start = self._updated = False
+        self._global_start = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
@@ -67,10 +64,6 @@ class KernelMonteCarloFilter(FormerNames):
         """Start from the uniform law on the map."""
         self._reset()
         self._global_start = True
-
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Herd points from the posterior, if there is one, and move them with noise."""
@@ -84,10 +77,6 @@ class KernelMonteCarloFilter(FormerNames):
             errors = deviation * self.rng.standard_normal(self.points.shape)
             increment = calibration.moved(odometry_increment, self._errors)
             self.points = se2.compose(se2.compose(self.points, increment), errors)
-
-    def update(self, descriptor: np.ndarray) -> None:
-        """Correct by an image (d,)."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Correct by the kernel vector (n,) of an image."""
@@ -128,20 +117,6 @@ class KernelMonteCarloFilter(FormerNames):
             repulsion += gram[chosen[t]]
         return self.kernel_map.poses[active[chosen]]
 
-    def estimate(self) -> PoseEstimate:
-        """Summarize the positive part of the belief about its highest mode."""
-        belief = self._belief()
-        if belief is None:
-            return nothing_known(self.diagnostics, self._updated)
-        return summarize(belief, self.config, self.diagnostics, self._updated, self.kernels.gaps)
-
-    def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the belief; none without one."""
-        belief = self._belief()
-        if belief is None:
-            return np.zeros((0, 3))
-        return belief.resampled(size, np.random.default_rng(0)).points
-
     def _reset(self) -> None:
         self.alpha, self.points = None, None
         self._global_start = self._updated = False
@@ -157,7 +132,8 @@ class KernelMonteCarloFilter(FormerNames):
             return np.asarray(cross.mean(axis=1))
         return np.asarray(self.kernels.gram_x.mean(axis=1)) if self._global_start else None
 
-    def _belief(self) -> Belief | None:
+    def weighted_points(self) -> Belief | None:
+        """Return the sample, or the positive part of the weights on the map poses."""
         if self.points is not None:
             return Belief(self.points, np.full(len(self.points), 1.0 / len(self.points)))
         if self.alpha is None:

@@ -77,10 +77,10 @@ def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
     Lengths shrink on a map that is small itself, like a table top, and what the map says of a
     sure pose holds for all methods.
     """
-    base, scale = kernel_map.filter_config, length_scale(kernel_map.poses)
+    base, scale = asdict(kernel_map.filter_config), length_scale(kernel_map.poses)
     known: dict[str, Any] = {f.name: f.default for f in fields(config_class(method))}
     shrunk = {name: scale * known[name] for name in _LENGTHS if name in known}
-    shared = {n: getattr(base, n) for n in _OF_THE_ROBOT if n in known and hasattr(base, n)}
+    shared = {n: base[n] for n in _OF_THE_ROBOT if n in known and n in base}
     return shrunk | shared
 
 

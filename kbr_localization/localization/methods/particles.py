@@ -6,16 +6,14 @@ A subclass gives the likelihood of an image at the particles.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import UpdateGate
-from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
-from kbr_localization.localization.methods.summary import summarize
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -23,7 +21,7 @@ _START_FACTOR = 4  # particles of a global start, as a multiple of those while t
 _RESAMPLE_BELOW = 0.5
 
 
-class ParticleFilter(ABC):
+class ParticleFilter(BeliefMethod):
     """
     Particles that move with the odometry and its noise; see `Localizer` for the interface.
 
@@ -39,13 +37,9 @@ class ParticleFilter(ABC):
         spread: FloatArray,
         rng: np.random.Generator | None = None,
     ) -> None:
-        self.kernel_map, self.config = kernel_map, config
+        super().__init__(kernel_map, config, rng)
         self.size, self.spread = size, spread
-        self.rng = rng or np.random.default_rng(0)
-        self._errors = kernel_map.known_odometry.expected(config.odometry_calibration)
-        self.gate = UpdateGate(config.update_min_d, config.update_min_a)
         self.belief: Belief | None = None
-        self._updated = False
 
     @abstractmethod
     def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
@@ -64,10 +58,6 @@ class ParticleFilter(ABC):
         self.belief.disperse(self.spread**2, self.rng)
         self.gate.reopen()
 
-    def wants_image(self) -> bool:
-        """Whether an update is due after the motion so far."""
-        return self.gate.due()
-
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move every particle with noise."""
         self.gate.add(odometry_increment)
@@ -76,10 +66,6 @@ class ParticleFilter(ABC):
             self.belief.move(calibration.moved(odometry_increment, self._errors))
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
             self.belief.disperse(self.config.noise_scale * variances, self.rng)
-
-    def update(self, descriptor: np.ndarray) -> None:
-        """Weigh the particles by an image (d,)."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Weigh the particles by a kernel vector (n,)."""
@@ -91,17 +77,9 @@ class ParticleFilter(ABC):
         if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
             self.belief = self.belief.resampled(self.size, self.rng)
 
-    def estimate(self) -> PoseEstimate:
-        """Summarize the particles about their highest mode."""
-        if self.belief is None:
-            return nothing_known({}, self._updated)
-        return summarize(self.belief, self.config, {}, self._updated)
-
-    def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the particles; none without a belief."""
-        if self.belief is None:
-            return np.zeros((0, 3))
-        return self.belief.resampled(size, np.random.default_rng(0)).points
+    def weighted_points(self) -> Belief | None:
+        """Return the particles, None without a belief."""
+        return self.belief
 
 
 class NearestNeighbourParticleFilter(ParticleFilter):
@@ -121,9 +99,9 @@ class NearestNeighbourParticleFilter(ParticleFilter):
     def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
         """Density (m,) about the k nearest images' poses, weighted by their similarity."""
         nearest = np.argsort(-similarities)[: self.neighbours.neighbours]
-        share = similarities[nearest] ** self.neighbours.power
+        weights = similarities[nearest] ** self.neighbours.power
         difference = points[:, np.newaxis] - self.kernel_map.poses[nearest]
         difference[..., 2] = se2.wrap_angle(difference[..., 2])
         density = np.exp(-0.5 * np.sum((difference / self.spread) ** 2, axis=-1))
-        share = share / max(float(share.sum()), 1e-300)
-        return np.asarray(density @ share + self.neighbours.outlier_rate)
+        weights = weights / max(float(weights.sum()), 1e-300)
+        return np.asarray(density @ weights + self.neighbours.outlier_rate)

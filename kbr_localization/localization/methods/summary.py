@@ -93,7 +93,7 @@ def in_map_axes(variances: FloatArray, heading: float) -> FloatArray:
 
 
 def _about_mode(belief: Belief, config: MethodConfig) -> tuple[NDArray[np.bool_], float]:
-    """Which points (m,) of a belief are about its highest mode, and their share of it."""
+    """Which points (m,) of a belief are about its highest mode, and its fraction of it."""
     # that of a kernel wider than the radius may lie between the points: then look closer
     for halving in range(_HALVINGS):
         mode = belief.mode(0.5**halving * config.mode_bandwidth)

@@ -11,11 +11,15 @@ import warnings
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError
-from kbr_localization.localization.localizer import LOST_M, PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import (
+    LOST_M,
+    PoseEstimate,
+    sigma_region,
+    UNKNOWN_VARIANCE,
+)
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import with_values
-from kbr_localization.localization.pipeline import make_localizer
-from kbr_localization.localization.sigma import sigma_region
+from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.tuning.folds import Fold
 from kbr_localization.localization.tuning.space import Values
 from kbr_localization.se2 import FloatArray
@@ -48,8 +52,8 @@ class Outcome:
     """
     What an episode gave.
 
-    `score`: RMSE of the capped errors plus the share of lost frames, metres. `surprises`: squared
-    Mahalanobis distances of the positions that are not lost and state a covariance.
+    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `surprises`:
+    squared Mahalanobis distances of the positions that are not lost and state a covariance.
     """
 
     score: float
@@ -65,7 +69,7 @@ def run_trial(
     Score a method with parameters: arithmetic mean over the folds, geometric over map sizes.
 
     `spread`: factor on the covariance that would put 95% of the positions inside of 2 sigma. A
-    trial that fails has the score None and says why.
+    trial that fails has the score None and its `error`.
     """
     try:
         with _quiet():
@@ -74,7 +78,7 @@ def run_trial(
                 for size in _sizes(len(folds[0].maps), rung)
             ]
     except (KbrError, ArithmeticError, ValueError, np.linalg.LinAlgError) as error:
-        return {'score': None, 'why': ' '.join(str(error).split())}
+        return {'score': None, 'error': ' '.join(str(error).split())}
     outcomes = [outcome for size in by_size for fold in size for outcome in fold]
     means = [float(np.mean([_balanced(fold) for fold in size])) for size in by_size]
     return {

@@ -10,9 +10,9 @@ import numpy as np
 
 Values = dict[str, float | int]
 
-_CHANGED = 0.5  # share of the parameters that a candidate changes
+_CHANGED = 0.5  # fraction of the parameters that a candidate changes
 _WIDTHS = 6.0  # a range is this many standard deviations of the first steps wide
-_UNIFORM = 0.4  # share of the first candidates' parameters that are drawn from the whole range
+_UNIFORM = 0.4  # fraction of the first candidates' parameters that are drawn from the whole range
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,9 @@ def _tune_method(study: Study, method: str, trials: int) -> tuple[TunedMethod, f
     totals = _totals(full, fresh)
     best = int(np.argmin(totals))
     if not math.isfinite(totals[best]):
-        reason = next((r['why'] for r in (*full, *fresh) if r['score'] is None), 'no finite score')
+        # a journal of the version before has it under its former name
+        failed = (r for r in (*full, *fresh) if r['score'] is None)
+        reason = next((r.get('error', r.get('why', '')) for r in failed), 'no finite score')
         raise LocalizationError(f'cannot tune {method}: every candidate failed ({reason})')
     (calibrated,) = study.score(method, [finalists[best]], CALIBRATION)
     study.finish()
@@ -226,8 +228,8 @@ def _score(record: Record) -> float:
 
 def _shares(trials: int) -> list[int]:
     """Candidates of each generation."""
-    shares = [len(part) for part in np.array_split(np.arange(trials), _GENERATIONS)]
-    return [share for share in shares if share]
+    sizes = [len(part) for part in np.array_split(np.arange(trials), _GENERATIONS)]
+    return [size for size in sizes if size]
 
 
 def _promoted(count: int) -> int:

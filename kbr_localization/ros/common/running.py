@@ -1,4 +1,4 @@
-"""How every executable of the package starts and ends."""
+"""How every executable of the package starts, runs its callbacks and ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import re
 import signal
 import sys
 import threading
+import time
 from types import FrameType
+from typing import Any
 
 from kbr_localization.errors import KbrError, RosError
+from kbr_localization.ros.common.diagnostics import Latencies
 import rclpy
-from rclpy.executors import Executor
+from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
 WAKE_SECONDS = 0.2
@@ -101,3 +104,33 @@ def run_node(body: Callable[[threading.Event], None], args: list[str] | None = N
         print(f'error: {error}', file=sys.stderr)
         return 2
     return 0
+
+
+class TimedExecutor(SingleThreadedExecutor):
+    """`durations`: how long the last callbacks kept the executor, in seconds."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.durations = Latencies(1000)
+
+    def wait_for_ready_callbacks(self, *args: Any, **options: Any) -> Any:
+        """Wait for the next callback, which will be timed."""
+        handler, entity, node = super().wait_for_ready_callbacks(*args, **options)
+        return _Timed(handler, self.durations.add), entity, node
+
+
+class _Timed:
+    """A callback that tells how long it took, otherwise as it was."""
+
+    def __init__(self, handler: Any, took: Callable[[float], None]) -> None:
+        self._handler, self._took = handler, took
+
+    def __call__(self) -> None:
+        started = time.perf_counter()
+        try:
+            self._handler()
+        finally:
+            self._took(time.perf_counter() - started)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handler, name)

@@ -32,9 +32,9 @@ class Worker(Generic[Result_co]):
         self,
         session: Work[Result_co],
         publish: Callable[[Result_co], None],
-        tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
     ) -> None:
-        self._session, self._publish, self._tell = session, publish, tell
+        self._session, self._publish, self._log = session, publish, log
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name='localization', daemon=True)
 
@@ -55,10 +55,10 @@ class Worker(Generic[Result_co]):
                 if result is not None and not self._stop.is_set():
                     self._publish(result)
             except KbrError as error:
-                self._tell('error', str(error))
+                self._log('error', str(error))
                 self._stop.wait(WAIT_SECONDS)
-            # a robot must not lose its localization to a bug: tell, start anew, go on
+            # a robot must not lose its localization to a bug: log it, start anew, go on
             except Exception:
-                self._tell('error', f'internal error, starting anew:\n{traceback.format_exc()}')
+                self._log('error', f'internal error, starting anew:\n{traceback.format_exc()}')
                 self._session.recover_from_error()
                 self._stop.wait(WAIT_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 import time
 from typing import Any, Protocol
@@ -34,28 +35,23 @@ except ImportError:  # Humble
 ODOMETRY_QOS = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
 
 
-class InputConfig(Protocol):
-    """What inputs need to know."""
+@dataclass(frozen=True)
+class InputConfig:
+    """
+    What inputs need to know.
 
-    @property
-    def image_transport(self) -> str:
-        """Say 'raw' or 'compressed'."""
-        ...
+    `image_transport`: raw or compressed. `image_topics`: of several cameras; none means `image`.
+    `sync_tolerance`: seconds by which images of several cameras may differ. `odom_frame_id`,
+    `base_frame_id`: frames that the odometry should have and be of, the latter empty for any.
+    `qos_overrides`: whether parameters may change the QoS.
+    """
 
-    @property
-    def image_topics(self) -> tuple[str, ...]:
-        """Name the topics of several cameras; none means `image`."""
-        ...
-
-    @property
-    def sync_tolerance(self) -> float:
-        """Say how far apart in seconds the images of several cameras may be."""
-        ...
-
-    @property
-    def odom_frame_id(self) -> str:
-        """Name the frame that the odometry should have."""
-        ...
+    image_transport: str
+    image_topics: tuple[str, ...]
+    sync_tolerance: float
+    odom_frame_id: str
+    base_frame_id: str = ''
+    qos_overrides: bool = True
 
 
 class InputSession(Protocol):
@@ -80,11 +76,11 @@ class Inputs:
         node: Node,
         config: InputConfig,
         session: InputSession,
-        tell: NodeLogger,
+        log: NodeLogger,
         on_odometry: Callable[[int, Added], None],
     ) -> None:
         self._node, self._config, self._session = node, config, session
-        self._tell, self._on_odometry = tell, on_odometry
+        self._log, self._on_odometry = log, on_odometry
         self._lost: dict[str, list[int]] = {}
         self.cameras = Cameras(
             config.image_topics,
@@ -114,7 +110,7 @@ class Inputs:
     def _subscribe(
         self, qos: QoSProfile, message_type: Any, topic: str, callback: Callable[[Any], None]
     ) -> Any:
-        overridable = getattr(self._config, 'allow_parameter_qos_overrides', True)
+        overridable = self._config.qos_overrides
         options = QoSOverridingOptions.with_default_policies() if overridable else None
         create = partial(
             self._node.create_subscription,
@@ -172,7 +168,7 @@ class Inputs:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
             self._session.odometry_counts['not usable'] += 1
-            self._tell('warning', f'odometry not used: {error}')
+            self._log('warning', f'odometry not used: {error}')
             return
         # a stray stamp from the future on /tf would make everybody refuse all that comes after it
         outcome = self._session.add_odometry(stamp_ns, pose)
@@ -182,15 +178,14 @@ class Inputs:
     def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
         expected = self._config.odom_frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
-            self._tell.once(
+            self._log.once(
                 'warning',
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
             )
-        # the recorder has none
-        base = getattr(self._config, 'base_frame_id', '')
+        base = self._config.base_frame_id
         if base and child_frame_id and child_frame_id.lstrip('/') != base:
-            self._tell.once(
+            self._log.once(
                 'info',
                 f'odometry is of frame {child_frame_id!r}, base_frame_id is {base!r}: both are '
                 'taken to be at the same place in the plane',

@@ -67,9 +67,9 @@ class MapGrowth:
     Decide which images join a map; everything belongs to the worker's thread.
 
     By itself it adds images only while the filter has proof that the robot is on the map
-    (`map_fit.MapFit.proven`), and of places that have changed, not of a light that has: in another
-    light every view matches badly, and the first images of it would match those of all other
-    places better than the map's own images of these places do. They join where the map is
+    (`map_fit.MapFit.confirmed`), and of places that have changed, not of a light that has: in
+    another light every view matches badly, and the first images of it would match those of all
+    other places better than the map's own images of these places do. They join where the map is
     recognised again behind them (`Candidates`).
 
     `counts`: images added, and good ones not added by reason, since the start.
@@ -136,11 +136,11 @@ class MapGrowth:
 
     def _obstacle(self, answer: Answer) -> str:
         """Say why an image that is worth adding must stay outside, or nothing."""
-        # a method that does not tell has none
-        proven = answer.estimate.diagnostics.get('map_proven', 0.0) > 0.0
+        # a method that does not report it has none
+        confirmed = answer.estimate.diagnostics.get('map_confirmed', 0.0) > 0.0
         if len(self._recent) < FEW:
             return 'too few views yet to compare with'
-        if not proven:
+        if not confirmed:
             return 'no proof yet that the robot is on this map'
         if float(np.median(self._recent)) < self._config().grow_below:
             return 'nearly all views match badly, as in another light'
@@ -211,7 +211,7 @@ class MapGrowth:
         return alive
 
     def _similarity(self, answer: Answer) -> float:
-        """Similarity of the best match; a method that does not tell never adds by itself."""
+        """Similarity of the best match; a method that does not report it never adds by itself."""
         similarity = answer.estimate.diagnostics.get('best_similarity', math.inf)
         # that of several cameras is a product
         return float(similarity ** (1.0 / max(1, len(self._map.cameras))))

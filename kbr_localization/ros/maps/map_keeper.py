@@ -32,11 +32,11 @@ class MapKeeper:
         in_use: MapInUse,
         config: Callable[[], GrowthConfig],
         background: Executor,
-        tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
     ) -> None:
         self.in_use, self._config = in_use, config
         self._growth = MapGrowth(config, in_use.kernel_map)
-        self._background, self._tell = background, tell
+        self._background, self._log = background, log
         self._lock, self._writing = threading.Lock(), threading.Lock()
         self._unsaved: MapInUse | None = None
         self._unsaved_images = 0
@@ -85,7 +85,7 @@ class MapKeeper:
             unsaved.kernel_map.save(unsaved.save_path)
         except MapError as error:
             self.failure = str(error)
-            self._tell('error', f'{images} added images are not written yet: {error}')
+            self._log('error', f'{images} added images are not written yet: {error}')
             with self._lock:
                 if self._unsaved is None and unsaved.name == self.in_use.name:
                     self._unsaved = unsaved
@@ -117,7 +117,7 @@ class MapKeeper:
         except OSError as error:
             reason = error.strerror or str(error)
         if reason:
-            self._tell(
+            self._log(
                 'error',
                 f'images that are added to the map cannot be written to {folder}: {reason}; set '
                 'grow_into to a folder that can be written, or grow_map to false',

@@ -29,11 +29,11 @@ class PoseKeeper:
         path: Path,
         config: Callable[[], NodeConfig],
         background: Executor,
-        tell: NodeLogger,
+        log: NodeLogger,
         clock: Callable[[], str] = lambda: '',
     ) -> None:
         self._path, self._config, self._clock = path, config, clock
-        self._background, self._tell = background, tell
+        self._background, self._log = background, log
         self._writing = threading.Lock()
         self._newest: persistence.SavedPose | None = None
         self._written: persistence.SavedPose | None = None
@@ -75,5 +75,5 @@ class PoseKeeper:
             try:
                 persistence.save_pose(self._path, newest)
             except RosError as error:
-                self._tell.once('warning', str(error))
+                self._log.once('warning', str(error))
             self._written = newest

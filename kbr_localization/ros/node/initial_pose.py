@@ -23,7 +23,7 @@ class Owner(Protocol):
     """What the inputs need to know of their node."""
 
     settings: Settings
-    tell: NodeLogger
+    log: NodeLogger
     maps: MapServices
     active: bool
 
@@ -59,9 +59,9 @@ class InitialPoseInput:
                 owner.begin_from(given)
                 text += '' if owner.active else ', kept until the node is active'
         except RosError as error:
-            owner.tell('warning', f'initial pose refused: {error}', 0.0)
+            owner.log('warning', f'initial pose refused: {error}', 0.0)
             return
-        owner.tell('info', text, 0.0)
+        owner.log('info', text, 0.0)
 
     def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
         frame_id = message.header.frame_id

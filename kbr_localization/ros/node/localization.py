@@ -12,28 +12,24 @@ from kbr_localization import se2
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.pipeline import make_localizer, Tracker
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
-from kbr_localization.ros.common.optional import interface
 from kbr_localization.ros.common.worker import Worker
-from kbr_localization.ros.inputs.inputs import Inputs
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper
 from kbr_localization.ros.node.outputs import Outputs
 from kbr_localization.ros.node.reporter import Reporter
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
-from kbr_localization.ros.session import persistence, starting_points
+from kbr_localization.ros.session import initial_pose_sources
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.feed import Feed
-from kbr_localization.ros.session.image_queue import ImageQueue
-from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 from kbr_localization.ros.session.session import Session
 from rclpy.node import Node
-
-SECOND = 1_000_000_000
 
 
 class Localization:
@@ -43,36 +39,38 @@ class Localization:
     Raises MapError when the map cannot be read, ConfigurationError when none is named.
     """
 
-    def __init__(self, node: Node, settings: Settings, tell: NodeLogger) -> None:
-        self._node, self._settings, self._tell = node, settings, tell
+    def __init__(self, node: Node, settings: Settings, log: NodeLogger) -> None:
+        self._node, self._settings, self._log = node, settings, log
         config = settings.config
-        self.pose_file = starting_points.pose_file(config, node)
+        self.pose_file = initial_pose_sources.pose_file(config, node)
         self._registry = MapRegistry(
-            config.map_files, config.grow_into, tell, config.image_topics, config.grow_in_place
+            config.map_files, config.grow_into, log, config.image_topics, config.grow_in_place
         )
-        saved = starting_points.saved_pose(self.pose_file, config, tell)
-        in_use = self._registry.read(self._first_map(saved))
+        saved = initial_pose_sources.saved_pose(self.pose_file, config, log)
+        in_use = self._registry.read(
+            initial_pose_sources.first_map(saved, self._registry, config.map_file, log)
+        )
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')
-        self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, tell)
+        self.keeper = MapKeeper(in_use, lambda: settings.config, self._background, log)
         self._clock = ClockSource(node)
         self._poses = PoseKeeper(
-            self.pose_file, lambda: settings.config, self._background, tell, self._clock
+            self.pose_file, lambda: settings.config, self._background, log, self._clock
         )
-        self._feed = _feed(config)
-        beginning = starting_points.beginning(settings, saved, in_use, self._clock, tell)
-        self.session = Session(
-            self._make_tracker, beginning, tell, self._forget_outputs, self._feed
-        )
+        self._feed = Feed.configured(config)
+        sources = initial_pose_sources.gather(settings, saved, in_use, self._clock, log)
+        self.session = Session(self._make_tracker, sources, log, self._forget_outputs, self._feed)
         self.outputs = Outputs(node, config, in_use.kernel_map)
-        if interface('nav2_msgs.msg', 'ParticleCloud') is None:
-            tell.once(
+        if not self.outputs.has_nav2:
+            log.once(
                 'info',
                 'nav2_msgs is not installed: particle_cloud is a geometry_msgs/PoseArray, and '
                 'there is no service set_initial_pose',
             )
-        self.inputs = Inputs(node, config, self.session, tell, self.outputs.follow_odometry)
+        self.inputs = Inputs(
+            node, _input_config(config), self.session, log, self.outputs.follow_odometry
+        )
         self._reporter: Reporter | None = None
         self._worker: Worker[Answer] | None = None
         self._switching = False
@@ -84,7 +82,7 @@ class Localization:
 
     def check_is_near(self, pose: se2.FloatArray) -> None:
         """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
-        starting_points.check_is_near(self.keeper.in_use, pose, self._tell)
+        initial_pose_sources.check_is_near(self.keeper.in_use, pose, self._log)
 
     def in_background(self, action: Callable[[], None]) -> None:
         """Have the thread for slow things do something."""
@@ -136,7 +134,7 @@ class Localization:
     def start(self) -> None:
         """Begin to work."""
         config = self._settings.config
-        if config.always_reset_initial_pose and self.session.has_belief:
+        if config.always_reset_initial_pose and self.session.tracking.has_belief:
             self.session.forget_belief()
             self.outputs.forget()
         self._reporter = Reporter(
@@ -146,9 +144,9 @@ class Localization:
             self.inputs,
             self.outputs,
             self.keeper,
-            self._tell,
+            self._log,
         )
-        self._worker = Worker(self.session, self._publish, self._tell)
+        self._worker = Worker(self.session, self._publish, self._log)
         self._worker.start()
         self.inputs.active = True
 
@@ -174,9 +172,9 @@ class Localization:
             try:
                 return self.session.do_requests()
             except KbrError as error:
-                self._tell('error', str(error), 0.0)
+                self._log('error', str(error), 0.0)
             except Exception:
-                self._tell('error', f'internal error:\n{traceback.format_exc()}', 0.0)
+                self._log('error', f'internal error:\n{traceback.format_exc()}', 0.0)
 
     def _save_map(self) -> None:
         try:
@@ -187,7 +185,7 @@ class Localization:
     def _sum_up(self) -> None:
         used = self.session.used
         dropped = self.session.dropped + self.inputs.cameras.dropped
-        self._tell('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
+        self._log('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
 
     def destroy(self) -> None:
         """Take everything down."""
@@ -219,20 +217,8 @@ class Localization:
         localizer = make_localizer(config.method, configured, seed)
         return Tracker(configured, localizer)
 
-    def _first_map(self, saved: persistence.SavedPose | None) -> str:
-        """Return the map that a robot was on a moment ago, or the one of the parameters."""
-        map_file = self._settings.config.map_file
-        if (
-            saved is None
-            or saved.map_name not in self._registry.paths
-            or saved.map_name == map_file
-        ):
-            return map_file
-        self._tell('info', f'going on with map {saved.map_name}, where the robot was last')
-        return saved.map_name
-
     def _publish(self, answer: Answer) -> None:
-        self.outputs.localizer = self.session.localizer
+        self.outputs.localizer = self.session.tracking.tracker.localizer
         self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets)
         grown = self.keeper.look(answer)
         if grown is not None:
@@ -240,9 +226,12 @@ class Localization:
         self._poses.look(answer, self.keeper.in_use)
 
 
-def _feed(config: NodeConfig) -> Feed:
-    return Feed(
-        OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
-        ImageQueue(config.image_queue, config.image_backlog),
-        round(config.max_extrapolation * SECOND),
+def _input_config(config: NodeConfig) -> InputConfig:
+    return InputConfig(
+        config.image_transport,
+        config.image_topics,
+        config.sync_tolerance,
+        config.odom_frame_id,
+        config.base_frame_id,
+        config.allow_parameter_qos_overrides,
     )

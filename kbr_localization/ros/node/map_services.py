@@ -25,7 +25,7 @@ class Owner(Protocol):
     """What the services need to know of their node."""
 
     settings: Settings
-    tell: NodeLogger
+    log: NodeLogger
 
     def configured(self) -> Localization:
         """Return what is at work; raises LocalizationError before there is anything."""
@@ -97,10 +97,10 @@ class MapServices:
             try:
                 self._owner.begin_from(kept)
             except RosError as error:
-                self._owner.tell('warning', f'initial pose refused: {error}', 0.0)
+                self._owner.log('warning', f'initial pose refused: {error}', 0.0)
         elif kept is not None:
             text = 'initial pose dropped: it was meant for the map that could not be loaded'
-            self._owner.tell('warning', text, 0.0)
+            self._owner.log('warning', text, 0.0)
 
     async def _add_current(
         self, request: Trigger.Request, response: Trigger.Response
@@ -128,7 +128,7 @@ class MapServices:
 
     def _told(self, service: str, response: Trigger.Response) -> None:
         level = 'info' if response.success else 'error'
-        self._owner.tell(level, f'{service}: {response.message}', 0.0)
+        self._owner.log(level, f'{service}: {response.message}', 0.0)
 
 
 async def _in(

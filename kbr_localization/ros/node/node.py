@@ -16,8 +16,7 @@ from kbr_localization.errors import KbrError, LocalizationError, RosError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.common.bond import Bond, have_bonds
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.common.running import interruptible, run_node, spin
-from kbr_localization.ros.common.timed_executor import TimedExecutor
+from kbr_localization.ros.common.running import interruptible, run_node, spin, TimedExecutor
 from kbr_localization.ros.inputs.transforms import have_tf
 from kbr_localization.ros.node.initial_pose import InitialPoseInput
 from kbr_localization.ros.node.localization import Localization
@@ -41,7 +40,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         super().__init__(
             'localization', automatically_declare_parameters_from_overrides=True, **options
         )
-        self.tell = NodeLogger(self.get_logger())
+        self.log = NodeLogger(self.get_logger())
         self.localization: Localization | None = None
         shared = shared_names(options.get('cli_args') or ())
         self.settings = Settings(self, self._follow_parameters, shared)
@@ -63,14 +62,14 @@ class LocalizationNode(SettableNode, LifecycleNode):
     def _say_what_is_special(self) -> None:
         if self.settings.ignored:
             ignored = ', '.join(self.settings.ignored)
-            self.tell('info', f'parameters of nav2_amcl without a meaning here: {ignored}')
+            self.log('info', f'parameters of nav2_amcl without a meaning here: {ignored}')
         for name in self.settings.foreign:
             remedy = parameters.hint(name, names())
-            self.tell('info', f'parameter {name!r} for all nodes is none of this one: {remedy}')
+            self.log('info', f'parameter {name!r} for all nodes is none of this one: {remedy}')
         if not (self.settings.config.autostart or have_bonds()):
-            self.tell('info', 'no bond is installed: set bond_timeout of the manager to 0.0')
+            self.log('info', 'no bond is installed: set bond_timeout of the manager to 0.0')
         if self.settings.config.tf_broadcast and not have_tf():
-            self.tell('warning', 'tf2_msgs is not installed: no transform will be broadcast')
+            self.log('warning', 'tf2_msgs is not installed: no transform will be broadcast')
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
         """Read the map and open the topics."""
@@ -114,7 +113,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _configure(self) -> None:
         with interruptible():
-            self.localization = Localization(self, self.settings, self.tell)
+            self.localization = Localization(self, self.settings, self.log)
 
     def _activate(self) -> None:
         self.configured().start()
@@ -156,10 +155,10 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
-            self.tell('info', 'global localization asked for', 0.0)
+            self.log('info', 'global localization asked for', 0.0)
             self.configured().session.initialize_globally()
         else:
-            self.tell('warning', 'global localization asked for, but the node is not active')
+            self.log('warning', 'global localization asked for, but the node is not active')
         return response
 
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
@@ -174,7 +173,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         try:
             self.begin_from(kept)
         except RosError as error:
-            self.tell('warning', f'initial pose refused: {error}', 0.0)
+            self.log('warning', f'initial pose refused: {error}', 0.0)
 
     def _follow_parameters(self, before: KbrConfig) -> None:
         if self.localization is not None:

@@ -66,6 +66,11 @@ class Outputs:
             self.rivals = RivalWatch(node, self._transforms)
         self.show_map(kernel_map)
 
+    @property
+    def has_nav2(self) -> bool:
+        """Whether the particles are of Nav2's own message type."""
+        return self._particles.msg_type is not PoseArray
+
     def destroy(self) -> None:
         """Take the publishers away."""
         publishers: list[Any] = [
@@ -152,11 +157,12 @@ class Outputs:
         self.latency.add((now_ns - answer.stamp_ns) * 1e-9)
 
     def _sample(self) -> se2.FloatArray:
-        particles = getattr(self.localizer, 'particles', None)
-        return np.zeros((0, 3)) if particles is None else particles(self.config.particles)
+        if self.localizer is None:
+            return np.zeros((0, 3))
+        return self.localizer.particles(self.config.particles)
 
     def _publish_particles(self, answer: Answer) -> None:
-        cloud = pictures.pose_array if self._particles.msg_type is PoseArray else particle_cloud
+        cloud = particle_cloud if self.has_nav2 else pictures.pose_array
         frame_id = self.config.global_frame_id
         self._particles.publish(cloud(self._sample(), answer.stamp_ns, frame_id))
 

@@ -9,6 +9,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
 from kbr_localization.ros.common.hints import mixed_clocks
 from kbr_localization.ros.common.node_logger import NodeLogger
+from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
 from kbr_localization.ros.node.outputs import is_known, Outputs
@@ -34,13 +35,13 @@ class Reporter:
         inputs: Inputs,
         outputs: Outputs,
         keeper: MapKeeper,
-        tell: NodeLogger,
+        log: NodeLogger,
     ) -> None:
         self._node, self._config, self._session = node, config, session
-        self._inputs, self._outputs, self._tell = inputs, outputs, tell
+        self._inputs, self._outputs, self._log = inputs, outputs, log
         self._keeper = keeper
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
-        # steady time: a missing /clock must not silence the one who could tell
+        # steady time: a missing /clock must not silence what reports it
         self._timer = node.create_timer(
             PERIOD, self.report, clock=Clock(clock_type=ClockType.STEADY_TIME)
         )
@@ -58,9 +59,9 @@ class Reporter:
             watch.measure(now)
         hints, missing = self._hints(now), self._missing(now)
         if missing:
-            self._tell('warning', f'no pose: {missing}', MISSING_PERIOD)
+            self._log('warning', f'no pose: {missing}', MISSING_PERIOD)
         for hint in hints:
-            self._tell('warning', hint)
+            self._log('warning', hint)
         self._publish(hints, missing)
 
     def _hints(self, now: float) -> list[str]:
@@ -97,7 +98,8 @@ class Reporter:
             silent.append('use_sim_time is set but nothing comes on /clock')
         if silent:
             return ', '.join(silent)
-        if not self._session.has_belief and not self._session.beginning.globally:
+        session = self._session
+        if not session.tracking.has_belief and not session.initial_poses.sources.globally:
             initialpose = self._node.resolve_topic_name('initialpose')
             service = self._node.resolve_service_name('reinitialize_global_localization')
             return f'no initial pose: publish one on {initialpose}, or call {service}'
@@ -126,12 +128,14 @@ class Reporter:
                 session.dropped + self._inputs.cameras.dropped,
                 session.odometry_counts,
             ),
-            diagnostics.load_status(f'{name}: load', self._durations(), session.waiting),
+            diagnostics.load_status(f'{name}: load', self._durations(), len(session.feed.queue)),
             diagnostics.map_status(f'{name}: map', self._keeper.facts(), self._keeper.failure),
         ]
         self._publisher.publish(message)
 
     def _durations(self) -> dict[str, diagnostics.Latencies]:
         found = {'processing': self._outputs.processing, 'latency': self._outputs.latency}
-        callbacks = getattr(self._node.executor, 'durations', None)
-        return found if callbacks is None else {**found, 'callbacks': callbacks}
+        executor = self._node.executor
+        if isinstance(executor, TimedExecutor):
+            found['callbacks'] = executor.durations
+        return found

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.localization.pipeline import METHODS
+from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.ros.common.defaults import MAX_SPEED
 from kbr_localization.ros.parameters.map_files import parse_map_files
 

@@ -9,7 +9,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import configuration
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.image_file import encoded_bytes
-from kbr_localization.datasets.multi_camera import cameras_of, Source, sources_of
+from kbr_localization.datasets.multi_camera import Source, sources_of
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.playback.schedule import Event, PlayerOptions
@@ -41,7 +41,7 @@ class RunPublisher:
         )
         self.clock_publisher = self._create_clock_publisher()
         image_qos = QoSProfile(depth=10, reliability=reliability)
-        self._cameras = cameras_of(dataset)
+        self._cameras = dataset.cameras
         self.image_publishers = [
             self._create_image_publisher(f'{camera}/' if camera else '', image_qos)
             for camera in self._cameras or ('',)

@@ -27,11 +27,10 @@ from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
-from kbr_localization.ros.inputs.inputs import Inputs
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
-from kbr_localization.ros.recording.recording import RecordingSession
-from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock
@@ -89,18 +88,24 @@ class RecorderNode(Node):
         parameters.refuse_unknown(self, parameters.fields(RecorderConfig))
         if not self.config.out:
             raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
-        self._tell = NodeLogger(self.get_logger())
+        self._log = NodeLogger(self.get_logger())
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(self.config.out, *cameras)
-        self.session = RecordingSession(self._recording, self.config, self._tell, self._encode)
-        self._inputs = Inputs(self, self.config, self.session, self._tell, lambda *_: None)
+        self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
+        wanted = InputConfig(
+            self.config.image_transport,
+            topics,
+            self.config.sync_tolerance,
+            self.config.odom_frame_id,
+        )
+        self._inputs = Inputs(self, wanted, self.session, self._log, lambda *_: None)
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._shown = PoseArray()
         self._reports = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self.create_timer(PERIOD, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))
-        self._worker = Worker(self.session, self._show, self._tell)
+        self._worker = Worker(self.session, self._show, self._log)
         self._inputs.active = True
         self._worker.start()
         verb = 'going on with' if self._recording.count else 'recording into'
@@ -136,12 +141,12 @@ class RecorderNode(Node):
             self._poses.saw(stamp_ns, time.monotonic())
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
-            self._tell('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
+            self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
             return
         try:
             self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
         except RosError as error:
-            self._tell('warning', f'pose not used: {error}')
+            self._log('warning', f'pose not used: {error}')
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
         return as_files(image.load, self.config.jpeg_quality)
@@ -168,7 +173,7 @@ class RecorderNode(Node):
             hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)
             hints += [hint] if hint else []
         for hint in hints:
-            self._tell('warning', hint)
+            self._log('warning', hint)
         message = DiagnosticArray(status=self._status(watches, hints))
         message.header.stamp = clock.to_msg()
         self._reports.publish(message)

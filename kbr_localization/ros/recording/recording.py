@@ -8,18 +8,19 @@ well as those of a motion capture system.
 
 from __future__ import annotations
 
-import bisect
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 import math
 import threading
 import time
 
 from kbr_localization import se2
+from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
-from kbr_localization.ros.recording.recording_config import RecordingConfig
+from kbr_localization.ros.recording.poses import OdometryRecord, PoseAnchors, Stamped
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
@@ -27,11 +28,35 @@ import numpy as np
 SECOND = 1_000_000_000
 NEARLY = 0.99
 """A camera that sends just at the spacing must not lose every other image to rounding."""
-ANCHORS = 500
-"""Pose messages that are remembered."""
 MOST_UNWRITTEN = 100_000
 """Odometry poses that wait for room on the disk: an hour of them."""
 RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class RecordingConfig:
+    """Which images are recorded, and where."""
+
+    out: str = parameter('', 'run folder to write; an existing run is continued')
+    spacing_distance: float = parameter(
+        0.2, 'metres of way after which an image is recorded', 0.0, 100.0
+    )
+    spacing_angle: float = parameter(
+        0.2, 'radians of turning after which an image is recorded', 0.0, 7.0
+    )
+    max_pose_age: float = parameter(
+        2.0, 'seconds between an image and the nearest pose message at most', 0.01
+    )
+    max_position_sd: float = parameter(
+        0.5, 'poses with a larger standard deviation of x or y are not used, metres', 0.0
+    )
+    odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
+    label: str = parameter('unknown', "the place's name, written beside every image")
+    jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
+    image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
+
+    def __post_init__(self) -> None:
+        validate(self)
 
 
 class RecordingSession:
@@ -41,22 +66,18 @@ class RecordingSession:
         self,
         recording: ColdRecording,
         config: RecordingConfig,
-        tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
         encode: Callable[[QueuedImage], bytes | Sequence[bytes]],
     ) -> None:
         self.config, self._recording = config, recording
-        self._tell, self._encode = tell, encode
-        self._lock = threading.RLock()
-        self._news = threading.Condition(self._lock)
+        self._log, self._encode = log, encode
+        self._news = threading.Condition()
         self._buffer = OdometryBuffer()
         # every image may be one too many, none is more urgent than another
         self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
-        self._poses: list[tuple[int, se2.FloatArray]] = []
-        self._anchor_stamps: list[int] = []
-        self._anchors: list[se2.FloatArray] = []
-        self._unwritten: list[tuple[int, se2.FloatArray]] = []
-        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._correction: se2.FloatArray | None = None
+        self._anchors = PoseAnchors(round(config.max_pose_age * SECOND))
+        self._unwritten: list[Stamped] = []
+        self._odometry = OdometryRecord(recording, config.odometry_rate)
         self._held: tuple[QueuedImage, se2.FloatArray] | None = None
         self._retry_at = 0.0
         self.needs_poses = True
@@ -69,7 +90,7 @@ class RecordingSession:
     @property
     def dropped(self) -> Counter[str]:
         """Images that were not recorded, by reason."""
-        with self._lock:
+        with self._news:
             return self._queue.dropped + self.counts
 
     @property
@@ -83,9 +104,9 @@ class RecordingSession:
             outcome = self._buffer.add(stamp_ns, pose)
             self.odometry_counts[outcome.value] += 1
             if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
-                self._tell('warning', f'{outcome.value} in the odometry: poses are awaited anew')
+                self._log('warning', f'{outcome.value} in the odometry: poses are awaited anew')
                 self._queue.clear('before a jump')
-                self._poses, self._anchor_stamps, self._anchors = [], [], []
+                self._anchors.clear()
             if outcome.leads:
                 self._unwritten.append((stamp_ns, self._buffer.continued(pose)))
             self._news.notify()
@@ -97,7 +118,7 @@ class RecordingSession:
             if not np.all(np.isfinite(pose)) or not position_sd <= self.config.max_position_sd:
                 self._count('poses too uncertain')
                 return
-            self._poses = [*self._poses[-200:], (stamp_ns, pose)]
+            self._anchors.add(stamp_ns, pose)
             self._news.notify()
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
@@ -113,7 +134,7 @@ class RecordingSession:
         What cannot be written is kept, as far as there is room, and tried again in a moment.
         """
         with self._news:
-            self._anchor_poses()
+            self._anchors.settle(self._buffer)
             if time.monotonic() < self._retry_at:
                 self._news.wait(timeout)
                 return None
@@ -123,13 +144,13 @@ class RecordingSession:
                 self._news.wait(timeout)
                 return None
         try:
-            self._write_odometry(unwritten)
+            self._odometry.write(unwritten)
             recorded = None if self._held is None else self._record(*self._held)
         except DatasetError as error:
             self._keep(unwritten, str(error))
             return None
         self._held = None
-        self._tell_recovery()
+        self._log_recovery()
         return recorded
 
     def _next_due(self) -> tuple[QueuedImage, se2.FloatArray] | None:
@@ -139,17 +160,17 @@ class RecordingSession:
             return None
         return image, pose
 
-    def _keep(self, unwritten: list[tuple[int, se2.FloatArray]], trouble: str) -> None:
-        with self._lock:
+    def _keep(self, unwritten: list[Stamped], trouble: str) -> None:
+        with self._news:
             self._unwritten = [*unwritten, *self._unwritten]
             del self._unwritten[:-MOST_UNWRITTEN]
             self.trouble, self._retry_at = trouble, time.monotonic() + RETRY_SECONDS
-        self._tell('error', f'{trouble}; it is tried again')
+        self._log('error', f'{trouble}; it is tried again')
 
-    def _tell_recovery(self) -> None:
+    def _log_recovery(self) -> None:
         if self.trouble:
             self.trouble = ''
-            self._tell('info', 'recording goes on')
+            self._log('info', 'recording goes on')
 
     def recover_from_error(self) -> None:
         """Count an unexpected error, and leave out the image that it may lie in."""
@@ -157,7 +178,7 @@ class RecordingSession:
         self._count('internal error')
 
     def _count(self, reason: str) -> None:
-        with self._lock:
+        with self._news:
             self.counts[reason] += 1
 
     def close(self) -> None:
@@ -171,36 +192,21 @@ class RecordingSession:
         while waiting != len(self._queue):
             waiting = len(self._queue)
             self.work(0.0)
-        with self._lock:
+        with self._news:
             if self._held is not None:
                 self.counts['could not be written'] += 1 + len(self._queue)
             self._queue.clear('still without odometry or pose at the end')
             unwritten, self._unwritten = self._unwritten, []
         try:
-            self._write_odometry(unwritten)
+            self._odometry.write(unwritten)
             if self._held is not None:
                 raise DatasetError(self.trouble)
         finally:
             self._recording.close()
 
-    def _anchor_poses(self) -> None:
-        """Find where each pose message puts the odometry frame in the map."""
-        waiting = []
-        for stamp_ns, pose in self._poses:
-            state = self._buffer.coverage(stamp_ns)
-            if state is Coverage.EARLY:
-                waiting.append((stamp_ns, pose))
-            elif state is Coverage.READY:
-                at = bisect.bisect_left(self._anchor_stamps, stamp_ns)
-                self._anchor_stamps.insert(at, stamp_ns)
-                odometry = self._buffer.at(stamp_ns)
-                self._anchors.insert(at, se2.compose(pose, se2.inverse(odometry)))
-        self._poses = waiting
-        del self._anchor_stamps[:-ANCHORS], self._anchors[:-ANCHORS]
-
     def _coverage(self, stamp_ns: int) -> Coverage:
         state = self._buffer.coverage(stamp_ns)
-        known = not self.needs_poses or self._nearest(stamp_ns) is not None
+        known = not self.needs_poses or self._anchors.nearest(stamp_ns) is not None
         if state is not Coverage.READY or known:
             return state
         waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
@@ -209,24 +215,10 @@ class RecordingSession:
             self._count('no pose near enough in time')
         return Coverage.GAP if late else Coverage.EARLY
 
-    def _nearest(self, stamp_ns: int) -> int | None:
-        """Index of the pose message nearest in time, or None."""
-        at = bisect.bisect_left(self._anchor_stamps, stamp_ns)
-        around = range(max(at - 1, 0), min(at + 1, len(self._anchor_stamps)))
-        nearest = min(around, key=lambda i: abs(self._anchor_stamps[i] - stamp_ns), default=None)
-        if nearest is None:
-            return None
-        age_ns = abs(self._anchor_stamps[nearest] - stamp_ns)
-        return nearest if age_ns <= self.config.max_pose_age * SECOND else None
-
     def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
         """Pose (3,) in the map at an image's stamp, or by the odometry where that is enough."""
-        if not self.needs_poses:
-            return self._buffer.at(stamp_ns)
-        nearest = self._nearest(stamp_ns)
-        if nearest is None:
-            return None
-        return se2.compose(self._anchors[nearest], self._buffer.at(stamp_ns))
+        odometry = self._buffer.at(stamp_ns)
+        return self._anchors.carried(stamp_ns, odometry) if self.needs_poses else odometry
 
     def _is_due(self, image: QueuedImage, pose: se2.FloatArray) -> bool:
         last = self._recording.last_image
@@ -247,35 +239,7 @@ class RecordingSession:
             encoded = self._encode(image)
         except DatasetError as error:
             self._count('broken image')
-            self._tell('warning', f'image not recorded: {error}')
+            self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
         return image
-
-    def _write_odometry(self, samples: list[tuple[int, se2.FloatArray]]) -> None:
-        period_ns, last_ns = SECOND / self.config.odometry_rate, self._written_ns
-        chosen = []
-        for stamp_ns, pose in samples:
-            # a little early is on time, or 20 Hz with jitter would become 10 Hz
-            if stamp_ns - last_ns >= 0.9 * period_ns:
-                chosen.append((stamp_ns, self._continued(stamp_ns, pose)))
-                last_ns = stamp_ns
-        if chosen:
-            self._recording.append_odometry(chosen)
-            self._written_ns = last_ns
-
-    def _continued(self, stamp_ns: int, pose: se2.FloatArray) -> se2.FloatArray:
-        """Pose (3,) that goes on from the odometry of the existing run, if that was reset."""
-        if self._correction is None:
-            self._correction = np.zeros(3)
-            last = self._recording.last_odometry
-            if last is not None and not _plausible(last.stamp_ns, last.pose, stamp_ns, pose):
-                self._correction = se2.compose(last.pose, se2.inverse(pose))
-        return se2.compose(self._correction, pose)
-
-
-def _plausible(
-    last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray, speed: float = 3.0
-) -> bool:
-    step = se2.between(last, pose)
-    return math.hypot(step[0], step[1]) <= speed * (stamp_ns - last_ns) * 1e-9 + 0.5

@@ -48,7 +48,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Beginning:
+class InitialPoseSources:
     """
     Where a belief may come from when there is none, tried in this order.
 

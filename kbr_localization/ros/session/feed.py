@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 import math
 import time
 
 from kbr_localization import se2
+from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class OdometryAt:
+    """
+    The odometry at a moment: the pose (3,) as it came, and as if no driver had been reset.
+
+    `resets`: how often time or odometry had been reset by then.
+    """
+
+    raw: se2.FloatArray
+    continued: se2.FloatArray
+    resets: int
 
 
 class Feed:
@@ -30,48 +47,40 @@ class Feed:
         self.buffer = OdometryBuffer() if buffer is None else buffer
         self.queue = ImageQueue(16) if queue is None else queue
         self._max_extrapolation_ns = max_extrapolation_ns
-        self._last_ns = 0
-        self._period_ns = 0
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
-        """Take in a raw odometry pose (3,)."""
-        return self.buffer.add(stamp_ns, pose)
-
-    def add_image(self, image: QueuedImage) -> None:
-        """Take in an image."""
-        self._period_ns = image.stamp_ns - self._last_ns
-        self._last_ns = image.stamp_ns
-        self.queue.put(image)
+    @staticmethod
+    def configured(config: NodeConfig) -> Feed:
+        """Make a feed with the buffer and the queue that the parameters of a node say."""
+        return Feed(
+            OdometryBuffer(round(config.odometry_buffer * SECOND), max_speed=config.max_speed),
+            ImageQueue(config.image_queue, config.image_backlog),
+            round(config.max_extrapolation * SECOND),
+        )
 
     def take(self) -> QueuedImage | None:
         """Next image that can be used, or None."""
         return self.queue.take(self._coverage)
 
-    def waiting(self) -> QueuedImage | None:
-        """Return the image that waits longest for its odometry, or None."""
-        return self.queue.peek()
-
     def patience(self) -> float:
         """Seconds for which the image that waits longest may still wait for odometry."""
         image = self.queue.peek()
-        if image is None or not 0 < self._period_ns < self._max_extrapolation_ns:
+        if image is None or not 0 < self.queue.period_ns < self._max_extrapolation_ns:
             return math.inf
-        return image.received + 0.5e-9 * self._period_ns - time.monotonic()
+        return image.received + 0.5e-9 * self.queue.period_ns - time.monotonic()
 
-    def odometry_at(self, stamp_ns: int) -> se2.FloatArray | None:
-        """Raw odometry (3,) at the stamp of an image that was taken; None after a jump."""
+    def odometry_at(self, stamp_ns: int) -> OdometryAt | None:
+        """Odometry at the stamp of an image that was taken; None after a jump."""
         state = self.buffer.coverage(stamp_ns)
         if state is Coverage.READY:
-            return self.buffer.at(stamp_ns)
+            return self._moment(self.buffer.at(stamp_ns))
         return self.guess(stamp_ns) if self._is_near(stamp_ns, state) else None
 
-    def guess(self, stamp_ns: int) -> se2.FloatArray | None:
-        """Raw odometry (3,) at a stamp still to come, as far as can be told; None without any."""
-        return self.buffer.extrapolated(stamp_ns) if len(self.buffer) else None
+    def guess(self, stamp_ns: int) -> OdometryAt | None:
+        """Odometry at a stamp still to come, as far as can be told; None without any."""
+        return self._moment(self.buffer.extrapolated(stamp_ns)) if len(self.buffer) else None
 
-    def clear(self, reason: str) -> None:
-        """Drop the images; time may start over."""
-        self.queue.clear(reason)
+    def _moment(self, raw: se2.FloatArray) -> OdometryAt:
+        return OdometryAt(raw, self.buffer.continued(raw), self.buffer.resets)
 
     def _coverage(self, stamp_ns: int) -> Coverage:
         state = self.buffer.coverage(stamp_ns)

@@ -35,13 +35,15 @@ class ImageQueue:
     `backlog`: images that may wait for the worker; with more, all but the newest are dropped, so
     that a rate beyond the machine costs images and never time. Images far ahead of one that comes
     later are from another time. `dropped` counts by reason the images that were let go, ever since
-    the start.
+    the start. `period_ns`: time between the last two images that came.
     """
 
     def __init__(self, size: int, backlog: int = 4) -> None:
         self._size, self._backlog = size, backlog
         self._images: list[QueuedImage] = []
         self._taken_ns: int | None = None
+        self._arrived_ns = 0
+        self.period_ns = 0
         self.dropped: Counter[str] = Counter()
 
     def __len__(self) -> int:
@@ -64,6 +66,8 @@ class ImageQueue:
 
     def put(self, image: QueuedImage) -> None:
         """Take in an image, or drop it if its time is over."""
+        self.period_ns = image.stamp_ns - self._arrived_ns
+        self._arrived_ns = image.stamp_ns
         stamps = [waiting.stamp_ns for waiting in self._images]
         at = bisect.bisect_left(stamps, image.stamp_ns)
         taken_ns = self._taken_ns

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import dataclasses
 
 from kbr_localization import se2
-from kbr_localization.ros.session.answer import Beginning, GivenPose
+from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
 from kbr_localization.ros.session.persistence import SavedPose
 
@@ -16,11 +16,11 @@ class InitialPoses:
     Poses to start from, the newest first. Its owner keeps threads apart.
 
     `given`: what somebody said and nobody used yet. `kept`: the belief of a tracker that was
-    replaced. `beginning`: what there was at the start.
+    replaced. `sources`: what there was at the start.
     """
 
-    def __init__(self, beginning: Beginning, tell: Callable[[str, str], None]) -> None:
-        self.beginning, self._tell = beginning, tell
+    def __init__(self, sources: InitialPoseSources, log: Callable[[str, str], None]) -> None:
+        self.sources, self._log = sources, log
         self.given: GivenPose | None = None
         self.kept: GivenPose | None = None
 
@@ -31,7 +31,7 @@ class InitialPoses:
     def forget_map(self) -> None:
         """Forget all poses: they mean nothing on another map."""
         self.forget()
-        self.beginning = dataclasses.replace(self.beginning, given=None, saved=None)
+        self.sources = dataclasses.replace(self.sources, given=None, saved=None)
 
     def take(
         self, has_belief: bool, stamp_ns: int, odometry: se2.FloatArray, buffer: OdometryBuffer
@@ -46,26 +46,26 @@ class InitialPoses:
         return dataclasses.replace(given, pose=self._carried(given, odometry, buffer))
 
     def _first_pose(self, stamp_ns: int, odometry: se2.FloatArray) -> GivenPose | None:
-        beginning = self.beginning
-        if beginning.given is not None or beginning.saved is None:
-            return beginning.given
-        pose = self._resumed(beginning.saved, stamp_ns, odometry)
-        if pose is None and not beginning.saved_anyway:
+        sources = self.sources
+        if sources.given is not None or sources.saved is None:
+            return sources.given
+        pose = self._resumed(sources.saved, stamp_ns, odometry)
+        if pose is None and not sources.saved_anyway:
             return None
-        pose = beginning.saved.pose if pose is None else pose
-        self._tell('info', f'going on from the saved pose, now {_words(pose)}')
-        return GivenPose(pose, beginning.saved.covariance)
+        pose = sources.saved.pose if pose is None else pose
+        self._log('info', f'going on from the saved pose, now {_words(pose)}')
+        return GivenPose(pose, sources.saved.covariance)
 
     def _resumed(
         self, saved: SavedPose, stamp_ns: int, odometry: se2.FloatArray
     ) -> se2.FloatArray | None:
         """Give the saved pose (3,) carried to a stamp; None when it is old or of another clock."""
-        beginning = self.beginning
-        if saved.clock != beginning.clock():
-            if not beginning.saved_anyway:
-                self._tell('info', 'saved pose not used: it is of another run of the clock')
+        sources = self.sources
+        if saved.clock != sources.clock():
+            if not sources.saved_anyway:
+                self._log('info', 'saved pose not used: it is of another run of the clock')
             return None
-        return saved.resumed(stamp_ns, odometry, beginning.saved_max_age, beginning.max_speed)
+        return saved.resumed(stamp_ns, odometry, sources.saved_max_age, sources.max_speed)
 
     def _carried(
         self, given: GivenPose, odometry: se2.FloatArray, buffer: OdometryBuffer
@@ -78,7 +78,7 @@ class InitialPoses:
             then = buffer.continued(buffer.at(given.stamp_ns))
             return se2.compose(given.pose, se2.between(then, odometry))
         if state is not Coverage.EARLY:
-            self._tell('warning', f'initial pose is {state.value}: taken as if it were new')
+            self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose
 
 

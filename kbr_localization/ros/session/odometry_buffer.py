@@ -175,8 +175,8 @@ class OdometryBuffer:
         newest = self.newest_pose()
         if len(self._stamps) < 2 or self._stamps[-1] - self._stamps[-2] > self._max_gap_ns:
             return newest
-        share = (stamp_ns - self._stamps[-1]) / (self._stamps[-1] - self._stamps[-2])
-        return se2.compose(newest, share * se2.between(self._poses[-2], newest))
+        steps = (stamp_ns - self._stamps[-1]) / (self._stamps[-1] - self._stamps[-2])
+        return se2.compose(newest, steps * se2.between(self._poses[-2], newest))
 
     def continued(self, pose: se2.FloatArray) -> se2.FloatArray:
         """

@@ -59,13 +59,13 @@ class MapRegistry:
         self,
         map_files: Sequence[str],
         grow_into: str,
-        tell: Callable[[str, str], None],
+        log: Callable[[str, str], None],
         image_topics: Sequence[str] = (),
         in_place: bool = False,
     ) -> None:
         self._in_place = in_place
         self.paths = parse_map_files(map_files)
-        self._grow_into, self._tell = grow_into, tell
+        self._grow_into, self._log = grow_into, log
         self._image_topics = image_topics
 
     def read(self, wanted: str) -> MapInUse:
@@ -86,7 +86,7 @@ class MapRegistry:
         check_cameras(kernel_map.cameras, self._image_topics, path)
         height, width = kernel_map.image_shape
         called = f' ({name})' if name in self.paths else ''
-        self._tell(
+        self._log(
             'info',
             f'map {path}{called}: {len(kernel_map)} images of {width}x{height} pixels, read in '
             f'{time.monotonic() - started:.1f} s',
@@ -110,13 +110,13 @@ class MapRegistry:
         try:
             kernel_map = KernelMap.load(added)
         except MapError as error:
-            self._tell('warning', f'{path} is used without what was added to it: {error}')
+            self._log('warning', f'{path} is used without what was added to it: {error}')
             return base
         if is_grown_from(kernel_map, base):
             count = len(kernel_map) - len(base)
-            self._tell('info', f'{count} images that were added to {path} are read from {added}')
+            self._log('info', f'{count} images that were added to {path} are read from {added}')
             return grown_form(base, kernel_map)
-        self._tell(
+        self._log(
             'warning',
             f'{added} is not grown from {path}, which was built anew: it is not used, and '
             'overwritten with the next image that is added',

@@ -16,36 +16,18 @@ from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.atomic import new_folder
-from kbr_localization.datasets.building import driving
-from kbr_localization.datasets.building.driving import Drive
-from kbr_localization.datasets.building.light import Light, LIGHTS
-from kbr_localization.datasets.building.model import BuildingConfig, SyntheticBuilding
-from kbr_localization.datasets.building.robot import random_robot, Robot, RobotCamera
 from kbr_localization.datasets.cold import DRAWN, write_cold_run
-from kbr_localization.datasets.frame import Frame, Image
+from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
+from kbr_localization.simulation import driving
+from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.light import LIGHTS
+from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
+from kbr_localization.simulation.robot import Robot
 import numpy as np
-
-__all__ = [
-    'DEMO_RUNS',
-    'LIGHTS',
-    'BuildingConfig',
-    'Drive',
-    'Light',
-    'OdometryNoise',
-    'Robot',
-    'RobotCamera',
-    'RunConfig',
-    'SyntheticBuilding',
-    'SyntheticRun',
-    'random_robot',
-    'with_robots',
-    'write_building',
-]
-
 
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
 HOUR_NS = 3600 * 10**9
@@ -96,7 +78,7 @@ def with_robots(
     )
 
 
-class SyntheticRun:
+class SyntheticRun(Dataset):
     """
     A run through a building as a dataset; images are rendered when asked for, always alike.
 

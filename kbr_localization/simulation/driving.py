@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import math
 
 from kbr_localization import se2
-from kbr_localization.datasets.building.floor_plan import FloorPlan
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import (
     OdometryNoise,
@@ -14,6 +13,7 @@ from kbr_localization.datasets.odometry_noise import (
     reported_steps,
 )
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.floor_plan import FloorPlan
 import numpy as np
 from numpy.typing import NDArray
 

@@ -12,8 +12,8 @@ from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
 from kbr_localization.ros.session import persistence
-from kbr_localization.ros.session.answer import Beginning, GivenPose
-from kbr_localization.ros.session.registry import MapInUse
+from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
+from kbr_localization.ros.session.registry import MapInUse, MapRegistry
 import numpy as np
 from rclpy.node import Node
 
@@ -31,7 +31,7 @@ def pose_file(config: NodeConfig, node: Node) -> Path:
     return persistence.default_pose_file(node.get_fully_qualified_name())
 
 
-def saved_pose(path: Path, config: NodeConfig, tell: NodeLogger) -> persistence.SavedPose | None:
+def saved_pose(path: Path, config: NodeConfig, log: NodeLogger) -> persistence.SavedPose | None:
     """Return the saved pose unless its file is old, whatever the stamps say."""
     try:
         saved = persistence.load_pose(path)
@@ -39,12 +39,22 @@ def saved_pose(path: Path, config: NodeConfig, tell: NodeLogger) -> persistence.
             return saved
         age = time.time() - path.stat().st_mtime
     except (RosError, OSError) as error:
-        tell('warning', str(error))
+        log('warning', str(error))
         return None
     return saved if age <= config.saved_pose_max_age else None
 
 
-def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: NodeLogger) -> None:
+def first_map(
+    saved: persistence.SavedPose | None, registry: MapRegistry, map_file: str, log: NodeLogger
+) -> str:
+    """Return the map that a robot was on a moment ago, or the one of the parameters."""
+    if saved is None or saved.map_name not in registry.paths or saved.map_name == map_file:
+        return map_file
+    log('info', f'going on with map {saved.map_name}, where the robot was last')
+    return saved.map_name
+
+
+def check_is_near(in_use: MapInUse, pose: se2.FloatArray, log: NodeLogger) -> None:
     """Raise RosError when a pose (3,) is far off the map; warn when it is off at all."""
     distance = in_use.distance(pose)
     text = (
@@ -54,16 +64,16 @@ def check_is_near(in_use: MapInUse, pose: se2.FloatArray, tell: NodeLogger) -> N
     if distance > FAR_METRES:
         raise RosError(f'{text}: give a pose on it, or load the map of that place')
     if distance > NEAR_METRES:
-        tell('warning', f'initial pose {text}: the robot may not be found there', 0.0)
+        log('warning', f'initial pose {text}: the robot may not be found there', 0.0)
 
 
-def beginning(
+def gather(
     settings: Settings,
     saved: persistence.SavedPose | None,
     in_use: MapInUse,
     clock: Callable[[], str],
-    tell: NodeLogger,
-) -> Beginning:
+    log: NodeLogger,
+) -> InitialPoseSources:
     """Gather what a belief may start from on a map."""
     config = settings.config
     if saved is not None and saved.map_id != in_use.map_id:
@@ -71,8 +81,8 @@ def beginning(
     anyway = config.initialize_at_saved_pose
     # nav2_amcl prefers the saved one as well
     wanted = config.set_initial_pose and not (anyway and saved is not None)
-    return Beginning(
-        _initial_pose(settings.initial_pose, in_use, tell) if wanted else None,
+    return InitialPoseSources(
+        _initial_pose(settings.initial_pose, in_use, log) if wanted else None,
         saved,
         config.saved_pose_max_age,
         config.max_speed,
@@ -82,12 +92,12 @@ def beginning(
     )
 
 
-def _initial_pose(pose: InitialPose, in_use: MapInUse, tell: NodeLogger) -> GivenPose | None:
+def _initial_pose(pose: InitialPose, in_use: MapInUse, log: NodeLogger) -> GivenPose | None:
     variances = [pose.std_xy**2, pose.std_xy**2, pose.std_yaw**2]
     given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), np.diag(variances))
     try:
-        check_is_near(in_use, given.pose, tell)
+        check_is_near(in_use, given.pose, log)
     except RosError as error:
-        tell('warning', f'parameter initial_pose not used: {error}')
+        log('warning', f'parameter initial_pose not used: {error}')
         return None
     return given

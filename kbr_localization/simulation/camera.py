@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cv2
-from kbr_localization.datasets.building.atlas import (
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.atlas import (
     GROUND_SCALE,
     Layout,
     LEVELS_ALONG,
     LEVELS_GROUND,
     LEVELS_UP,
 )
-from kbr_localization.datasets.building.floor_plan import Walls
-from kbr_localization.datasets.building.motifs import Pixels
-from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.floor_plan import Walls
+from kbr_localization.simulation.motifs import Pixels
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,12 +9,15 @@ import math
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building import driving, sprites
-from kbr_localization.datasets.building.architect import PLANS
-from kbr_localization.datasets.building.atlas import Atlas
-from kbr_localization.datasets.building.camera import Camera, cast, look
-from kbr_localization.datasets.building.driving import Drive
-from kbr_localization.datasets.building.light import (
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import driving, sprites
+from kbr_localization.simulation.architect import PLANS
+from kbr_localization.simulation.atlas import Atlas
+from kbr_localization.simulation.camera import Camera, cast, look
+from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.light import (
     FloatGrid,
     Light,
     light_grid,
@@ -22,14 +25,10 @@ from kbr_localization.datasets.building.light import (
     response,
     vignette,
 )
-from kbr_localization.datasets.building.motifs import Pixels
-from kbr_localization.datasets.building.passers_by import crowd, Passerby
-from kbr_localization.datasets.building.robot import RobotCamera
-from kbr_localization.datasets.building.sprites import Standing
-from kbr_localization.datasets.building.textures import Style
-from kbr_localization.datasets.frame import Image
-from kbr_localization.errors import DatasetError
-from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.motifs import Pixels
+from kbr_localization.simulation.robot import RobotCamera
+from kbr_localization.simulation.sprites import crowd, Passerby, Standing
+from kbr_localization.simulation.textures import Style
 import numpy as np
 
 WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0
@@ -45,7 +44,7 @@ class BuildingConfig:
     kind: str = parameter('office', 'kind of floor plan', choices=tuple(PLANS))
     size: float = parameter(18.0, 'metres along the longer side', 14.0, 40.0)
     seed: int = parameter(0, 'of plan, textures and furniture', 0)
-    unique: float = parameter(0.25, 'share of wall decoration found nowhere else', 0.0, 1.0)
+    unique: float = parameter(0.25, 'fraction of wall decoration found nowhere else', 0.0, 1.0)
     furniture: float = parameter(0.08, 'pieces of furniture per metre of wall', 0.0, 2.0)
     width: int = parameter(640, 'pixels of an image from left to right', 16, 4096)
     height: int = parameter(480, 'pixels of an image from top to bottom', 16, 4096)

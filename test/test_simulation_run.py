@@ -1,6 +1,7 @@
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.simulation import (
     BuildingConfig,
     DEMO_RUNS,
     Drive,
@@ -9,7 +10,6 @@ from kbr_localization.datasets.synthetic import (
     SyntheticRun,
     write_building,
 )
-from kbr_localization.errors import ConfigurationError, DatasetError
 import numpy as np
 import pytest
 

@@ -8,11 +8,11 @@ import math
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building.camera import Camera
-from kbr_localization.datasets.building.light import FloatGrid, Light
-from kbr_localization.datasets.building.motifs import Pixels
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation.camera import Camera
+from kbr_localization.simulation.light import FloatGrid, Light
+from kbr_localization.simulation.motifs import Pixels
 import numpy as np
 
 BLUR_WIDTH = 640
@@ -37,7 +37,7 @@ class RobotCamera:
     view: float = parameter(
         0.0, "horizontal field of view, degrees; 0 is the building's", 0.0, VIEWS[1]
     )
-    vignetting: float = parameter(0.0, 'share of the light that corners lose', 0.0, 0.9)
+    vignetting: float = parameter(0.0, 'fraction of the light that corners lose', 0.0, 0.9)
     blur: float = parameter(0.0, 'Gaussian blur, pixels of an image 640 wide', 0.0, 10.0)
     gain: float = parameter(1.0, 'factor on the brightness', 0.2, 5.0)
     gamma: float = parameter(1.0, 'factor on the exponent of the response', 0.3, 3.0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import cv2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, SOLID
+from kbr_localization.simulation.floor_plan import CELL, FloorPlan, SOLID
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,7 +27,7 @@ class Light:
     lamps: float = parameter(0.8, 'brightness of the lamps', 0.0, 2.0)
     daylight: float = parameter(0.7, 'brightness outside of the windows', 0.0, 2.0)
     spread: float = parameter(0.25, 'relative spread of the lamps', 0.0, 1.0)
-    broken: float = parameter(0.1, 'share of the lamps that are off', 0.0, 1.0)
+    broken: float = parameter(0.1, 'fraction of the lamps that are off', 0.0, 1.0)
     gradient: float = parameter(0.15, 'fall of brightness across the image', 0.0, 0.9)
     gain: float = parameter(1.0, 'brightness of the image after exposure', 0.2, 4.0)
     gamma: float = parameter(1.0, 'exponent of the camera response', 0.3, 3.0)

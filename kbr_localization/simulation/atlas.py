@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
-from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.light import FloatGrid, Light, light_grid
-from kbr_localization.datasets.building.motifs import Pixels
-from kbr_localization.datasets.building.textures import (
+from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.light import FloatGrid, Light, light_grid
+from kbr_localization.simulation.motifs import Pixels
+from kbr_localization.simulation.textures import (
     KINDS,
     paint_ground,
     paint_lamps,

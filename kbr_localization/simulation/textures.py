@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import cv2
-from kbr_localization.datasets.building import motifs
-from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, SOLID
-from kbr_localization.datasets.building.motifs import Patch, Pixels
+from kbr_localization.simulation import motifs
+from kbr_localization.simulation.floor_plan import CELL, FloorPlan, SOLID
+from kbr_localization.simulation.motifs import Patch, Pixels
 import numpy as np
 from numpy.typing import NDArray
 

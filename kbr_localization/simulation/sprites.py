@@ -1,4 +1,4 @@
-"""People and furniture: flat pictures that stand in the building and face the camera."""
+"""People and furniture: flat pictures that stand in the building, walk, and face the camera."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import cv2
-from kbr_localization.datasets.building.camera import axes, Camera, Hits
-from kbr_localization.datasets.building.floor_plan import FloorPlan
-from kbr_localization.datasets.building.motifs import Colour, grey_or_tinted, Pixels
 from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation.camera import axes, Camera, Hits
+from kbr_localization.simulation.driving import path_of, random_walk
+from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.motifs import Colour, grey_or_tinted, Pixels
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +20,10 @@ CLOSEST = 0.6
 """Metres; nobody comes closer to the camera."""
 STRIDES = 4
 """Pictures of one person while walking."""
+STRIDE_M = 1.5
+"""Metres of two steps."""
+KEEP_RIGHT = 0.45
+"""Metres by which people keep to the right of the middle of their way."""
 
 
 @dataclass(frozen=True)
@@ -235,3 +240,41 @@ def _draw_parcel(canvas: Pixels, mask: Pixels, rng: np.random.Generator) -> None
 _FURNITURE: list[tuple[Callable[[Pixels, Pixels, np.random.Generator], None], float]] = [
     (_draw_plant, 1.4), (_draw_bin, 0.6), (_draw_chair, 0.9), (_draw_parcel, 0.7),
 ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Passerby:
+    """
+    A person on the way along `points` (k, 2), `metres` (k,) from its start, at `speed` m/s.
+
+    `sprites`: the pictures of one stride.
+    """
+
+    sprites: tuple[Sprite, ...]
+    points: FloatArray
+    metres: FloatArray
+    speed: float
+
+    def at(self, seconds: float) -> tuple[Sprite, FloatArray]:
+        """Picture and point (2,) after some time; at the end of the way the person stands."""
+        walked = min(self.speed * seconds, float(self.metres[-1]))
+        phase = int(walked / STRIDE_M * STRIDES) % STRIDES
+        point = np.array([np.interp(walked, self.metres, line) for line in self.points.T])
+        return self.sprites[phase], point
+
+
+def crowd(
+    plan: FloorPlan,
+    characters: list[tuple[Sprite, ...]],
+    count: int,
+    seconds: float,
+    rng: np.random.Generator,
+) -> list[Passerby]:
+    """Send `count` people through the building, each on a random way for the given time."""
+    people = []
+    for _ in range(count):
+        speed = float(rng.uniform(0.7, 1.4))
+        points, metres = path_of(plan, random_walk(plan, speed * seconds, rng), KEEP_RIGHT)
+        sprites = characters[int(rng.integers(len(characters)))]
+        people.append(Passerby(sprites, points, metres, speed))
+    return people

@@ -3,13 +3,13 @@
 import json
 
 from command import invoke
-from kbr_localization import se2
-from kbr_localization.datasets import open_dataset, synthetic
-from kbr_localization.datasets.building import driving
-from kbr_localization.datasets.building.driving import Drive
+from kbr_localization import se2, simulation
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.odometry_noise import OdometryNoise, TRACK_M
-from kbr_localization.datasets.synthetic import (
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation import (
     BuildingConfig,
+    driving,
     LIGHTS,
     random_robot,
     Robot,
@@ -20,7 +20,7 @@ from kbr_localization.datasets.synthetic import (
     with_robots,
     write_building,
 )
-from kbr_localization.errors import ConfigurationError
+from kbr_localization.simulation.driving import Drive
 import numpy as np
 import pytest
 
@@ -216,7 +216,7 @@ def test_the_command_draws_the_robot_of_the_test_run_or_of_the_map(tmp_path, mon
         RunConfig('mapped', route='tour', frame_rate=0.1),
         RunConfig('tested', seconds=1.0),
     )
-    monkeypatch.setattr(synthetic, 'DEMO_RUNS', short)
+    monkeypatch.setattr(simulation, 'DEMO_RUNS', short)
     result = invoke('synth', tmp_path / 'out', '--seed', 11, '--robot', 5, '--map-robot', 6)
     assert result.returncode == 0, result.stderr
     names = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbr_localization.datasets.building.floor_plan import CELL, FloorPlan, PlanBuilder
+from kbr_localization.simulation.floor_plan import CELL, FloorPlan, PlanBuilder
 import numpy as np
 
 CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL

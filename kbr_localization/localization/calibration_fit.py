@@ -22,20 +22,21 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.localization import calibration as model
 from kbr_localization.localization.calibration import Calibration, SIZE
-from kbr_localization.localization.variance_fit import fit_variance
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy import stats
+from scipy.optimize import nnls
 
 Track = tuple[FloatArray, FloatArray]
 """Poses (n, 3) of the odometry and of the reference, of the same moments."""
 WINDOW_METRES = 1.0
 _FREEDOM = 4.0  # of Student's t: the usual compromise (Lange et al., section 3)
 _ROUNDS, _CLOSE = 50, 1e-7  # rounds of the fit, and a step that ends it
+_REWEIGHTINGS, _SMALLEST_VARIANCE = 20, 1e-9  # of the fit of variances
 _FEWEST = 10
 """Windows without which a run tells nothing."""
 _SIDEWAYS = 0.05  # of the way: more than wheels slip, less than a base that moves so at will
-_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, shares
+_ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
 _ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
 _LEAST = 1e-10  # smallest variance over a window, for odometry that is the truth
 
@@ -245,15 +246,36 @@ def _uncertainty(
     return np.asarray(0.5 * np.outer(few, few) * (covariance + covariance.T) + _ROUNDING)
 
 
-def _few(shares: FloatArray) -> FloatArray:
+def _few(influences: FloatArray) -> FloatArray:
     """
     Return factors (7,) on the variances for errors that few windows tell, from what each adds.
 
     A variance that so many squares are summed to is a guess itself: that of Student's t, whose
     degrees of freedom are those of the sum (Satterthwaite, Biometrics Bulletin 1946).
     """
-    squares = shares**2 / np.maximum(np.sum(shares**2, axis=0), 1e-300)
+    squares = influences**2 / np.maximum(np.sum(influences**2, axis=0), 1e-300)
     # the fourth moment of a Gaussian is three squares of the second
     freedom = 3.0 / np.maximum(np.sum(squares**2, axis=0), 1e-12)
     quantiles = stats.t.ppf(0.975, np.maximum(freedom - SIZE, 3.0))
     return np.asarray((quantiles / stats.norm.ppf(0.975)) ** 2)
+
+
+def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
+    """
+    Fit variance = amounts @ rates to squared errors, by reweighted least squares.
+
+    Shapes: (m, k) and (m,) -> (k,) rates that are not negative. It is the Gaussian maximum
+    likelihood estimate.
+    """
+    rates = np.zeros(amounts.shape[1])
+    rates[0] = squared.sum() / amounts[:, 0].sum()
+    for _ in range(_REWEIGHTINGS):
+        variance = np.maximum(amounts @ rates, _SMALLEST_VARIANCE)
+        rates = _non_negative(amounts / variance[:, np.newaxis], squared / variance)
+    return rates
+
+
+def _non_negative(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Least squares of left (m, k) @ x = right (m,) with x >= 0."""
+    free = np.linalg.lstsq(left, right, rcond=None)[0]
+    return np.asarray(free if free.min() >= 0.0 else nnls(left, right)[0])

@@ -1,14 +1,18 @@
-"""Folders that appear as a whole or not at all."""
+"""Folders of runs: they appear as a whole or not at all, with notes in a file beside the data."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 import shutil
 
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import temporary_of
+
+NOTES = 'kbr_notes.txt'
+WITHOUT_POSES = 'its poses are unknown: build a map of it by --poses odometry'
+"""Note of a run whose images have poses by the odometry in their names, for want of others."""
 
 
 @contextmanager
@@ -46,3 +50,18 @@ def _check_free(target: Path) -> None:
 
 def _unwritable(target: Path, error: OSError) -> DatasetError:
     return DatasetError(f'cannot write {target}: {error.strerror or error}')
+
+
+def write_notes(folder: Path, notes: Sequence[str]) -> None:
+    """Write notes, a line each, if there are any; raises OSError."""
+    if notes:
+        (folder / NOTES).write_text(''.join(f'{note}\n' for note in notes), encoding='utf-8')
+
+
+def read_notes(folder: Path) -> tuple[str, ...]:
+    """Return the notes in a folder, none where there is no file that can be read."""
+    try:
+        text = (folder / NOTES).read_text(encoding='utf-8', errors='replace')
+    except OSError:
+        return ()
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

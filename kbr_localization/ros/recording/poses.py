@@ -1,0 +1,107 @@
+"""Where a recorded run was: pose messages that anchor the odometry, and the odometry. No rclpy."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+import math
+
+from kbr_localization import se2
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
+import numpy as np
+
+SECOND = 1_000_000_000
+MOST_WAITING, MOST_ANCHORS = 200, 500
+"""Pose messages that wait for odometry, and those that are remembered with it."""
+
+Stamped = tuple[int, se2.FloatArray]
+"""A stamp in nanoseconds and a pose (3,)."""
+
+
+class PoseAnchors:
+    """
+    The transform from the odometry frame to the map at the stamps of pose messages.
+
+    `max_age_ns`: between an image and the nearest pose message, at most.
+    """
+
+    def __init__(self, max_age_ns: int) -> None:
+        self._max_age_ns = max_age_ns
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything, as after a jump of the odometry."""
+        self._waiting: list[Stamped] = []
+        self._stamps: list[int] = []
+        self._odom_in_map: list[se2.FloatArray] = []
+
+    def add(self, stamp_ns: int, pose: se2.FloatArray) -> None:
+        """Take in a pose (3,) in the map, to wait for the odometry at its stamp."""
+        self._waiting = [*self._waiting[-MOST_WAITING:], (stamp_ns, pose)]
+
+    def settle(self, buffer: OdometryBuffer) -> None:
+        """Find where each pose that the odometry has reached puts the odometry frame."""
+        early = []
+        for stamp_ns, pose in self._waiting:
+            state = buffer.coverage(stamp_ns)
+            if state is Coverage.EARLY:
+                early.append((stamp_ns, pose))
+            elif state is Coverage.READY:
+                at = bisect.bisect_left(self._stamps, stamp_ns)
+                self._stamps.insert(at, stamp_ns)
+                odometry = buffer.at(stamp_ns)
+                self._odom_in_map.insert(at, se2.compose(pose, se2.inverse(odometry)))
+        self._waiting = early
+        del self._stamps[:-MOST_ANCHORS], self._odom_in_map[:-MOST_ANCHORS]
+
+    def nearest(self, stamp_ns: int) -> int | None:
+        """Index of the pose message nearest in time, None where none is near enough."""
+        at = bisect.bisect_left(self._stamps, stamp_ns)
+        around = range(max(at - 1, 0), min(at + 1, len(self._stamps)))
+        nearest = min(around, key=lambda i: abs(self._stamps[i] - stamp_ns), default=None)
+        if nearest is None or abs(self._stamps[nearest] - stamp_ns) > self._max_age_ns:
+            return None
+        return nearest
+
+    def carried(self, stamp_ns: int, odometry: se2.FloatArray) -> se2.FloatArray | None:
+        """Pose (3,) in the map at a stamp with that odometry (3,); None without an anchor."""
+        nearest = self.nearest(stamp_ns)
+        return None if nearest is None else se2.compose(self._odom_in_map[nearest], odometry)
+
+
+class OdometryRecord:
+    """The odometry of a run that is written at most `rate` times a second, and goes on."""
+
+    def __init__(self, recording: ColdRecording, rate: float) -> None:
+        self._recording, self._period_ns = recording, SECOND / rate
+        self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
+        self._correction: se2.FloatArray | None = None
+
+    def write(self, samples: Sequence[Stamped]) -> None:
+        """Write the samples that are due; raises DatasetError."""
+        last_ns, chosen = self._written_ns, []
+        for stamp_ns, pose in samples:
+            # a little early is on time, or 20 Hz with jitter would become 10 Hz
+            if stamp_ns - last_ns >= 0.9 * self._period_ns:
+                chosen.append((stamp_ns, self._continued(stamp_ns, pose)))
+                last_ns = stamp_ns
+        if chosen:
+            self._recording.append_odometry(chosen)
+            self._written_ns = last_ns
+
+    def _continued(self, stamp_ns: int, pose: se2.FloatArray) -> se2.FloatArray:
+        """Pose (3,) that goes on from the odometry of the existing run, if that was reset."""
+        if self._correction is None:
+            self._correction = np.zeros(3)
+            last = self._recording.last_odometry
+            if last is not None and not _plausible(last.stamp_ns, last.pose, stamp_ns, pose):
+                self._correction = se2.compose(last.pose, se2.inverse(pose))
+        return se2.compose(self._correction, pose)
+
+
+def _plausible(
+    last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray, speed: float = 3.0
+) -> bool:
+    step = se2.between(last, pose)
+    return math.hypot(step[0], step[1]) <= speed * (stamp_ns - last_ns) * 1e-9 + 0.5

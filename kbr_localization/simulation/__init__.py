@@ -1,0 +1,35 @@
+"""
+Rendered runs through a building that exists only in memory.
+
+This is the only module of the room that others import. README.md beside it says how it works.
+"""
+
+from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.light import Light, LIGHTS
+from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
+from kbr_localization.simulation.robot import random_robot, Robot, RobotCamera
+from kbr_localization.simulation.run import (
+    DEMO_RUNS,
+    RunConfig,
+    SyntheticRun,
+    with_robots,
+    write_building,
+)
+
+__all__ = [
+    'DEMO_RUNS',
+    'LIGHTS',
+    'BuildingConfig',
+    'Drive',
+    'Light',
+    'OdometryNoise',
+    'Robot',
+    'RobotCamera',
+    'RunConfig',
+    'SyntheticBuilding',
+    'SyntheticRun',
+    'random_robot',
+    'with_robots',
+    'write_building',
+]
