@@ -16,6 +16,7 @@ import stat
 from typing import Any, BinaryIO
 
 _OURS = '.kbr-'
+_TEMPORARY = re.compile(rf'\..+{re.escape(_OURS)}[0-9a-f]{{8}}(\.[^.]*)?', re.DOTALL)
 """In the names of our own temporaries."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -155,7 +156,7 @@ def _claim_temporary(part: Path) -> int:
 
 def remove_stale(target: Path) -> None:
     """
-    Remove what killed processes left under temporary names of a file or folder.
+    Remove what killed processes left under temporary names beside a file or folder.
 
     Those of living processes are claimed by them. Nothing is raised: it may be tried again.
     """
@@ -163,11 +164,8 @@ def remove_stale(target: Path) -> None:
         beside = list(target.parent.iterdir())
     except OSError:
         return
-    name = re.compile(
-        rf'\.{re.escape(target.stem + _OURS)}[0-9a-f]{{8}}{re.escape(target.suffix)}'
-    )
     for path in beside:
-        if name.fullmatch(path.name) and not path.is_symlink():
+        if _TEMPORARY.fullmatch(path.name) and not path.is_symlink():
             with suppress(OSError):
                 _remove_unclaimed(path)
 

@@ -58,10 +58,10 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE}
     with subprocess.Popen(command, **pipes) as living, subprocess.Popen(command, **pipes) as other:
         assert living.stdout.readline() == other.stdout.readline() == b'there\n'
-        others = ['.b.kbr-00000000.txt', '.a.kbr-0000.txt', '.a.txt', '.a.kbr-00000000.h5']
-        for name in others:
+        others = ['.a.kbr-0000.txt', '.a.txt', 'a.kbr-00000000.txt', '.kbr-00000000.txt']
+        for name in [*others, '.b.kbr-00000000.h5', '.b.kbr-00000000']:
             (tmp_path / name).touch()
-        assert len(list(tmp_path.iterdir())) == 4 + len(others)
+        assert len(list(tmp_path.iterdir())) == 6 + len(others)
         other.kill()
         other.wait()
         write_text(path, 'text')
