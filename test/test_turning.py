@@ -13,14 +13,15 @@ STEP = 0.25
 NOISE = 2e-4
 
 
-def seen(turns, rng, count=60, walking=0.0):
-    """Return the points that a camera sees which moves `STEP` ahead and turns, some walking."""
+def seen(turns, rng, count=60, walking=0.0, aside=0.0):
+    """Return the points seen by a camera that moves `STEP` ahead, and aside; some walk."""
     flows = []
-    for turn in turns:
+    for turn, left in zip(turns, np.broadcast_to(aside, len(turns)), strict=True):
         place = np.column_stack([rng.uniform(-3, 3, count), rng.uniform(-1.5, 1.5, count)])
         depth = rng.uniform(2.0, 12.0, count)
         before = place / depth[:, np.newaxis]
         x, z = place[:, 0] - STEP * np.sin(-0.5 * turn), depth - STEP * np.cos(0.5 * turn)
+        x += left
         x[: round(walking * count)] += 0.4
         right, away = np.cos(turn) * x + np.sin(turn) * z, np.cos(turn) * z - np.sin(turn) * x
         after = np.column_stack([right / away, place[:, 1] / away])
@@ -71,6 +72,17 @@ def test_drift_and_slips_are_taken_out():
     assert np.abs(se2.wrap_angle(found.odometry[:, 2] - true[:, 2])).max() < 0.15
     noise = found.prior.noise
     assert noise.per_metre[2] < 0.5 * 2e-4
+
+
+def test_a_robot_that_moves_aside_does_not_seem_to_turn():
+    rng = np.random.default_rng(4)
+    turns = rng.normal(size=400) * 0.003
+    aside = np.where(np.arange(400) < 150, 0.02, -0.01)
+    steps = np.column_stack([np.full(len(turns), STEP), aside, turns])
+    odometry = se2.chain(np.zeros(3), steps)
+    found = steer(odometry, np.zeros(401, dtype=np.intp), seen(turns, rng, aside=aside))
+    assert found.share > 0.9
+    assert found.drift == pytest.approx(0.0, abs=2e-3)
 
 
 @pytest.mark.parametrize('shift', [0.05, 0.0])

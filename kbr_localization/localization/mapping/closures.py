@@ -87,6 +87,13 @@ def propose(trails: Trails, anchors: Indices, rows: Scores, scores: Scores) -> C
     )
 
 
+def ways_apart(trails: Trails, closures: Closures) -> FloatArray:
+    """Metres (c,) by which the ways before the two sides of each chain differ in length."""
+    metres = np.abs(trails.way[closures.first] - trails.way[closures.second])
+    size = np.maximum(np.bincount(closures.chain), 1)
+    return np.asarray(np.bincount(closures.chain, metres) / size)
+
+
 def _peaks(trails: Trails, anchor: int, scores: np.ndarray) -> Iterator[int]:
     """
     Yield earlier images where the score of an anchor has its highest local maxima.

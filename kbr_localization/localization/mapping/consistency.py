@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.closures import Closures, OWN_WAY
+from kbr_localization.localization.mapping.closures import Closures, OWN_WAY, ways_apart
 from kbr_localization.localization.mapping.frames import transports
 from kbr_localization.localization.mapping.joints import Joints, joints
 from kbr_localization.localization.mapping.trails import Indices, Trails
@@ -66,7 +66,7 @@ class Agreement:
 def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
     """Find the odometry's errors and the chains that hold together best."""
     strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
-    apart = _apart(trails, closures)
+    apart = ways_apart(trails, closures)
     names = np.sort(_strongest(strengths, apart, _LARGEST))
     middles = joints(trails, closures, names)
     noise, spread = prior.noise, prior.belief.deviations.copy()
@@ -90,13 +90,6 @@ def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
         left = np.where(alone, strengths[names][others], 0.0)
         rival = float(left[_largest_set(consistent, left)].sum())
     return Agreement(names[best[0]], best[1], best[2], rival)
-
-
-def _apart(trails: Trails, closures: Closures) -> FloatArray:
-    """Metres (c,) by which the ways before the two sides of each chain differ in length."""
-    metres = np.abs(trails.way[closures.first] - trails.way[closures.second])
-    size = np.maximum(np.bincount(closures.chain), 1)
-    return np.asarray(np.bincount(closures.chain, metres) / size)
 
 
 def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:

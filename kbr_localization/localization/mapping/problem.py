@@ -10,7 +10,7 @@ become sure enough to tell whether they fit.
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.closures import Closures, OWN_WAY, ways_apart
 from kbr_localization.localization.mapping.consistency import GATE
 from kbr_localization.localization.mapping.graph import (
     Edges,
@@ -171,9 +171,13 @@ class Problem:
         closures, trails = self.closures, self.trails
         score = np.bincount(closures.chain, closures.score)
         order = np.argsort(-score, kind='stable')
-        enough = int(np.searchsorted(np.cumsum(score[order]), _LEADING * score.sum())) + 1
         leads = np.zeros(len(score), dtype=bool)
-        leads[order[:enough]] = True
+        # loops as well as runs side by side, which are stronger and say less
+        side_by_side = ways_apart(trails, closures) < OWN_WAY
+        for kind in (side_by_side, ~side_by_side):
+            own = order[kind[order]]
+            sums = np.cumsum(score[own])
+            leads[own[: int(np.searchsorted(sums, _LEADING * sums[-1:].sum())) + 1]] = True
         joined = np.arange(len(trails.run_of_piece))
         first, ends = np.unique(closures.chain, return_index=True)
         for name in order:
