@@ -28,6 +28,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
 from kbr_localization.localization.mapping.build import map_described, map_from_odometry
+from kbr_localization.localization.mapping.steering import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import random_robot
@@ -101,7 +102,8 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
     described = replace(by_truth, poses=odometry)
-    mapped = map_described(described, [run.odometry for run in training])
+    points = watch(training, described)
+    mapped = map_described(described, [run.odometry for run in training], points)
     place = {int(stamp): n for n, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.kernel_map.stamps_ns]]
     record = mapped.kernel_map.mapping

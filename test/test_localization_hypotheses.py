@@ -81,6 +81,25 @@ def test_a_carried_robot_is_found_where_the_images_are():
     assert not hypotheses.confirmation.confirmed
 
 
+def test_a_place_that_looks_alike_does_not_hide_the_right_one():
+    hypotheses, belief = make(), belief_at(3.0)
+    # long enough for other points to be drawn about the wrong place, too short to go there
+    assert run(hypotheses, belief, [9.0] * 4) is None
+    found = run(hypotheses, belief, [15.0] * 12)
+    assert found is not None
+    assert np.median(np.abs(found.points[:, 0] - 15.0)) < 1.0
+
+
+def test_points_that_look_elsewhere_stay_few_and_their_weights_add_up():
+    hypotheses, belief = make(carried_rate=1e-3), belief_at(8.0)
+    sizes = []
+    for place in np.linspace(8.0, 8.4, 20):
+        assert run(hypotheses, belief, [place]) is None
+        sizes.append(len(hypotheses.alternatives.points))
+        assert hypotheses.alternatives.weights.sum() == pytest.approx(1.0)
+    assert sizes[:3] == [30, 60, 90] and sizes[-1] == max(sizes) == 300
+
+
 def test_with_a_rate_of_zero_nothing_is_looked_for():
     hypotheses = make(carried_rate=0.0)
     assert run(hypotheses, belief_at(3.0), [15.0] * 40) is None
@@ -136,7 +155,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     law = Informative(STATISTICS)
     before = law.probability
     for _ in range(30):
-        law.learn(Match(np.ones(1), likelihood_ratio=0.0, coverage=1.0))
+        law.learn(Match(np.ones(1), np.zeros(1), np.ones(1), likelihood_ratio=0.0, coverage=1.0))
     assert law.probability < 0.5 * before
     law.forget()
     assert law.probability == before

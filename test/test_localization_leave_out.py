@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import h5py
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.gram_describer import GramDescriber
@@ -62,6 +63,21 @@ def test_statistics_are_measured_once_and_stay_with_the_map(plain, tmp_path):
     kernel_map = with_statistics(tiny_map())
     kernel_map.save(tmp_path / 'map.h5')
     assert KernelMap.load(tmp_path / 'map.h5').statistics == kernel_map.statistics
+
+
+@pytest.mark.parametrize('change', ['other', 'fewer', 'more'])
+def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, change):
+    kernel_map = with_statistics(tiny_map())
+    kernel_map.save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'r+') as file:
+        values = file['statistics'].attrs
+        if change != 'more':
+            del values['typical_log_likelihood']
+        if change != 'fewer':
+            values['of_another_age'] = 1.0
+    read = KernelMap.load(tmp_path / 'map.h5')
+    assert read.statistics is None
+    assert with_statistics(read).statistics == kernel_map.statistics
 
 
 @pytest.mark.parametrize('images', [1, 2, 5])

@@ -64,6 +64,13 @@ def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta)
     uniform = (system @ exponential(x, x, config)).mean(axis=1)
     ratio = gamma @ smoother.T @ k / (uniform @ k)
     assert match.likelihood_ratio == pytest.approx(max(ratio, 0.0), rel=0.02, abs=0.02)
+    ratios = np.maximum(smoother.T @ k / (uniform @ k), 0.0)
+    np.testing.assert_allclose(match.ratios, ratios, rtol=0.02, atol=0.02 * ratios.max())
+    np.testing.assert_allclose(
+        match.covered,
+        np.minimum(np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge), 1),
+        atol=0.02,
+    )
     coverage = gamma @ np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge)
     assert match.coverage == pytest.approx(min(coverage, 1.0), abs=0.02)
 

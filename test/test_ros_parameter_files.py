@@ -3,7 +3,11 @@
 from pathlib import Path
 
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.ros.parameters.parameter_files import launch_file_parameters, shared_names
+from kbr_localization.ros.parameters.parameter_files import (
+    launch_file_parameters,
+    shared_names,
+    unrenamed_section,
+)
 from kbr_localization.ros.recording.recorder import RecorderConfig
 import pytest
 import yaml
@@ -54,12 +58,29 @@ def test_plain_sections_are_those_of_the_namespace(made, namespace):
     assert yaml.safe_load(made(PLAIN, namespace)) == {key: yaml.safe_load(PLAIN)}
     absolute = '/**: {ros__parameters: {a: 1}}\nother: {localization: {ros__parameters: {b: 2}}}'
     assert yaml.safe_load(made(absolute, namespace)) == yaml.safe_load(absolute)
-    both = f'{PLAIN}{key}: {{controller: {{ros__parameters: {{c: 1}}}}}}'
-    assert set(yaml.safe_load(made(both, namespace))[key]) == {
-        'localization',
-        'map_server',
-        'controller',
-    }
+    both = f'{PLAIN}{key}: {{"*": {{ros__parameters: {{c: 1}}}}}}'
+    assert set(yaml.safe_load(made(both, namespace))[key]) == {'localization', 'map_server', '*'}
+
+
+def test_sections_of_other_nodes_are_left_out_with_what_they_ask_for(made):
+    """Nav2's own file looks for its packages, which a robot that only localizes may not have."""
+    other = 'ros__parameters: {folders: [$(find-pkg-share nav2_bt_navigator)/trees]}'
+    costmap = f'local_costmap: {{local_costmap: {{{other}}}}}\n'
+    text = f'{PLAIN}bt_navigator: {{{other}}}\n{costmap}/one/controller: {{{other}}}\n'
+    assert set(yaml.safe_load(made(text))) == {'localization', 'map_server'}
+    assert 'find-pkg-share' not in made(text) + made(text, 'one')
+
+
+def test_a_section_that_nobody_renamed_is_told(tmp_path):
+    path = tmp_path / 'a.yaml'
+    amcl = 'one: {amcl: {ros__parameters: {a: 1}}}'
+    path.write_text(amcl)
+    assert "'localization': rename that of 'amcl'" in unrenamed_section(str(path), 'localization')
+    for key in ('/**', 'localization'):
+        path.write_text(f'{amcl}\n{key}: {{ros__parameters: {{}}}}')
+        assert not unrenamed_section(str(path), 'localization')
+    path.write_text('map_server: {ros__parameters: {a: 1}}')
+    assert not unrenamed_section(str(path), 'localization')
 
 
 def test_a_given_value_takes_the_place_of_the_files_in_every_section(made):

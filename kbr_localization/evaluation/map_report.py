@@ -26,6 +26,7 @@ WORST, AGAINST = 24, 12
 """Pairs of images that are shown, of those used and of those that contradict them."""
 _LEAP = 1.5  # metres: no line is drawn over more
 _WEIGHTS = np.array([1.0, 1.0, 2.0])  # of what a closure misses: a radian is as bad as two metres
+_UNITS = {'offset_x': ' m', 'offset_y': ' m', 'mounting': ' rad', 'drift': ' rad/m'}
 _BARS = 24
 
 
@@ -120,10 +121,12 @@ def _plan(kernel_map: KernelMap, record: MappingRecord, before: bool) -> str:
     x, y = float(low[0]) - room, -float(high[1]) - room
     width, height = (high - low + 2.0 * room).tolist()
     size = 0.03 * max(width, height)
+    height += 2.0 * size  # for the bar, below all that was driven
     scale = 10.0 ** np.floor(np.log10(max(width, 1.0) / 2.0))
+    above = y + height - room / 2
     bar = (
-        f'<path class="before" d="M{x + room:.2f} {y + height - room / 2:.2f}h{scale:g}"/>'
-        f'<text x="{x + room:.2f}" y="{y + height - room:.2f}" font-size="{size:.2f}">'
+        f'<path class="before" d="M{x + room:.2f} {above:.2f}h{scale:g}"/>'
+        f'<text x="{x + room:.2f}" y="{above - 0.4 * size:.2f}" font-size="{size:.2f}">'
         f'{scale:g} m</text>'
     )
     return (
@@ -177,7 +180,7 @@ def _numbers(record: MappingRecord) -> str:
     ]
     for run, values in enumerate(record.parameters):
         told = ', '.join(
-            f'{name.replace("_", " ")} {value:+.3f}'
+            f'{name.replace("_", " ")} {value:+.3f}{_UNITS.get(name, "")}'
             for name, value in zip(NAMES, values, strict=True)
         )
         rows.append((f'odometry of run {run + 1}', told))

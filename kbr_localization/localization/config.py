@@ -68,7 +68,7 @@ class KbrConfig:
     update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
     points: int = parameter(1000, 'points that carry the belief', low=10, high=100_000)
     carried_rate: float = parameter(
-        1e-7,
+        3e-5,
         'prior probability of having been carried elsewhere, per metre of way; 0 never looks '
         'elsewhere',
         low=0.0,

@@ -61,6 +61,13 @@ class Belief:
         chosen = np.minimum(chosen, len(self.points) - 1)
         return Belief(self.points[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
 
+    def among(self, members: np.ndarray) -> Belief:
+        """Return the part of the belief on the points that `members` (m,) selects."""
+        weights = self.weights[members]
+        total = float(weights.sum())
+        weights = weights / total if total > 0.0 else np.full(len(weights), 1.0 / len(weights))
+        return Belief(self.points[members], weights, self.odometry[members])
+
     def drawn(self, size: int) -> FloatArray:
         """Poses (size, 3) of the belief; the same ones whenever it is looked at."""
         return self.resampled(size, np.random.default_rng(0)).points

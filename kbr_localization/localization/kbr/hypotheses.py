@@ -26,9 +26,11 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_ALTERNATIVES = 150  # points that look elsewhere
+_COHORT = 30  # points that look elsewhere, drawn about what one image is like
+_COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images of a large map that they are drawn about
-_CORRELATION = 0.7  # power of E between hypotheses: images nearby err in the same way
+_LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
+_NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed
 _PRIOR_IMAGES = 20.0  # that the prior fraction of informative images counts for
 _PRIOR_FRACTION = 0.8
@@ -143,9 +145,11 @@ class Hypotheses:
     """
     The belief against the hypothesis that the robot is elsewhere.
 
-    `alternatives`: points that look elsewhere, or None. `elsewhere`: the posterior probability of
-    being there. `here`, `coverage`: the marginal likelihood E of the last image under the belief,
-    and the fraction c of this that the map covers.
+    `alternatives`: points that look elsewhere, or None. They stay in cohorts, by the image about
+    which they were drawn: if they were resampled together, those of one look-alike place would
+    soon take all, and the images that show the right one would be lost. `elsewhere`: the posterior
+    probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
+    under the belief, and the fraction c of this that the map covers.
     """
 
     def __init__(
@@ -169,6 +173,7 @@ class Hypotheses:
     def drop(self) -> None:
         """Start with no alternatives."""
         self.alternatives: Belief | None = None
+        self._cohorts = np.zeros(0, dtype=np.intp)
         self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
 
     def see(self, similarity: Similarity) -> None:
@@ -199,32 +204,33 @@ class Hypotheses:
 
         Returns the points that are to take the belief's place, or None.
         """
-        before = belief.odometry[self.rng.choice(len(belief.points), _ALTERNATIVES)]
+        before = belief.odometry[self.rng.choice(len(belief.points), _COHORT)]
         here, match = self.weigh(belief, similarity)
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
         self.confirmation.see(float(np.log(here)), match.coverage)
         if self.config.carried_rate == 0.0:
             return None
+        way = max(way, _LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        there, _ = self.weigh(alternatives, similarity)
-        odds = self.elsewhere * there**_CORRELATION
-        self.elsewhere = odds / (odds + (1.0 - self.elsewhere) * here**_CORRELATION)
-        self.alternatives = alternatives.resampled(_ALTERNATIVES, self.rng)
+        # images nearby err in the same way: what the last one did not say
+        new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
+        self.alternatives = self._weighed(alternatives, here, similarity, new)
         return self.alternatives if self.elsewhere > 0.5 else None
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
-        born = drawn_from_image(self.likelihood, similarity, _ALTERNATIVES, self.rng, _SOUGHT)
+        born = drawn_from_image(self.likelihood, similarity, _COHORT, self.rng, _SOUGHT)
         born.odometry = odometry  # wherever it is, the robot is the same
         return born
 
     def _joined(self, born: Belief, way: float) -> Belief:
         """Let the robot have been carried with the hazard of the way."""
-        hazard = 1.0 - float(np.exp(-self.config.carried_rate * max(way, 0.1)))
+        hazard = 1.0 - float(np.exp(-self.config.carried_rate * way))
         fresh = (1.0 - self.elsewhere) * hazard
         if self.alternatives is None:
-            self.elsewhere = fresh
+            self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)
             return born
+        self._cohorts = np.append(self._cohorts, np.full(_COHORT, self._cohorts.max() + 1))
         total = self.elsewhere + fresh
         weights = [self.alternatives.weights * self.elsewhere, born.weights * fresh]
         self.elsewhere = total
@@ -233,6 +239,40 @@ class Hypotheses:
             np.concatenate(weights) / total,
             np.concatenate([self.alternatives.odometry, born.odometry]),
         )
+
+    def _weighed(
+        self, alternatives: Belief, here: float, similarity: Similarity, power: float
+    ) -> Belief:
+        """
+        Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
+
+        Each is a hypothesis of its own and is resampled by itself.
+        """
+        match = self.likelihood.match(alternatives.points, alternatives.weights, similarity)
+        i = self.informative.probability
+        names, of = np.unique(self._cohorts, return_inverse=True)
+        before = np.bincount(of, weights=alternatives.weights)
+        alternatives.weights = alternatives.weights * (i * match.ratios + 1.0 - i * match.covered)
+        there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
+        odds = self.elsewhere * before * there**power
+        chosen = _kept(odds)
+        odds = odds[chosen]
+        total = float(odds.sum())
+        self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
+        kept = [alternatives.among(of == one).resampled(_COHORT, self.rng) for one in chosen]
+        self._cohorts = np.repeat(names[chosen], _COHORT)
+        return Belief(
+            np.concatenate([cohort.points for cohort in kept]),
+            np.repeat(odds / (_COHORT * odds.sum()), _COHORT),
+            np.concatenate([cohort.odometry for cohort in kept]),
+        )
+
+
+def _kept(odds: FloatArray) -> NDArray[np.intp]:
+    """Choose cohorts, which are in the order of age: the newest half, the likeliest of others."""
+    old = max(len(odds) - _COHORTS // 2, 0)
+    best = np.argsort(odds[:old])[-(_COHORTS - _COHORTS // 2) :]
+    return np.concatenate([np.sort(best), np.arange(old, len(odds))])
 
 
 def margin(poses: FloatArray, similarity: Similarity) -> float:

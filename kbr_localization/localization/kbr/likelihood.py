@@ -49,13 +49,16 @@ class Match:
     """
     An image at the points of a belief.
 
-    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `likelihood_ratio`: how
-    many times as likely the image is under the belief as under the uniform law on the map, sum_i
-    mu_i k_Y(Y_i, y) over the same with the mu of that law. `coverage`: fraction of the belief that
-    the map knows, the mean of sum_i b_i(U_j), at most 1.
+    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `ratios`: (m,) how many
+    times as likely the image is at each point as under the uniform law on the map, sum_i b_i(U_j)
+    k_Y(Y_i, y) over the mean of this under that law. `covered`: (m,) how far the map knows each
+    point, sum_i b_i(U_j), from 0 to 1. `likelihood_ratio`, `coverage`: their means under
+    the belief.
     """
 
     factors: FloatArray
+    ratios: FloatArray
+    covered: FloatArray
     likelihood_ratio: float
     coverage: float
 
@@ -100,38 +103,37 @@ class Likelihood:
 
     def match(self, points: FloatArray, weights: FloatArray, similarity: Similarity) -> Match:
         """Apply the rule to points (m, 3) with weights (m,), which add up to 1."""
-        values, covered, ratio = np.zeros((2, len(points))), np.zeros(len(points)), 0.0
+        values = np.zeros((3, len(points)))
         for members, reach in self._systems(points):
             part = self._solved(points[members], weights[members], reach, similarity)
-            values[:, members], ratio = part[0], ratio + part[2]
-            covered[members] = part[1]
+            values[:, members] = part
         factors = np.maximum(values[0], 0.0)
         # a finite delta says nothing where no image near the belief is like this one
         mean = float(weights @ factors)
-        coverage = float(weights @ np.clip(covered, 0.0, 1.0))
+        whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
+        covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
         uniform = self._uniform_likelihood(similarity)
+        ratios = values[2] / uniform if uniform > 0.0 else np.zeros(len(points))
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
-            max(ratio, 0.0) / uniform if uniform > 0.0 else 0.0,
-            min(coverage * (1.0 + self.kernel.ridge), 1.0),
+            np.maximum(ratios, 0.0),
+            covered,
+            max(float(weights @ ratios), 0.0),
+            min(float(weights @ np.clip(values[1], 0.0, 1.0)) * whole, 1.0),
         )
 
     def _solved(
         self, points: FloatArray, weights: FloatArray, reach: Indices, similarity: Similarity
-    ) -> tuple[FloatArray, FloatArray, float]:
-        """B^T f (m,), sum_i b_i(U_j) (m,) and sum_i mu_i k_i of points and the poses in reach."""
+    ) -> FloatArray:
+        """B^T f, sum_i b_i(U_j) and sum_i b_i(U_j) k_i of points and the poses in reach (3, m)."""
         if reach.size == 0:
-            return np.zeros(len(points)), np.zeros(len(points)), 0.0
+            return np.zeros((3, len(points)))
         cross = self.kernel.quick_cross_gram(self.poses[reach], points)
         prior = np.asarray(cross @ weights.astype(cross.dtype), dtype=np.float64)
         smooth = self._smooth_image(reach, similarity)
         found = smooth + self._correction(reach, prior, similarity)
-        both = np.stack([found, self._solution_of_ones(reach)]).astype(cross.dtype) @ cross
-        return (
-            np.asarray(both[0], np.float64),
-            np.asarray(both[1], np.float64),
-            float(prior @ smooth),
-        )
+        rows = np.stack([found, self._solution_of_ones(reach), smooth])
+        return np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
 
     def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
         """A^-1 k (n,) of the poses in reach; on a whole map solved once for each image."""

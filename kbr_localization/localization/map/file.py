@@ -238,6 +238,8 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
         return None
     kept = _read_mapping(file['statistics']).items()
     values = {FORMER_NAMES.get(name, name): value for name, value in kept}
+    if values.keys() != to_mapping(MapStatistics()).keys():
+        return None  # those of a package of another age: they are measured again
     statistics = from_mapping(MapStatistics, values)
     check_statistics(statistics)
     return statistics

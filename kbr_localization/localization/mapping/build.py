@@ -21,11 +21,13 @@ from kbr_localization.localization.mapping.pieces import (
 )
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
+from kbr_localization.localization.mapping.steering import steer, Steered, watch
 from kbr_localization.localization.mapping.telling import largest_group, told
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
+from kbr_localization.vision.turning import Points
 from kbr_localization.workers import Workers
 import numpy as np
 
@@ -91,8 +93,9 @@ def map_from_odometry(
         _check_way(dataset)
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
+    points = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, filter_config, progress)
+    mapped = map_described(described, tracks, points, filter_config, progress)
     whole = mapped.kernel_map
     if max_images is not None and max_images < len(whole):
         rng = np.random.default_rng(seed)
@@ -103,21 +106,25 @@ def map_from_odometry(
 def map_described(
     described: KernelMap,
     tracks: Sequence[OdometryTrack],
+    points: Points | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Mapped:
     """
     Give a map whose poses are those of the odometry the poses that its images tell.
 
-    `tracks`: the odometry of each run at full rate.
+    `tracks`: the odometry of each run at full rate. `points`: those that were followed from each
+    image to the next one (`watch`), if any.
     """
     cuts = _cuts(described, tracks)
-    piece, run_of_piece = piece_numbers(described.run_index.astype(np.intp), cuts)
-    trails = Trails.of(described.poses, piece, run_of_piece)
+    run = described.run_index.astype(np.intp)
+    piece, run_of_piece = piece_numbers(run, cuts)
+    steered = steer(described.poses, run, points)
+    trails = Trails.of(steered.odometry, piece, run_of_piece)
     report = progress or silent
-    found = relate(described.describer, described.descriptors[:], trails, report)
+    found = relate(described.describer, described.descriptors[:], trails, report, steered.prior)
     members, notes = largest_group(described, trails, found, cuts)
-    solved = _solve(trails, found, members)
+    solved = _solve(trails, found, members, steered)
     whole = _with_poses(described, trails, found, solved, members)
     suited = sensible_config(whole.poses, max(1, len(described.cameras)))
     if isinstance(filter_config, KbrConfig):
@@ -125,7 +132,7 @@ def map_described(
     elif filter_config:
         suited = replace(suited, **filter_config)
     used = bool(solved.kept.any())
-    notes += told(solved, used, found)
+    notes += steered.told() + told(solved, used, found)
     return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
 
 
@@ -156,8 +163,8 @@ def _cuts(described: KernelMap, tracks: Sequence[OdometryTrack]) -> list[Cut]:
     return [by_image[image] for image in sorted(by_image)]
 
 
-def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
-    """Solve for the images of one group, renumbered."""
+def _solve(trails: Trails, found: Related, members: Indices, steered: Steered) -> Solved:
+    """Solve for the images of one group, renumbered; the odometry's errors are the wheels'."""
     place = np.full(len(trails), -1)
     place[members] = np.arange(len(members))
     pieces, piece = np.unique(trails.piece[members], return_inverse=True)
@@ -171,9 +178,11 @@ def _solve(trails: Trails, found: Related, members: Indices) -> Solved:
     anchors = place[found.anchors]
     inside = found.believed.some(place[found.believed.first] >= 0)
     closures = replace(inside, first=place[inside.first], second=place[inside.second])
-    return settle(
-        part, anchors[anchors >= 0], closures, found.agreement.parameters, MotionNoise.default()
-    )
+    parameters = found.agreement.parameters
+    solved = settle(part, anchors[anchors >= 0], closures, parameters, steered.prior)
+    of_wheels = solved.parameters.copy()
+    of_wheels[:, -1] += steered.drift[: len(of_wheels)]
+    return replace(solved, parameters=of_wheels)
 
 
 def _with_poses(

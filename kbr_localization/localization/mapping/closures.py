@@ -20,7 +20,7 @@ import numpy as np
 
 OWN_WAY = 10.0
 """Metres of way within which images of one piece are neighbours, and no closure."""
-_PEAKS = 3  # proposals of an anchor
+_PEAKS = 3  # proposals of an anchor, besides the best of each piece
 _LEAST = 1.5  # score of a proposal: unrelated sequences have 0 and a spread of about 1
 _SAME_HEADING = 0.35  # rad by which the ways may turn otherwise, within a sequence
 _SAME_PLACE = 0.6  # steps by which they may lie apart, and a share of the way for the scales
@@ -88,24 +88,31 @@ def propose(trails: Trails, anchors: Indices, rows: Scores, scores: Scores) -> C
 
 
 def _peaks(trails: Trails, anchor: int, scores: np.ndarray) -> Iterator[int]:
-    """Yield earlier images where the score of an anchor has its highest local maxima."""
-    usable = scores.copy()
-    usable[anchor:] = -np.inf
+    """
+    Yield earlier images where the score of an anchor has its highest local maxima.
+
+    Those are the highest of all, and the highest of each piece: many runs along one way are not to
+    hide what a run along another one says.
+    """
     near = (trails.piece == trails.piece[anchor]) & (
         np.abs(trails.way - trails.way[anchor]) < OWN_WAY * max(1.0, trails.step)
     )
-    usable[near] = -np.inf
+    usable = np.where(near, -np.inf, scores)
+    usable[anchor:] = -np.inf
     room = 3.0 * trails.step
-    for _ in range(_PEAKS):
-        best = int(np.argmax(usable))
-        if not usable[best] > _LEAST:
-            return
+    found: list[int] = []
+    for piece in (None,) * _PEAKS + tuple(range(trails.piece[anchor] + 1)):
+        members = slice(None) if piece is None else trails.span(piece)
+        best = int(np.argmax(usable[members])) + (members.start or 0)
+        if not usable[best] > _LEAST or (piece is not None and piece in trails.piece[found]):
+            continue
         close = (trails.piece == trails.piece[best]) & (
             np.abs(trails.way - trails.way[best]) < room
         )
         if scores[close & ~near].max() <= usable[best]:
-            yield best
+            found.append(best)
         usable[close] = -np.inf
+    yield from found
 
 
 def _same_shape(trails: Trails, first: int, second: int) -> bool:

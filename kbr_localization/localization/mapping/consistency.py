@@ -14,11 +14,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.closures import Closures, OWN_WAY
 from kbr_localization.localization.mapping.frames import transports
 from kbr_localization.localization.mapping.joints import Joints, joints
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS, ROBOT, SCALE, tracks, Wander
+from kbr_localization.localization.mapping.wheels import (
+    Belief,
+    PARAMETERS,
+    Prior,
+    ROBOT,
+    SCALE,
+    tracks,
+    Wander,
+)
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -32,9 +40,11 @@ DRIFTS = np.arange(-10, 11) * 0.004
 _LARGEST = 600  # chains that are weighed against each other, the strongest
 _LARGEST_ON_GRID = 200  # the same for every drift that is tried
 _SEEDS = 30  # chains that a consistent set is grown from
+_TRIED = 3.0  # standard deviations of the drift
 _STEP = 1e-4  # of a parameter, for differences
 _REFINED = 2  # times that the set is sought again, with the parameters that it tells
-_REFINED_SPREAD = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])
+REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])
+"""Standard deviations of the parameters that an agreement has."""
 _ROBUST_ROUNDS = 5
 
 
@@ -53,25 +63,28 @@ class Agreement:
     rival: float = 0.0
 
 
-def agree(trails: Trails, closures: Closures, noise: MotionNoise) -> Agreement:
+def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
     """Find the odometry's errors and the chains that hold together best."""
     strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
-    names = np.sort(np.argsort(-strengths, kind='stable')[:_LARGEST])
+    apart = _apart(trails, closures)
+    names = np.sort(_strongest(strengths, apart, _LARGEST))
     middles = joints(trails, closures, names)
-    spread = ROBOT.copy()
-    spread[-1] = DRIFTS[1] - DRIFTS[0]
-    few = np.argsort(-strengths[names], kind='stable')[:_LARGEST_ON_GRID]
+    noise, spread = prior.noise, prior.belief.deviations.copy()
+    usual = spread[-1]
+    spread[-1] = min(DRIFTS[1] - DRIFTS[0], usual)
+    drifts = DRIFTS[np.abs(DRIFTS) <= _TRIED * usual]
+    few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
     some, weights = middles.some(few), strengths[names][few]
     found = [
-        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in DRIFTS
+        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in drifts
     ]
-    best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / ROBOT[-1]) ** 2)
+    best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / usual) ** 2)
     for _ in range(_REFINED):
-        best = _agreed(trails, middles, strengths[names], noise, Belief(best[2], _REFINED_SPREAD))
+        best = _agreed(trails, middles, strengths[names], noise, Belief(best[2], REFINED))
     others = np.setdiff1d(np.arange(len(names)), best[0])
     rival = 0.0
     if others.size:
-        belief = Belief(best[2], _REFINED_SPREAD)
+        belief = Belief(best[2], REFINED)
         rings = _Rings(middles.some(others), trails, noise, belief)
         consistent, alone = rings.consistent()
         left = np.where(alone, strengths[names][others], 0.0)
@@ -79,12 +92,26 @@ def agree(trails: Trails, closures: Closures, noise: MotionNoise) -> Agreement:
     return Agreement(names[best[0]], best[1], best[2], rival)
 
 
-@dataclass(frozen=True)
-class Belief:
-    """Parameters (6,) of the odometry and their standard deviations (6,)."""
+def _apart(trails: Trails, closures: Closures) -> FloatArray:
+    """Metres (c,) by which the ways before the two sides of each chain differ in length."""
+    metres = np.abs(trails.way[closures.first] - trails.way[closures.second])
+    size = np.maximum(np.bincount(closures.chain), 1)
+    return np.asarray(np.bincount(closures.chain, metres) / size)
 
-    mean: FloatArray
-    deviations: FloatArray
+
+def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:
+    """
+    Choose so many chains: half of them the strongest, half by turns of how far they are apart.
+
+    Runs along one way have many strong chains between them, which tell nothing of the drift.
+    """
+    order = np.argsort(-strengths, kind='stable')
+    first, rest = np.split(order, [min(count // 2, len(order))])
+    kind = (apart[rest] / OWN_WAY).astype(np.intp)
+    turn = np.empty(len(rest), dtype=np.intp)
+    for members in (np.flatnonzero(kind == each) for each in np.unique(kind)):
+        turn[members] = np.arange(len(members))
+    return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count]
 
 
 def _drifting(drift: float) -> FloatArray:

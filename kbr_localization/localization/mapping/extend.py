@@ -15,11 +15,12 @@ from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
+from kbr_localization.localization.mapping.steering import follow_images, steer, Steered
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.mapping.wheels import PARAMETERS
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.turning import Points
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 from scipy.spatial import cKDTree
@@ -73,11 +74,12 @@ def extend(
         return _joined(kernel_map, dataset.name, drive, poses, nothing, None), [
             f'{len(poses)} images of {dataset.name} at their known poses'
         ]
-    trails = _trails(kernel_map, dataset, drive)
+    steered = _steered(kernel_map, drive, report, workers or ThisProcess())
+    trails = _trails(kernel_map, dataset, drive, steered.odometry)
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
-    found = relate(kernel_map.describer, both, trails, report)
+    found = relate(kernel_map.describer, both, trails, report, steered.prior)
     members = _related(kernel_map, dataset, trails, found)
-    solved = _solve(trails, found)
+    solved = _solve(trails, found, steered)
     n = len(kernel_map)
     kept = members - n
     drive = _Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
@@ -117,7 +119,21 @@ def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
     return piece, kernel_map.run_index[first].astype(np.intp)
 
 
-def _trails(kernel_map: KernelMap, dataset: Dataset, drive: _Drive) -> Trails:
+def _steered(
+    kernel_map: KernelMap, drive: _Drive, progress: Progress, workers: Workers
+) -> Steered:
+    """Correct the odometry of the run by its camera, if it has one."""
+    points = None
+    if not kernel_map.cameras:
+        report = partial(progress, 'following points')
+        images = [frame.image for frame in drive.frames]
+        points = Points.of(follow_images(images, report, workers))
+    return steer(drive.odometry, np.zeros(len(drive.frames), dtype=np.intp), points)
+
+
+def _trails(
+    kernel_map: KernelMap, dataset: Dataset, drive: _Drive, own_odometry: FloatArray
+) -> Trails:
     """Ways of the map's images, which are trusted, and that of the new run behind them."""
     piece, run_of_piece = map_pieces(kernel_map)
     stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
@@ -127,7 +143,7 @@ def _trails(kernel_map: KernelMap, dataset: Dataset, drive: _Drive) -> Trails:
     run = len(kernel_map.run_names)
     runs = np.concatenate([run_of_piece, np.full(own[-1] - piece[-1], run)])
     trusted = np.arange(len(runs)) <= piece[-1]
-    odometry = np.concatenate([kernel_map.poses, drive.odometry])
+    odometry = np.concatenate([kernel_map.poses, own_odometry])
     return Trails.of(odometry, np.concatenate([piece, own]), runs, trusted)
 
 
@@ -146,7 +162,7 @@ def _related(kernel_map: KernelMap, dataset: Dataset, trails: Trails, found: Rel
     return np.flatnonzero(joined)
 
 
-def _solve(trails: Trails, found: Related) -> Solved:
+def _solve(trails: Trails, found: Related, steered: Steered) -> Solved:
     """Solve for the new images; of the map those that closures lead to are nodes."""
     group = found.group[trails.piece]
     home = found.group[int(np.argmax(trails.trusted))]
@@ -155,7 +171,10 @@ def _solve(trails: Trails, found: Related) -> Solved:
     reached = closures.second[trails.trusted[trails.piece[closures.second]]]
     nodes = np.union1d(anchors, reached)
     parameters = found.agreement.parameters
-    return settle(trails, nodes, closures, parameters, MotionNoise.default())
+    solved = settle(trails, nodes, closures, parameters, steered.prior)
+    of_wheels = solved.parameters.copy()
+    of_wheels[-1, -1] += steered.drift[0]
+    return replace(solved, parameters=of_wheels)
 
 
 def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:

@@ -7,8 +7,7 @@ closure says z with covariance C; for each of these, with e = z^-1 (x_i^-1 x_j),
 
     sum of e^T W e  +  sum_r |p_r - p|^2 / run^2  +  |p|^2 / robot^2  +  known poses
 
-is made least, p being what the runs have in common. That is sparse, and solved by Gauss and
-Newton with a sparse LU factorisation of the normal equations.
+is made least, p being what the runs have in common, by Gauss and Newton (see `bordered`).
 """
 
 from __future__ import annotations
@@ -17,21 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kbr_localization import se2
-from kbr_localization.errors import MapError
+from kbr_localization.localization.mapping.bordered import Bordered, NormalEquations
 from kbr_localization.localization.mapping.frames import transports, turns
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.mapping.wheels import (
+    Belief,
     jacobians,
     PARAMETERS,
-    ROBOT,
     RUN,
     SCALE,
 )
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy import sparse
-from scipy.sparse.linalg import splu, SuperLU
 
 _ROUNDS = 30
 _SETTLED = 1e-4  # metres and radians of the last round
@@ -88,20 +85,18 @@ class Solution:
 
     poses: FloatArray
     parameters: FloatArray
-    factor: SuperLU
+    factor: Bordered
 
-    def pairs(self, start: Indices, end: Indices) -> FloatArray:
-        """Joint covariances (m, 6, 6) of pairs of nodes (m,) and (m,)."""
-        nodes, at = np.unique(np.concatenate([start, end]), return_inverse=True)
-        both = at.reshape(2, -1).T
-        rows = (3 * both[:, :, np.newaxis] + np.arange(3)).reshape(-1, 6)
-        joint = self.covariances(nodes)
-        return np.asarray(joint[rows[:, :, np.newaxis], rows[:, np.newaxis]])
+    def relations(self, start: Indices, end: Indices) -> FloatArray:
+        """Covariances (m, 3, 3) of what relations between nodes (m,) and (m,) miss."""
+        slope = np.concatenate(_by_ends(self.poses[start], self.poses[end], self.poses[end, 2]), 2)
+        columns = 3 * np.stack([start, end], axis=1)[:, :, np.newaxis] + np.arange(3)
+        return self.factor.covariances(columns.reshape(-1, 6), slope)
 
     def covariances(self, nodes: Indices) -> FloatArray:
         """Joint covariance (3 k, 3 k) of some nodes, with the gauge that the solution has."""
         rows = (3 * nodes[:, np.newaxis] + np.arange(3)).ravel()
-        unit = np.zeros((self.factor.shape[0], len(rows)))
+        unit = np.zeros((3 * len(self.poses), len(rows)))
         unit[rows, np.arange(len(rows))] = 1.0
         return np.asarray(self.factor.solve(unit)[rows])
 
@@ -141,9 +136,12 @@ def solve(
     edges: Sequence[Edges],
     known: Known | None = None,
     rounds: int = _ROUNDS,
+    belief: Belief | None = None,
 ) -> Solution:
     """
     Find the poses (n, 3) and parameters (runs, 6) from a first guess, in up to so many rounds.
+
+    `belief`: what is known of the parameters that the runs have in common, else that of any robot.
 
     Without known poses the first node stays where it is. Raises MapError where the system is
     singular: nodes that nothing relates to the others.
@@ -151,16 +149,11 @@ def solve(
     poses, parameters = poses.copy(), parameters.copy()
     common = parameters.mean(axis=0)
     given = known if known is not None and len(known.nodes) else _first_stays(poses)
+    told = belief or Belief.unknown()
     for _ in range(rounds):
-        normal, right = _normal_equations(poses, parameters, common, edges, given)
-        try:
-            factor = splu(normal, permc_spec='MMD_AT_PLUS_A', options={'SymmetricMode': True})
-        except RuntimeError as error:
-            raise MapError(
-                'the poses of the images cannot be solved for: parts of the runs are related to '
-                'nothing'
-            ) from error
-        change = factor.solve(right)
+        system = _normal_equations(poses, parameters, common, edges, given, told)
+        factor = system.factor()
+        change = factor.step(system.right)
         poses = poses + change[: 3 * len(poses)].reshape(-1, 3)
         poses[:, 2] = se2.wrap_angle(poses[:, 2])
         first = 3 * len(poses)
@@ -181,11 +174,12 @@ def _normal_equations(
     common: FloatArray,
     edges: Sequence[Edges],
     known: Known,
-) -> tuple[sparse.csc_matrix, FloatArray]:
+    belief: Belief,
+) -> NormalEquations:
     """J^T W J and -J^T W e of all unknowns: nodes, the runs' parameters, what these share."""
     n, runs = len(poses), len(parameters)
     size = 3 * n + PARAMETERS * (runs + 1)
-    system = _System(size)
+    system = NormalEquations(size, 3 * n)
     for group in edges:
         error = group.errors(poses, parameters)
         at_start, at_end = _derivatives(group, poses, parameters)
@@ -202,12 +196,12 @@ def _normal_equations(
     same = np.broadcast_to(np.eye(PARAMETERS), (runs, PARAMETERS, PARAMETERS))
     first, last = 3 * n + PARAMETERS * np.arange(runs), np.full(runs, size - PARAMETERS)
     system.add(parameters - common, same / RUN**2, [(first, same), (last, -same)])
-    robot = ROBOT.copy()
+    robot, told = belief.deviations.copy(), common - belief.mean
     if len(known.nodes) < 2:
         # without metres from elsewhere the scale would be chosen for small misses: it stays
-        robot[SCALE] = 1e-6
-    system.add(common[np.newaxis], same[:1] / robot**2, [(last[:1], same[:1])])
-    return system.result()
+        robot[SCALE], told[SCALE] = 1e-6, common[SCALE]
+    system.add(told[np.newaxis], same[:1] / robot**2, [(last[:1], same[:1])])
+    return system
 
 
 def _derivatives(
@@ -216,11 +210,6 @@ def _derivatives(
     """Differentiate: (m, 3, 3) of the errors by the poses of the starts and of the ends."""
     start, end = poses[group.start], poses[group.end]
     return _by_ends(start, end, start[:, 2] + group.expected(parameters)[:, 2])
-
-
-def relative_derivatives(start: FloatArray, end: FloatArray) -> FloatArray:
-    """Differentiate what relations of poses (m, 3), which fit, miss by both: (m, 3, 6)."""
-    return np.concatenate(_by_ends(start, end, end[:, 2]), axis=2)
 
 
 def _by_ends(
@@ -233,40 +222,3 @@ def _by_ends(
     at_start[:, 0, 2] = -sine * dx + cosine * dy
     at_start[:, 1, 2] = -cosine * dx - sine * dy
     return at_start, at_end
-
-
-class _System:
-    """Normal equations that are put together from blocks."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._rows: list[Indices] = []
-        self._columns: list[Indices] = []
-        self._values: list[FloatArray] = []
-        self._right = np.zeros(size)
-
-    def add(
-        self,
-        error: FloatArray,
-        information: FloatArray,
-        blocks: Sequence[tuple[Indices, FloatArray]],
-    ) -> None:
-        """Add errors (m, d) with information (m, d, d) and derivatives (m, d, w) at columns."""
-        weighted = [(first, np.einsum('mij,mik->mkj', information, d)) for first, d in blocks]
-        for first, left in weighted:
-            rows = first[:, np.newaxis] + np.arange(left.shape[1])
-            np.subtract.at(self._right, rows, np.einsum('mkj,mj->mk', left, error))
-            for second, derivative in blocks:
-                columns = second[:, np.newaxis] + np.arange(derivative.shape[2])
-                product = np.einsum('mkj,mjl->mkl', left, derivative)
-                shape = product.shape
-                self._rows.append(np.broadcast_to(rows[:, :, np.newaxis], shape).ravel())
-                self._columns.append(np.broadcast_to(columns[:, np.newaxis], shape).ravel())
-                self._values.append(product.ravel())
-
-    def result(self) -> tuple[sparse.csc_matrix, FloatArray]:
-        """Return the matrix and the right side."""
-        values, rows = np.concatenate(self._values), np.concatenate(self._rows)
-        columns = np.concatenate(self._columns)
-        shape = (self._size, self._size)
-        return sparse.csc_matrix((values, (rows, columns)), shape=shape), self._right

@@ -16,13 +16,13 @@ from kbr_localization.localization.mapping.graph import (
     Edges,
     Known,
     odometry_edges,
-    relative_derivatives,
     Solution,
     solve,
 )
 from kbr_localization.localization.mapping.joints import CORRELATED, DEVIATION
 from kbr_localization.localization.mapping.sequences import REACH
 from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.wheels import Belief
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -39,12 +39,22 @@ _NOISE_BOUNDS = (0.2, 5.0)  # factor on the variances of the odometry, learnt fr
 
 
 class Problem:
-    """The graph of some trails and the closures that were agreed upon; nodes are the anchors."""
+    """
+    The graph of some trails and the closures that were agreed upon; nodes are the anchors.
+
+    `belief`: of the odometry's errors, by which closures are judged.
+    """
 
     def __init__(
-        self, trails: Trails, anchors: Indices, closures: Closures, noise: MotionNoise
+        self,
+        trails: Trails,
+        anchors: Indices,
+        closures: Closures,
+        noise: MotionNoise,
+        belief: Belief,
     ) -> None:
         self.trails, self.anchors, self.closures = trails, anchors, closures
+        self.belief = belief
         trusted = trails.trusted[trails.piece[anchors]]
         self.odometry = odometry_edges(trails, anchors[~trusted], noise, np.flatnonzero(~trusted))
         self.deviation, self.noise_factor = DEVIATION.copy(), 1.0
@@ -86,7 +96,7 @@ class Problem:
             self.odometry.effects,
             self.odometry.run,
         )
-        return solve(guess, parameters, (ways, places), self.known, rounds)
+        return solve(guess, parameters, (ways, places), self.known, rounds, self.belief)
 
     def misses(self, poses: FloatArray) -> FloatArray:
         """Tell what (m, 3) closures miss at poses of the nodes."""
@@ -137,8 +147,7 @@ class Problem:
         members = [np.flatnonzero(self.closures.chain == name) for name in chains]
         middle = np.array([each[len(each) // 2] for each in members])
         start, end = self.start[middle], self.end[middle]
-        slope = relative_derivatives(solution.poses[start], solution.poses[end])
-        law = np.einsum('mij,mjk,mlk->mil', slope, solution.pairs(start, end), slope)
+        law = solution.relations(start, end)
         missed = self.misses(solution.poses)
         medians = np.array([np.median(missed[each], axis=0) for each in members])
         total = law + np.diag(DEVIATION**2)

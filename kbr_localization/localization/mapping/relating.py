@@ -10,7 +10,7 @@ from kbr_localization.localization.mapping.consistency import agree, Agreement
 from kbr_localization.localization.mapping.pieces import believed
 from kbr_localization.localization.mapping.sequences import kernel_rows, sequence_scores
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.mapping.wheels import Prior
 from kbr_localization.progress import Progress
 from kbr_localization.vision import Describer
 import numpy as np
@@ -28,9 +28,17 @@ class Related:
 
 
 def relate(
-    describer: Describer, descriptors: np.ndarray, trails: Trails, progress: Progress
+    describer: Describer,
+    descriptors: np.ndarray,
+    trails: Trails,
+    progress: Progress,
+    prior: Prior | None = None,
 ) -> Related:
-    """Find the closures of images along trails; those among trusted pieces are not sought."""
+    """
+    Find the closures of images along trails; those among trusted pieces are not sought.
+
+    `prior`: of the odometry, else that of any robot.
+    """
     anchors = trails.anchors()
     anchors = anchors[~trails.trusted[trails.piece[anchors]]]
     report = partial(progress, 'comparing images')
@@ -38,6 +46,6 @@ def relate(
     scores = sequence_scores(trails, anchors, rows)
     proposed = propose(trails, anchors, rows, scores)
     none = Agreement(np.zeros(0, dtype=np.intp), 0.0, np.zeros(6))
-    agreement = agree(trails, proposed, MotionNoise.default()) if len(proposed) else none
+    agreement = agree(trails, proposed, prior or Prior.unknown()) if len(proposed) else none
     closures, group = believed(trails, proposed, agreement)
     return Related(anchors, proposed, agreement, closures, group)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from kbr_localization import se2
 from kbr_localization.localization.mapping.certainty import covariances, poses_of_images
 from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.consistency import REFINED
 from kbr_localization.localization.mapping.graph import Solution
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import tracks
-from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.localization.mapping.wheels import Belief, Prior, tracks
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -107,24 +107,27 @@ def settle(
     anchors: Indices,
     closures: Closures,
     parameters: FloatArray,
-    noise: MotionNoise,
+    prior: Prior,
 ) -> Solved:
     """
     Solve for the poses of trails whose pieces are all joined by closures.
 
-    `parameters`: (6,) a first guess of the odometry's errors.
+    `parameters`: (6,) a first guess of the odometry's errors; `prior`: what is known of these.
     """
     _, names = np.unique(closures.chain, return_inverse=True)
     closures = replace(closures, chain=names)
     guess, _ = first_guess(trails, closures, parameters)
     of_runs = np.tile(parameters, (int(trails.run_of_piece.max()) + 1, 1))
-    problem = Problem(trails, anchors, closures, noise)
+    # closures along the same ways tell nothing of the drift, and would bend it to their misses
+    # before those that do tell are looked at: until then it is as the rings have it
+    problem = Problem(trails, anchors, closures, prior.noise, Belief(parameters, REFINED))
     nodes, kept = guess[anchors], np.zeros(len(closures), dtype=bool)
     if len(closures):
         for _ in range(_LEARNT_ROUNDS):
             solution, kept = problem.robust(nodes, of_runs)
             problem.learn(solution, kept)
             nodes, of_runs = solution.poses, solution.parameters
+    problem.belief = prior.belief
     solution = problem.solve(nodes, of_runs, kept.astype(np.float64))
     return _solved(problem, solution, kept)
 

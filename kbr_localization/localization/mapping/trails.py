@@ -74,6 +74,11 @@ class Trails:
         """Images of a piece, which are consecutive."""
         return self._members[piece]
 
+    def span(self, piece: int) -> slice:
+        """Return the images of a piece."""
+        first = self._members[piece][0]
+        return slice(int(first), int(first) + len(self._members[piece]))
+
     @functools.cached_property
     def _members(self) -> list[Indices]:
         return [np.flatnonzero(self.piece == piece) for piece in range(len(self.run_of_piece))]

@@ -28,6 +28,32 @@ SCALE = NAMES.index('forward_scale')
 """What closures cannot tell: a map that is larger as a whole has all of them as well."""
 
 
+@dataclass(frozen=True)
+class Belief:
+    """Parameters (6,) of an odometry and their standard deviations (6,)."""
+
+    mean: FloatArray
+    deviations: FloatArray
+
+    @staticmethod
+    def unknown() -> Belief:
+        """Say what is known of any robot."""
+        return Belief(np.zeros(PARAMETERS), ROBOT)
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known of an odometry before any closure: its noise, and its systematic errors."""
+
+    noise: MotionNoise
+    belief: Belief
+
+    @staticmethod
+    def unknown() -> Prior:
+        """Say what is known of any robot."""
+        return Prior(MotionNoise.default(), Belief.unknown())
+
+
 def jacobians(increments: FloatArray) -> FloatArray:
     """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
     dx, dy, turn = increments.T

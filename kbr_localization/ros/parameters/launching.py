@@ -14,7 +14,10 @@ from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
 from kbr_localization.ros.common.bond import have_bonds
 from kbr_localization.ros.parameters import parameters
-from kbr_localization.ros.parameters.parameter_files import launch_file_parameters
+from kbr_localization.ros.parameters.parameter_files import (
+    launch_file_parameters,
+    unrenamed_section,
+)
 from launch import LaunchContext, LaunchDescription
 from launch.actions import (
     DeclareLaunchArgument,
@@ -177,8 +180,11 @@ def parameter_file(
     `overrides`: arguments that become parameters of the same name; `fixed`: values that nothing
     overrides. Raises ConfigurationError when the file is missing or none of parameters.
     """
+    path = value('params_file')
     given = {key: _typed(key, value(key)) for key in overrides if value(key)} | fixed
-    text = launch_file_parameters(value('params_file'), value('namespace'), name, given)
+    text = launch_file_parameters(path, value('namespace'), name, given)
+    if name == 'localization' and path and (forgotten := unrenamed_section(path, name)):
+        launch.logging.get_logger('launch.user').warning(forgotten)
     folder = launch.logging.launch_config.log_dir
     with tempfile.NamedTemporaryFile(
         'w', dir=folder, prefix=f'{name}_', suffix='.yaml', delete=False

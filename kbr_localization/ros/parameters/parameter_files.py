@@ -12,6 +12,8 @@ import yaml
 
 PARAMETERS = 'ros__parameters'
 WILDCARDS = ('*', '**')
+BESIDE = ('map_server',)
+"""Nodes of other packages that a launch file starts with the same parameter file."""
 _DEEPEST, _MOST = 32, 100_000
 
 
@@ -37,12 +39,14 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
 
     Sections without a namespace are put into the node's, as nav2_bringup does. A given value takes
     the place of the file's in every section: which of two sections wins depends on their order.
-    The text of all other values stays as it is. `path` empty: the given values alone.
+    The text of all other values stays as it is. Sections of other nodes are left out: they may
+    ask for packages that are not there. `path` empty: the given values alone.
 
     Raises ConfigurationError when the file cannot be read.
     """
     root = _composed(path) if path else yaml.compose('{}')
     _check_keys(root, path)
+    _drop_others(root, (node, *BESIDE, *WILDCARDS))
     for values in _parameter_nodes(root):
         values.value = [pair for pair in values.value if pair[0].value not in given]
     namespace = namespace.strip('/')
@@ -52,6 +56,15 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
         section = {f'/{namespace}/{node}'.replace('//', '/'): {PARAMETERS: dict(given)}}
         _merge(root, yaml.compose(yaml.safe_dump(section)))
     return str(yaml.serialize(root))
+
+
+def unrenamed_section(path: str, node: str) -> str:
+    """One line when a file has parameters for nav2_amcl, but none for a node, or nothing."""
+    sections = _sections(_read(Path(path).expanduser()))
+    names = {section.rsplit('/', 1)[-1] for section, _ in sections}
+    if 'amcl' not in names or names & {node, *WILDCARDS}:
+        return ''
+    return f"params_file: {path} has no section for the node {node!r}: rename that of 'amcl'"
 
 
 def _check_keys(root: yaml.Node, path: str) -> None:
@@ -104,6 +117,21 @@ def _parameter_nodes(node: yaml.Node) -> Iterator[yaml.MappingNode]:
             yield value
         else:
             yield from _parameter_nodes(value)
+
+
+def _drop_others(node: yaml.MappingNode, names: Sequence[str]) -> None:
+    """Leave the sections out that are for none of some nodes, in all namespaces."""
+    kept = []
+    for key, value in node.value:
+        if isinstance(value, yaml.MappingNode) and key.value != PARAMETERS:
+            is_section = any(inner.value == PARAMETERS for inner, _ in value.value)
+            if is_section and key.value.rsplit('/', 1)[-1] not in names:
+                continue
+            _drop_others(value, names)
+            if not value.value:
+                continue
+        kept.append((key, value))
+    node.value = kept
 
 
 def _move(root: yaml.MappingNode, namespace: str) -> None:

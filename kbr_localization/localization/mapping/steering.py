@@ -1,0 +1,239 @@
+"""
+The odometry's headings corrected by what the camera saw of the turns.
+
+Wheels drift and slip; points that are followed from image to image tell how far the robot turned
+between them, and by them the drift of the wheels is known before any place is shown again. Where
+too few points are seen the wheels alone count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+import itertools
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset
+from kbr_localization.errors import DatasetError
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping.trails import Indices
+from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS, Prior, ROBOT
+from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.progress import Progress, silent
+from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.turning import (
+    find_view,
+    Flow,
+    follow,
+    Pixels,
+    Points,
+    small,
+    turned,
+    Turns,
+)
+from kbr_localization.workers import ThisProcess, Workers
+import numpy as np
+
+_BATCH = 64  # images of a task
+_FEWEST = 30  # pairs of images of a run that tell its drift
+_SYSTEMATIC = 0.002  # rad/m by which the camera itself may seem to turn
+_SHARE = 0.1  # of what camera and wheels differ by, in variance, that is the camera's at least
+_IMPLAUSIBLE = 3.0  # standard deviations of the drifts of robots
+_UNLIKE = 0.3  # share of a turn by which camera and odometry differ, at the median
+_IN_VIEW = 0.5  # widths of the image between its middle and where the robot drives to
+_OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
+_SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
+_FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
+_STRAIGHT, _ASIDE = 0.02, 0.2  # radians of a straight step; metres aside for each ahead
+_FLOOR = 1e-8  # rad², so that a standing robot has some
+_ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Steered:
+    """
+    Odometry (n, 3) with its headings corrected, and what is known of it then.
+
+    `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
+    those on which the camera saw the turn.
+    """
+
+    odometry: FloatArray
+    drift: FloatArray
+    prior: Prior
+    share: float = 0.0
+
+    def told(self) -> list[str]:
+        """Say what the camera did, in a line, if it did."""
+        if not self.share:
+            return []
+        found = ', '.join(f'{value:+.4f}' for value in self.drift)
+        return [
+            f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
+            f'{found} rad per metre too much'
+        ]
+
+
+def watch(
+    datasets: Sequence[Dataset],
+    described: KernelMap,
+    progress: Progress | None = None,
+    workers: Workers | None = None,
+) -> Points | None:
+    """
+    Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
+
+    `datasets`: the runs of the map. None for runs of several cameras.
+    """
+    if described.cameras:
+        return None
+    images: list[LoadableImage] = []
+    for number, dataset in enumerate(datasets):
+        at = {int(frame.stamp_ns): frame.image for frame in dataset}
+        of_run = described.stamps_ns[described.run_index == number]
+        images += [at[int(stamp)] for stamp in of_run]
+    report = partial(progress or silent, 'following points')
+    flows = follow_images(images, report, workers or ThisProcess())
+    for border in np.flatnonzero(np.diff(described.run_index)):
+        flows[border] = flows[border][:0]
+    return Points.of(flows)
+
+
+def follow_images(
+    images: Sequence[LoadableImage], report: Callable[[int, int], None], workers: Workers
+) -> list[Flow]:
+    """Follow points from each image to the next one; none from or to one that is broken."""
+    # each task begins with the last image of the one before
+    starts = range(0, max(len(images) - 1, 0), _BATCH)
+    tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
+    found: list[list[Flow]] = [[] for _ in tasks]
+    done = 0
+    for number, flows in workers.run(_follow_all, tasks):
+        found[number] = flows
+        done += len(flows)
+        report(done, len(images) - 1)
+    return [flow for part in found for flow in part]
+
+
+def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+    pictures = [_small(image) for image in images]
+    return [follow(first, second) for first, second in itertools.pairwise(pictures)]
+
+
+def _small(image: LoadableImage) -> Pixels:
+    """Load an image and make it small; a broken one has no pixels to follow."""
+    try:
+        return small(load(image))
+    except DatasetError:
+        return np.zeros((1, 1), dtype=np.uint8)
+
+
+def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
+    """
+    Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
+
+    Without points, or where too few images have some, the odometry stays as it is; so it does
+    where the points tell of turns that are none, as those of a camera that looks aside do.
+    """
+    runs = int(run.max()) + 1
+    unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
+    steps = se2.between(odometry[:-1], odometry[1:])
+    of_run = np.where(np.diff(run) == 0, run[:-1], -1)
+    seen = None if points is None else _seen(points, steps, of_run < 0)
+    members = [np.flatnonzero(of_run == number) for number in range(runs)]
+    if seen is None or any(np.isfinite(seen.angle[m]).sum() < _FEWEST for m in members):
+        return unknown
+    noise, corrected = MotionNoise.default(), odometry.copy()
+    before, after, found = 0.0, 0.0, []
+    for number, some in enumerate(members):
+        law = noise.variances(steps[some])[:, 2] + _FLOOR
+        turns, variances, drift = _fused(steps[some], seen.some(some), law)
+        own = np.column_stack([steps[some, :2], turns])
+        images = np.flatnonzero(run == number)
+        corrected[images] = se2.chain(odometry[images[0]], own)
+        before, after = before + law.sum(), after + variances.sum()
+        found.append(drift)
+    values, deviations = np.array(found).T
+    if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
+        return unknown
+    prior = _prior(noise, after / before, float(deviations.max()))
+    return Steered(corrected, values, prior, float(np.isfinite(seen.angle[of_run >= 0]).mean()))
+
+
+def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
+    """Find the turns that the camera saw; None where it looks aside or sees other turns."""
+    by_odometry = np.where(between_runs, np.nan, steps[:, 2])
+    points = replace(points, aside=_aside(steps))
+    view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
+    if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
+        return None
+    return turned(points, view, by_odometry)
+
+
+def _aside(steps: FloatArray) -> FloatArray:
+    """
+    Metres (m,) to the left for each ahead, beyond an arc, where a step is straight enough.
+
+    In turns the wheels' point goes another way than the camera.
+    """
+    ahead, turn = steps[:, 0], steps[:, 2]
+    straight = (np.abs(turn) < _STRAIGHT) & (np.abs(ahead) > 0.5 * np.median(np.abs(ahead)))
+    slope = np.divide(steps[:, 1], ahead, out=np.zeros(len(steps)), where=straight)
+    return np.where(straight, np.clip(slope - 0.5 * turn, -_ASIDE, _ASIDE), 0.0)
+
+
+def _prior(noise: MotionNoise, share: float, deviation: float) -> Prior:
+    """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
+    scale = np.array([1.0, 1.0, share])
+    deviations = ROBOT.copy()
+    deviations[-1] = min(float(np.hypot(deviation, _SYSTEMATIC)), ROBOT[-1])
+    return Prior(
+        replace(noise, per_metre=noise.per_metre * scale, per_radian=noise.per_radian * scale),
+        Belief(np.zeros(PARAMETERS), deviations),
+    )
+
+
+def _fused(
+    steps: FloatArray, seen: Turns, law: FloatArray
+) -> tuple[FloatArray, FloatArray, tuple[float, float]]:
+    """
+    Find turns (m,) by wheels and camera, their variances (m,), and the wheels' drift.
+
+    `law`: (m,) variances of the wheels' turns. The camera's is what both differ by beyond that.
+    """
+    metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
+    differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
+    drift = _drift(differ[known], metres[known])
+    differ -= drift[0] * metres
+    spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2
+    least = max(spread - float(np.median(law[known])), _SHARE * spread, _FLOOR)
+    relative = np.where(known, seen.deviation / np.median(seen.deviation[known]), 1.0)
+    camera = least * np.maximum(relative, 1.0) ** 2
+    weight = law / (law + camera)
+    # a wheel has slipped, or the points are on something that moves
+    outlying = np.abs(differ) > _OUTLYING * np.sqrt(law + camera)
+    sure = (seen.agreeing >= _SURE_POINTS) & (seen.share > _SURE_SHARE)
+    sure &= np.abs(steps[:, 2]) < _FOLLOWED
+    weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
+    weight[~known] = 0.0
+    turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
+    return turns, np.where(weight > 0.0, weight * camera, law), drift
+
+
+def _drift(differ: FloatArray, metres: FloatArray) -> tuple[float, float]:
+    """
+    Radians per metre and their deviation: a robust line through the origin.
+
+    Where that says little, it is drawn to none, as far as robots have one.
+    """
+    slope = 0.0
+    for _ in range(_ROUNDS):
+        left = differ - slope * metres
+        scale = max(1.4826 * float(np.median(np.abs(left))), 1e-5)
+        weight = 1.0 / (1.0 + (left / (2.0 * scale)) ** 2)
+        total = max(float(np.sum(weight * metres**2)), 1e-9)
+        slope = float(np.sum(weight * metres * differ)) / total
+    known, usual = total / scale**2, ROBOT[-1] ** -2
+    return slope * known / (known + usual), float(1.0 / np.sqrt(known + usual))

@@ -1,0 +1,85 @@
+"""The pose graph: its sparse solution is that of the whole system."""
+
+from kbr_localization import se2
+from kbr_localization.errors import MapError
+from kbr_localization.localization.mapping.bordered import NormalEquations
+from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
+from kbr_localization.localization.mapping.trails import Trails
+from kbr_localization.localization.mapping.wheels import PARAMETERS
+from kbr_localization.localization.motion import MotionNoise
+import numpy as np
+import pytest
+
+POSES, RUNS = 40, 2
+
+
+def random_system(rng):
+    """Return equations of a chain of poses with a few loops, each step knowing its parameters."""
+    poses = 3 * POSES
+    system = NormalEquations(poses + PARAMETERS * RUNS, poses)
+    start = np.concatenate([np.arange(POSES - 1), rng.integers(POSES, size=8)])
+    end = np.concatenate([np.arange(1, POSES), rng.integers(POSES, size=8)])
+    m = len(start)
+    spread = rng.normal(size=(m, 3, 3))
+    information = spread @ np.swapaxes(spread, 1, 2) + np.eye(3)
+    blocks = [
+        (3 * start, rng.normal(size=(m, 3, 3))),
+        (3 * end, rng.normal(size=(m, 3, 3))),
+        (poses + PARAMETERS * rng.integers(RUNS, size=m), rng.normal(size=(m, 3, PARAMETERS))),
+    ]
+    system.add(rng.normal(size=(m, 3)), information, blocks)
+    unit = np.eye(system.size)[np.newaxis]
+    system.add(np.zeros((1, system.size)), 0.1 * unit, [(np.zeros(1, dtype=np.intp), unit)])
+    return system
+
+
+def test_the_step_is_that_of_the_whole_system():
+    system = random_system(np.random.default_rng(0))
+    whole = system.matrix().toarray()
+    np.testing.assert_allclose(whole, whole.T, atol=1e-9)
+    step = system.factor().step(system.right)
+    np.testing.assert_allclose(step, np.linalg.solve(whole, system.right), atol=1e-8)
+
+
+def test_covariances_are_those_of_the_whole_system():
+    rng = np.random.default_rng(1)
+    system = random_system(rng)
+    inverse = np.linalg.inv(system.matrix().toarray())[: 3 * POSES, : 3 * POSES]
+    factor = system.factor()
+    np.testing.assert_allclose(factor.solve(np.eye(3 * POSES)), inverse, atol=1e-8)
+    pairs = 300
+    columns = 3 * rng.integers(POSES, size=(pairs, 2, 1)) + np.arange(3)
+    columns, slopes = columns.reshape(pairs, 6), rng.normal(size=(pairs, 3, 6))
+    picked = inverse[columns[:, :, np.newaxis], columns[:, np.newaxis]]
+    expected = slopes @ picked @ np.swapaxes(slopes, 1, 2)
+    np.testing.assert_allclose(factor.covariances(columns, slopes), expected, atol=1e-7)
+
+
+def test_poses_that_nothing_relates_are_refused():
+    system = NormalEquations(6, 6)
+    nowhere = np.zeros((1, 3, 3))
+    system.add(np.ones((1, 3)), np.eye(3)[np.newaxis], [(np.array([0]), nowhere)])
+    with pytest.raises(MapError, match='related to nothing'):
+        system.factor()
+
+
+def test_loops_tell_the_drift():
+    """Three rounds of a square by an odometry that turns too much, joined where they pass."""
+    side, around, drift = 8, 4 * 8, 0.01
+    true = np.tile([0.8, 0.0, 0.0], (3 * around, 1))
+    true[side - 1 :: side] = [0.2, 0.0, 0.5 * np.pi]
+    reported = true.copy()
+    reported[:, 2] += drift * true[:, 0]
+    nodes = np.arange(3 * around + 1)
+    trails = Trails.of(
+        se2.chain(np.zeros(3), reported), np.zeros(len(nodes), dtype=np.intp), np.zeros(1, np.intp)
+    )
+    ways = odometry_edges(trails, nodes, MotionNoise.default(), nodes)
+    again = np.arange(2 * around)
+    certain = np.broadcast_to(1e4 * np.eye(3), (len(again), 3, 3))
+    places = Edges(again + around, again, np.zeros((len(again), 3)), certain)
+    found = solve(trails.odometry, np.zeros((1, PARAMETERS)), (ways, places))
+    truth = se2.chain(np.zeros(3), true)
+    assert np.abs(trails.odometry - truth)[:, :2].max() > 2.0
+    np.testing.assert_allclose(found.parameters[0, -1], drift, atol=1e-3)
+    np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)

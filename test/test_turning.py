@@ -1,0 +1,117 @@
+"""Turns of a camera by points that are followed, and what they make of an odometry."""
+
+from helpers import textured_image
+from kbr_localization import se2
+from kbr_localization.localization.mapping.steering import follow_images, steer
+from kbr_localization.vision.turning import find_view, follow, Points, small, turned
+from kbr_localization.workers import ThisProcess
+import numpy as np
+import pytest
+
+FOCAL, AHEAD = 0.8, np.array([0.04, -0.02])
+STEP = 0.25
+NOISE = 2e-4
+
+
+def seen(turns, rng, count=60, walking=0.0):
+    """Return the points that a camera sees which moves `STEP` ahead and turns, some walking."""
+    flows = []
+    for turn in turns:
+        place = np.column_stack([rng.uniform(-3, 3, count), rng.uniform(-1.5, 1.5, count)])
+        depth = rng.uniform(2.0, 12.0, count)
+        before = place / depth[:, np.newaxis]
+        x, z = place[:, 0] - STEP * np.sin(-0.5 * turn), depth - STEP * np.cos(0.5 * turn)
+        x[: round(walking * count)] += 0.4
+        right, away = np.cos(turn) * x + np.sin(turn) * z, np.cos(turn) * z - np.sin(turn) * x
+        after = np.column_stack([right / away, place[:, 1] / away])
+        both = np.concatenate([FOCAL * before + AHEAD, FOCAL * after + AHEAD], axis=1)
+        inside = np.abs(both).max(axis=1) < 0.6
+        flows.append((both + rng.normal(size=both.shape) * NOISE)[inside].astype(np.float32))
+    return Points.of(flows)
+
+
+def drive(rng, images=400):
+    """Return turns of a drive with bends."""
+    turns = rng.normal(size=images) * 0.003
+    turns[np.arange(images) % 40 < 8] += 0.12
+    return turns
+
+
+def test_the_view_and_the_turns_are_found():
+    rng = np.random.default_rng(0)
+    turns = drive(rng)
+    points = seen(turns, rng)
+    view = find_view(points, turns, np.full(len(turns), STEP))
+    assert view.focal == pytest.approx(FOCAL, rel=0.02)
+    np.testing.assert_allclose(view.ahead, AHEAD, atol=0.004)
+    np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
+
+
+def test_people_who_walk_do_not_turn_the_robot():
+    rng = np.random.default_rng(1)
+    turns = drive(rng, 100)
+    view = find_view(seen(turns, rng), turns, np.full(100, STEP))
+    points = seen(turns, rng, walking=0.6)
+    near = turned(points, view, turns + rng.normal(size=100) * 0.003)
+    np.testing.assert_allclose(near.angle, turns, atol=0.01)
+    assert np.median(near.share) < 0.7
+
+
+def test_drift_and_slips_are_taken_out():
+    rng = np.random.default_rng(2)
+    turns = drive(rng)
+    steps = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    wrong = steps.copy()
+    wrong[:, 2] += 0.02 * STEP + rng.normal(size=len(turns)) * 0.004
+    wrong[[50, 170, 290], 2] += 0.15
+    true, odometry = (se2.chain(np.zeros(3), each) for each in (steps, wrong))
+    found = steer(odometry, np.zeros(len(true), dtype=np.intp), seen(turns, rng))
+    assert found.drift == pytest.approx(0.02, abs=2e-3)
+    assert np.abs(se2.wrap_angle(odometry[:, 2] - true[:, 2])).max() > 1.0
+    assert np.abs(se2.wrap_angle(found.odometry[:, 2] - true[:, 2])).max() < 0.15
+    noise = found.prior.noise
+    assert noise.per_metre[2] < 0.5 * 2e-4
+
+
+@pytest.mark.parametrize('shift', [0.05, 0.0])
+def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
+    rng = np.random.default_rng(3)
+    turns = drive(rng, 100)
+    flows = []
+    for _ in turns:
+        before = rng.uniform(-0.5, 0.5, (60, 2))
+        after = before + [shift, 0.0] + rng.normal(size=before.shape) * NOISE
+        flows.append(np.concatenate([before, after], axis=1).astype(np.float32))
+    steps = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    odometry = se2.chain(np.zeros(3), steps)
+    found = steer(odometry, np.zeros(len(odometry), dtype=np.intp), Points.of(flows))
+    np.testing.assert_array_equal(found.odometry, odometry)
+
+
+def test_points_are_followed_in_images():
+    image = textured_image(0, (240, 320))
+    moved = np.roll(image, 6, axis=1)
+    flow = follow(small(image), small(moved))
+    assert len(flow) > 50
+    assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
+
+
+def test_a_broken_image_has_no_points():
+    from kbr_localization.errors import DatasetError
+
+    def broken():
+        raise DatasetError('cut off')
+
+    image = textured_image(0, (240, 320))
+    told = []
+    flows = follow_images(
+        [image, image, broken, image], lambda done, all_: told.append((done, all_)), ThisProcess()
+    )
+    assert [len(flow) > 0 for flow in flows] == [True, False, False]
+    assert told[-1] == (3, 3)
+
+
+def test_without_points_the_odometry_stays():
+    odometry = se2.chain(np.zeros(3), np.tile([0.3, 0.0, 0.01], (20, 1)))
+    found = steer(odometry, np.zeros(21, dtype=np.intp), None)
+    np.testing.assert_array_equal(found.odometry, odometry)
