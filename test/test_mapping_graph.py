@@ -67,7 +67,8 @@ def test_loops_tell_the_drift():
     """Three rounds of a square by an odometry that turns too much, joined where they pass."""
     side, around, drift = 8, 4 * 8, 0.01
     true = np.tile([0.8, 0.0, 0.0], (3 * around, 1))
-    true[side - 1 :: side] = [0.2, 0.0, 0.5 * np.pi]
+    last = side - 1
+    true[last::side] = [0.2, 0.0, 0.5 * np.pi]
     reported = true.copy()
     reported[:, 2] += drift * true[:, 0]
     nodes = np.arange(3 * around + 1)

@@ -114,7 +114,8 @@ def written(folder, drive, frames=None, kernel_map=None):
 def test_in_a_gap_of_the_right_map_images_are_added(grow, here, tmp_path):
     """What the others are compared with: it would grow where it may."""
     stamps, facts, _ = grow(written(tmp_path, here))
-    gap = [frame.stamp_ns for frame in here.frames[DIES - 5 :]]
+    before = DIES - 5
+    gap = [frame.stamp_ns for frame in here.frames[before:]]
     assert any(stamp >= gap[0] for stamp in stamps) and len(stamps) < 20
     assert facts['images added by itself'] == str(len(stamps))
 
@@ -142,7 +143,8 @@ def test_a_camera_that_dies_in_a_gap_adds_nothing_from_then_on(grow, here, tmp_p
     stamps, _, status = grow(written(tmp_path, here, frames))
     dead = {frame.stamp_ns for frame in here.frames[DIES:]}
     if what == 'covered for a while':
-        dead = {frame.stamp_ns for frame in here.frames[DIES : DIES + 4]}
+        until = DIES + 4
+        dead = {frame.stamp_ns for frame in here.frames[DIES:until]}
     else:
         assert not status.startswith('Localized')
     assert not dead & set(stamps)

@@ -271,7 +271,8 @@ class Hypotheses:
 def _kept(odds: FloatArray) -> NDArray[np.intp]:
     """Choose cohorts, which are in the order of age: the newest half, the likeliest of others."""
     old = max(len(odds) - _COHORTS // 2, 0)
-    best = np.argsort(odds[:old])[-(_COHORTS - _COHORTS // 2) :]
+    unlikely = max(len(odds) - _COHORTS, 0)
+    best = np.argsort(odds[:old])[unlikely:]
     return np.concatenate([np.sort(best), np.arange(old, len(odds))])
 
 

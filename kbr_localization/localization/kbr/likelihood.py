@@ -52,8 +52,8 @@ class Match:
     `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `ratios`: (m,) how many
     times as likely the image is at each point as under the uniform law on the map, sum_i b_i(U_j)
     k_Y(Y_i, y) over the mean of this under that law. `covered`: (m,) how far the map knows each
-    point, sum_i b_i(U_j), from 0 to 1. `likelihood_ratio`, `coverage`: their means under
-    the belief.
+    point, sum_i b_i(U_j), from 0 to 1. `likelihood_ratio`, `coverage`: their means under the
+    belief.
     """
 
     factors: FloatArray
