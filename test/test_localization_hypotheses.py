@@ -131,7 +131,7 @@ def test_the_lead_is_that_over_another_place():
     assert np.isnan(margin(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
 
 
-def test_leads_tell_images_of_the_map_from_others():
+def test_margins_tell_images_of_the_map_from_others():
     law = Informative(STATISTICS)
     law.see(0.002)
     elsewhere = law.shows

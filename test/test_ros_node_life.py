@@ -93,7 +93,7 @@ def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_save
         localization = node.configured()
         session, told, saved = localization.session, [], []
         ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(4.0))
-        localization._tell = lambda level, text, quiet: told.append(text)
+        localization._log = lambda level, text, quiet: told.append(text)
         localization.keeper.save = lambda: saved.append('map')
         localization._worker.stop()
         for request in (fails, lambda: 1 / 0, lambda: saved.append('after the failures')):
