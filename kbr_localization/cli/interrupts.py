@@ -27,21 +27,34 @@ def interrupts_after_imports() -> Iterator[None]:
     if not usual or threading.current_thread() is not threading.main_thread():
         yield
         return
-    signal.signal(signal.SIGINT, _interrupt)
+    later = _Later()
+    signal.signal(signal.SIGINT, later.interrupt)
     try:
         yield
+    except SystemExit:
+        if not later.waiting:
+            raise
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    if not _is_importing(frame):
+    if later.waiting:
         raise KeyboardInterrupt
-    # to this thread, where a mask keeps it while processes are started
-    sent = threading.get_ident(), signal.SIGINT
-    again = threading.Timer(_RETRY_SECONDS, signal.pthread_kill, sent)
-    again.daemon = True
-    again.start()
+
+
+class _Later:
+    """Interrupts that come within an import wait for its end, at the latest for that of all."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+
+    def interrupt(self, number: int, frame: FrameType | None) -> None:
+        self.waiting = _is_importing(frame)
+        if not self.waiting:
+            raise KeyboardInterrupt
+        # to this thread, where a mask keeps it while processes are started
+        sent = threading.get_ident(), signal.SIGINT
+        again = threading.Timer(_RETRY_SECONDS, signal.pthread_kill, sent)
+        again.daemon = True
+        again.start()
 
 
 def _is_importing(frame: FrameType | None) -> bool:
