@@ -18,7 +18,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds until a test gives up: much more than a loaded machine takes."""
 PROGRAMS = {
     'node': 'node.node',
