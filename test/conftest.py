@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 import shutil
 
-from in_two import BACKWARDS
+from in_two import BACKWARDS, OTHERS, OVER_DDS
 import pytest
 
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
@@ -49,6 +49,17 @@ def pytest_runtest_call(item):
     with (claims.parent / 'turn').open('w') as turn:
         fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Tell `in_two` which tests failed, and whether they are over DDS."""
+    report, claims = (yield), item.config.getoption('claims')
+    if report.failed and claims is not None:
+        kind = OVER_DDS if item.get_closest_marker('ros') else OTHERS
+        with (claims.parent / kind).open('a') as failed:
+            failed.write(f'{item.nodeid}\n')
+    return report
 
 
 @functools.cache

@@ -1,0 +1,53 @@
+"""The tests in two processes: each module once, and what is over DDS gets a second chance."""
+
+from pathlib import Path
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+HERE = Path(__file__).parent
+MODULE = """
+from pathlib import Path
+import pytest
+
+pytestmark = [pytest.mark.{marker}]
+
+
+def test_it():
+    runs = Path(__file__).with_suffix('.runs')
+    runs.write_text(runs.read_text() + 'x' if runs.exists() else 'x')
+    assert len(runs.read_text()) > {failures}
+"""
+
+
+def run(folder, **modules):
+    """Run modules, each of a marker and of so many failures; return the code and the counts."""
+    for name in ('conftest.py', 'in_two.py'):
+        shutil.copy(HERE / name, folder)
+    (folder / 'pytest.ini').write_text('[pytest]\nmarkers =\n    ros: over DDS\n    slow: slow\n')
+    for name, (marker, failures) in modules.items():
+        text = MODULE.format(marker=marker, failures=failures)
+        (folder / f'test_{name}.py').write_text(text)
+    command = [sys.executable, 'in_two.py', '-q']
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    counts = {path.stem[5:]: len(path.read_text()) for path in folder.glob('*.runs')}
+    return ended.returncode, counts, ended.stdout
+
+
+def test_every_module_runs_once(tmp_path):
+    code, counts, _ = run(tmp_path, one=('slow', 0), two=('ros', 0), three=('slow', 0))
+    assert (code, counts) == (0, {'one': 1, 'two': 1, 'three': 1})
+
+
+def test_what_failed_over_dds_runs_once_more_and_is_named(tmp_path):
+    code, counts, output = run(tmp_path, one=('slow', 0), two=('ros', 1))
+    assert (code, counts) == (0, {'one': 1, 'two': 2})
+    assert 'once more, by themselves: test_two.py::test_it' in output
+
+
+@pytest.mark.parametrize('others, runs', [(('slow', 0), 2), (('slow', 1), 1)])
+def test_what_fails_again_or_fails_elsewhere_is_a_failure(tmp_path, others, runs):
+    code, counts, _ = run(tmp_path, one=others, two=('ros', 5))
+    assert code == 1 and counts == {'one': 1, 'two': runs}
