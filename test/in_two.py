@@ -32,7 +32,8 @@ def main(options):
         if code != TESTS_FAILED or not again or _failed(folder / OTHERS):
             return code
         print(f'once more, by themselves: {" ".join(again)}', flush=True)
-        return subprocess.run([*_pytest(options), *again], env=environment).returncode
+        command = [*_pytest(options), *again]
+        return subprocess.run(command, check=False, env=environment).returncode
 
 
 def _in_two(options, folder, environment):
