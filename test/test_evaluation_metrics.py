@@ -2,7 +2,7 @@ from dataclasses import replace
 import json
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import coverage, recall_at, run_errors, summarize
+from kbr_localization.evaluation import coverage, recall_at, run_errors, sharpness, summarize
 from kbr_localization.evaluation.association import associate
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -185,6 +185,24 @@ def test_a_covariance_of_half_the_size_covers_less():
     # two of its sigmas are one true sigma: chi-square with 2 degrees of freedom, 6.18 / 4
     assert result['coverage_2sigma'] == pytest.approx(1 - np.exp(-6.18 / 8), abs=0.01)
     assert result['heading_coverage_2sigma'] == pytest.approx(0.6827, abs=0.01)
+
+
+@pytest.mark.parametrize('scale', [1.0, 0.5])
+def test_sharpness_is_the_stated_deviation_over_the_error(scale):
+    run, trajectory = with_covariance(scale)
+    errors = run_errors(run, trajectory)
+    stated = np.sqrt(trajectory.covariances[:, 0, 0] + trajectory.covariances[:, 1, 1])
+    distances = np.hypot(*(trajectory.poses - run.poses)[:, :2].T)
+    assert sharpness(errors) == pytest.approx(stated.mean() / distances.mean(), rel=1e-6)
+    assert 1.12 * scale < sharpness(errors) < 1.27 * scale
+    assert summarize(errors)['sharpness'] == sharpness(errors)
+
+
+def test_sharpness_leaves_unknown_covariances_out():
+    run, trajectory = with_covariance(1.0)
+    trajectory.covariances[:15_000] = 9999.0 * np.eye(3)
+    assert 1.1 < sharpness(run_errors(run, trajectory)) < 1.3
+    assert sharpness(run_errors(run, run)) is None
 
 
 def test_unknown_covariances_are_left_out_of_the_coverage():

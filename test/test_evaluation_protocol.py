@@ -40,6 +40,7 @@ KEYS = [
     'lost_fraction',
     'wrong_called_localized',
     'coverage_2sigma',
+    'sharpness',
     'ms_per_frame',
     'position_rmse_m_mean',
     'position_rmse_m_sd',
@@ -221,6 +222,7 @@ NEVER_LOCALIZED: Metrics = {
     'lost_fraction_after_localized': None,
     'wrong_called_localized': 0.25,
     'coverage_2sigma': None,
+    'sharpness': None,
     'localized_after_m': None,
     'localized_after_s': None,
 }

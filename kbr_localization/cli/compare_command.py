@@ -34,6 +34,7 @@ SHOWN = (
     'lost_fraction',
     'wrong_called_localized',
     'coverage_2sigma',
+    'sharpness',
     'ms_per_frame',
     'position_rmse_m_mean',
     'position_rmse_m_sd',

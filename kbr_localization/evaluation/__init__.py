@@ -1,7 +1,13 @@
 """Trajectories against their reference: association, metrics, files, reports."""
 
 from kbr_localization.evaluation.association import associate, reference_trajectory, TOLERANCE_S
-from kbr_localization.evaluation.metrics import coverage, run_errors, RunErrors, summarize
+from kbr_localization.evaluation.metrics import (
+    coverage,
+    run_errors,
+    RunErrors,
+    sharpness,
+    summarize,
+)
 from kbr_localization.evaluation.retrieval import recall_at
 from kbr_localization.evaluation.tum import read_tum, write_tum
 
@@ -14,6 +20,7 @@ __all__ = [
     'recall_at',
     'reference_trajectory',
     'run_errors',
+    'sharpness',
     'summarize',
     'write_tum',
 ]

@@ -37,6 +37,7 @@ COLUMNS = {
     'lost_fraction': 'lost after',
     'wrong_called_localized': 'wrong called localized',
     'coverage_2sigma': '2σ',
+    'sharpness': 'stated / error',
     'ms_per_frame': 'ms/frame',
     'position_rmse_m_mean': 'RMSE m',
     'position_rmse_m_sd': '± sd',

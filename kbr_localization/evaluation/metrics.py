@@ -40,8 +40,9 @@ class RunErrors:
     `position_m`, `heading_deg`: infinite where a frame has no estimate. `estimate`: index into
     the trajectory, -1 where there is none. `position_surprise`, `heading_surprise`: squared
     Mahalanobis distances under the stated covariance (2 and 1 degrees of freedom), NaN where
-    the estimate states none or owns that it is not localized. `said`: which frames were called
-    localized, or None where the trajectory has no statuses.
+    the estimate states none or owns that it is not localized. `stated_m`: standard deviation of
+    the position, the root of the trace of its covariance, NaN likewise. `said`: which frames were
+    called localized, or None where the trajectory has no statuses.
     """
 
     stamps_ns: se2.StampArray
@@ -51,6 +52,7 @@ class RunErrors:
     estimate: NDArray[np.int64]
     position_surprise: FloatArray
     heading_surprise: FloatArray
+    stated_m: FloatArray
     said: NDArray[np.bool_] | None = None
 
     @property
@@ -76,7 +78,7 @@ def run_errors(
     if not np.any(estimate >= 0):
         raise EvaluationError(_nothing_matches(reference, trajectory, tolerance_s))
     difference = _differences(reference, trajectory, estimate)
-    position, heading = _surprises(trajectory, estimate, difference)
+    position, heading, stated = _surprises(trajectory, estimate, difference)
     return RunErrors(
         stamps_ns=reference.stamps_ns,
         travel_m=se2.travelled(reference.poses),
@@ -85,6 +87,7 @@ def run_errors(
         estimate=estimate,
         position_surprise=position,
         heading_surprise=heading,
+        stated_m=stated,
         said=_said(trajectory, estimate),
     )
 
@@ -120,6 +123,7 @@ def summarize(errors: RunErrors) -> Metrics:
     rest = errors.position_m[slice(after, None) if after is not None else slice(0)]
     summary['rmse_after_localized_m'] = _rmse(rest)
     summary['lost_fraction_after_localized'] = float(np.mean(rest > LOST_M)) if rest.size else None
+    summary['sharpness'] = sharpness(errors)
     return summary | coverage(errors)
 
 
@@ -129,6 +133,20 @@ def wrong_called_localized(errors: RunErrors) -> float | None:
         return None
     wrong = errors.answered & errors.lost
     return float(np.mean(errors.said[wrong])) if wrong.any() else None
+
+
+def sharpness(errors: RunErrors) -> float | None:
+    """
+    Mean stated standard deviation of the position over the mean error of the same frames.
+
+    Coverage alone is had by any covariance that is wide enough. The root of the trace of the
+    covariance is 1.13 times the mean error where this is Gaussian, as stated and as large in all
+    directions, and up to 1.25 times where it is along one line. None without errors or stated
+    covariances.
+    """
+    known = ~np.isnan(errors.stated_m)
+    error = float(errors.position_m[known].mean()) if known.any() else 0.0
+    return float(errors.stated_m[known].mean()) / error if error > 0.0 else None
 
 
 def coverage(errors: RunErrors) -> Metrics:
@@ -180,16 +198,17 @@ def _differences(
 
 def _surprises(
     trajectory: Trajectory, estimate: NDArray[np.int64], difference: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    position, heading = np.full((2, estimate.size), np.nan)
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    position, heading, deviation = np.full((3, estimate.size), np.nan)
     if trajectory.covariances is None:
-        return position, heading
+        return position, heading, deviation
     covariance = trajectory.covariances[estimate]
     variance = np.diagonal(covariance, axis1=1, axis2=2)
     stated = (estimate >= 0) & np.all((variance > 0) & (variance < UNKNOWN_VARIANCE), axis=1)
     position[stated] = _mahalanobis_squared(difference[stated, :2], covariance[stated, :2, :2])
     heading[stated] = difference[stated, 2] ** 2 / covariance[stated, 2, 2]
-    return position, heading
+    deviation[stated] = np.sqrt(variance[stated, :2].sum(axis=1))
+    return position, heading, deviation
 
 
 def _said(trajectory: Trajectory, estimate: NDArray[np.int64]) -> NDArray[np.bool_] | None:

@@ -230,6 +230,7 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
         'lost_fraction': mean('lost_fraction_after_localized'),
         'wrong_called_localized': mean('wrong_called_localized'),
         'coverage_2sigma': mean('coverage_2sigma'),
+        'sharpness': mean('sharpness'),
         'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
         'position_rmse_m_mean': mean('position_rmse_m'),
         'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
