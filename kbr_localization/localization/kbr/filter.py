@@ -1,31 +1,31 @@
 """
-The kernel Bayes filter: [MbKSR] with a belief that may leave the map's poses.
+The kernel Bayes filter: the model-based kernel sum rule and the kernel Bayes rule in turn.
 
-The belief is a kernel mean on moving points. It is predicted by the model-based kernel sum rule,
-whose noise is composed over the steps since the last update and drawn for every point (a kernel
-Monte Carlo filter, Kanagawa et al., AAAI 2014), and updated by the kernel Bayes rule off the map.
+The belief is the kernel mean sum_j gamma_j k_X(., U_j) of weights gamma on points U_j, which are
+poses that may leave those X_i of the map. An odometry increment u and an image y change it so:
+
+    predict     sum_j gamma_j int k_X(., x) p(x | U_j, u) dx             [MbKSR] eq. 21
+                with one x drawn for every point: U_j <- x ~ p(. | U_j, u)   (sampling of a kernel
+                Monte Carlo filter, Kanagawa et al., AAAI 2014), p with the odometry's errors
+    compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map
+    update      gamma <- gamma * B^T (G_Y diag(B gamma)_+ + delta I)^-1 k_Y(y)
+                B = (G_X + n epsilon I)^-1 k_X(X, U): the operators of [KBR] eqs. 12 and 13 with
+                [kReg]'s threshold, on points off the map (`kernels.off_map`, `likelihood`)
+    hypotheses  the same for points elsewhere on the map, for another odometry, and for an image
+                that says nothing; they compete by their marginal likelihoods: `hypotheses`
+    resample    points in proportion to gamma when few of them carry the weight
+    estimate    the highest mode of the kernel mean ([MbKSR] eq. 33) and the covariance: `estimate`
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from kbr_localization.localization.calibration import Calibration
-from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import are_apart, summarize
-from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
-from kbr_localization.localization.kbr.likelihood import Likelihood
-from kbr_localization.localization.kbr.odometry import OdometryCalibration
-from kbr_localization.localization.kbr.starting import (
-    drawn_about,
-    drawn_from_image,
-    Regularisation,
-)
-from kbr_localization.localization.kbr.supervision import Supervision
-from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.kbr.parts import FilterParts
+from kbr_localization.localization.kbr.starting import drawn_from_image
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.similarity import FullSimilarity, Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -34,66 +34,15 @@ _START_FACTOR = 4  # points of a global start, as a multiple of the points while
 _RESAMPLE_BELOW = 0.5  # of the points are effective
 
 
-class KernelBayesFilter(GatedLocalizer, FormerNames):
+class KernelBayesFilter(FilterParts):
     """The localizer `kbr`: see `Localizer` for its interface."""
 
-    def __init__(
-        self,
-        kernel_map: KernelMap,
-        config: KbrConfig | None = None,
-        rng: np.random.Generator | None = None,
-    ) -> None:
-        self.config = config or kernel_map.filter_config
-        self.rng = rng or np.random.default_rng(0)
-        self.kernel_map = kernel_map
-        self.likelihood = Likelihood(kernel_map, self.config)
-        self.odometry = OdometryCalibration(
-            kernel_map.motion_noise,
-            kernel_map.known_odometry,
-            self.config.noise_scale,
-            self.config.odometry_calibration,
-        )
-        statistics = kernel_map.statistics or MapStatistics()
-        self.supervision = Supervision(
-            self.likelihood, statistics, self.config, self.odometry.mapped, self.rng
-        )
-        self.hypotheses = self.supervision.hypotheses
-        self.confirmation = self.hypotheses.confirmation
-        self.regularisation = Regularisation(self.config)
-        self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
-        self.belief: Belief | None = None
-        counts = ('updates', 'recoveries', 'frozen_images')
-        self.diagnostics: dict[str, float] = dict.fromkeys(counts, 0.0)
-        self._global_start = self._updated = False
-
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
-        self.initialize_globally()
-        self._global_start = False
-        self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
-        self.odometry.begin([self.belief])
-        self.confirmation.given()
-
-    def initialize_globally(self) -> None:
-        """Start anywhere on the map: the first image draws the points."""
-        self.belief = None
-        self.supervision.forget()
-        self.gate.reopen()
-        self.regularisation.stop()
-        self._global_start, self._updated = True, False
-
-    def follow_map(self, kernel_map: KernelMap) -> bool:
-        """Go on with the belief on a map that has more images at its end."""
-        self.kernel_map = kernel_map
-        self.likelihood = self.hypotheses.likelihood = Likelihood(kernel_map, self.config)
-        return True
-
-    def know_odometry(self, learnt: Calibration) -> None:
-        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
-        self.odometry.go_on_from(learnt)
-
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Mb-KSR: move the points; the noise of the steps is composed until the next update."""
+        """
+        Mb-KSR: move the points by an increment (3,) in metres and radians.
+
+        The noise of the steps is composed, and drawn when an image comes.
+        """
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:
@@ -101,12 +50,12 @@ class KernelBayesFilter(GatedLocalizer, FormerNames):
             self.supervision.predict(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:
-        """KBR: weigh the points by an image (d,), compared with the map."""
+        """KBR: weigh the points by an image's descriptor (d,), compared with the map."""
         nearby = self._in_reach() if self.kernel_map.is_large else None
         self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby), descriptor)
 
     def update_similarities(self, similarities: FloatArray) -> None:
-        """Update by the kernel vector (n,) of an image."""
+        """KBR: weigh the points by an image's kernel vector k_Y(y) (n,)."""
         self._take_in(FullSimilarity(similarities), similarities)
 
     def estimate(self) -> PoseEstimate:
@@ -122,10 +71,6 @@ class KernelBayesFilter(GatedLocalizer, FormerNames):
             # the images say where on the map the robot is; the map may itself lie elsewhere
             covariance = covariance + self.kernel_map.uncertainty_at(answer.pose)
         return replace(answer, covariance=covariance, odometry=self.odometry.learnt)
-
-    def particles(self, size: int) -> FloatArray:
-        """Poses (size, 3) drawn from the belief; none without one."""
-        return np.zeros((0, 3)) if self.belief is None else self.belief.drawn(size)
 
     def _take_in(self, seen: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
@@ -176,14 +121,3 @@ class KernelBayesFilter(GatedLocalizer, FormerNames):
             self.regularisation.begin()
             self.diagnostics['recoveries'] += 1
             self.supervision.check.follow(self.belief)
-
-    def _beliefs(self, belief: Belief) -> list[Belief]:
-        other = self.hypotheses.alternatives
-        return [belief] if other is None else [belief, other]
-
-    def _in_reach(self) -> np.ndarray | None:
-        """Map poses that matter: compared first, because values count relative to the best one."""
-        if self.belief is None:
-            return np.zeros(0, dtype=np.intp)
-        found = [self.likelihood.in_reach(b.points) for b in self._beliefs(self.belief)]
-        return np.unique(np.concatenate(found))
