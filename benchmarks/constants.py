@@ -1,0 +1,241 @@
+"""
+What the constants of the filter are worth: `python -m benchmarks.constants`.
+
+Every number that stands at the top of a module of `localization/kbr/` is halved and doubled (one
+below 1: its odds are), one after the other, and the filter runs again on all that is given:
+photographs, runs, rendered buildings. The maps and their statistics are made once, with the
+numbers as they are. What makes no difference either way is no tuned constant.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+import importlib
+from pathlib import Path
+import pkgutil
+import re
+import sys
+from typing import Any
+
+from benchmarks import evidence, results
+from benchmarks.photographs import GARDENS_POINT, TOLERANCES
+from benchmarks.place_recognition import answers
+from joblib import delayed, Parallel
+from kbr_localization.datasets import open_dataset
+from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.localization import kbr
+from kbr_localization.localization.localizer import LOST_M
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import localize
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+FACTORS = (0.5, 2.0)
+CAP_M = 3.0
+EXACT = {
+    'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
+    '_CELLS_PER_REACH', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST', '_HALVINGS',
+    '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED', '_GAUSSIAN_WIDTH',
+    '_GAUSSIAN_RIDGE',
+}  # fmt: skip
+"""Numbers that follow from others, or change how fast or how exactly the same is computed."""
+FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A map, a run on it, and the metres within which an answer is right."""
+
+    kernel_map: KernelMap
+    run: DescribedRun
+    right_m: float
+
+
+def constants() -> dict[str, tuple[str, Any]]:
+    """Find the constants of the filter: `module.NAME` -> module, value."""
+    found: dict[str, tuple[str, Any]] = {}
+    for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.'):
+        if info.name.endswith('.leave_out'):
+            continue  # works when a map is built
+        source = Path(importlib.import_module(info.name).__file__ or '').read_text()
+        for name, value in vars(importlib.import_module(info.name)).items():
+            numeric = isinstance(value, (int, float, np.ndarray)) and name.isupper()
+            here = re.search(rf'^{name}\b.*=|^\w+, {name} =', source, re.MULTILINE)
+            if numeric and here and name not in EXACT:
+                found[f'{info.name.rpartition(".")[2]}.{name}'] = (name, value)
+    return found
+
+
+def scaled(value: Any, factor: float) -> Any:
+    """Return a number (or an array) times a factor, below 1 its odds; integers stay integers."""
+    if isinstance(value, int):
+        return max(1, round(value * factor))
+    numbers = np.asarray(value, dtype=np.float64)
+    below = numbers < 1.0
+    odds = np.where(below, numbers / np.where(below, 1.0 - numbers, 1.0), numbers) * factor
+    found = np.where(below, odds / (1.0 + odds), odds)
+    return found if isinstance(value, np.ndarray) else float(found)
+
+
+@contextmanager
+def changed(name: str, before: Any, after: Any) -> Iterator[None]:
+    """Let a constant have another value in all modules that use it."""
+    modules = [
+        module
+        for key, module in list(sys.modules.items())
+        if key.startswith('kbr_localization') and getattr(module, name, None) is before
+    ]
+    for module in modules:
+        setattr(module, name, after)
+    try:
+        yield
+    finally:
+        for module in modules:
+            setattr(module, name, before)
+
+
+def measured(cases: Sequence[Case]) -> np.ndarray:
+    """Figures (cases, 4) of the filter: RMSE of errors capped at `CAP_M`, said, wrong, covered."""
+    rows = []
+    for case in cases:
+        trajectory = localize(case.kernel_map, case.run, 'kbr', seed=0)
+        errors = run_errors(reference_trajectory(case.run), trajectory)
+        found = answers(case.run, trajectory, case.right_m)
+        capped = np.minimum(errors.position_m, CAP_M)
+        rmse = float(np.sqrt(np.mean(capped**2)))
+        rows.append([rmse, *(found[name] for name in list(FIGURES)[1:])])
+    return np.array(rows)
+
+
+def tried(cases: Sequence[Case], key: str, name: str, factor: float) -> np.ndarray:
+    """Measure with one constant changed."""
+    threadpool_limits(1, 'blas')
+    _, value = constants()[key]
+    with changed(name, value, scaled(value, factor)):
+        return measured(cases)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all constants; print the table, and put it into the page when one is named."""
+    options = _parser().parse_args(arguments)
+    cases = list(_cases(options))
+    if not cases:
+        raise SystemExit('constants: expected --photographs, --train and --test, or --buildings')
+    before = measured(cases)
+    found = {
+        key: pair for key, pair in constants().items() if re.search(options.only, key) is not None
+    }
+    tasks = [(key, name, factor) for key, (name, _) in found.items() for factor in FACTORS]
+    after = Parallel(n_jobs=options.jobs, verbose=5)(
+        delayed(tried)(cases, *task) for task in tasks
+    )
+    by_task = dict(zip(tasks, after, strict=True))
+    rows = [
+        [key, _value(value), *_row(before, [by_task[key, name, factor] for factor in FACTORS])]
+        for key, (name, value) in found.items()
+    ]
+    text = described(rows, before)
+    print(text)
+    if options.section:
+        results.write_section(options.section, text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    parser.add_argument(
+        '--photographs', type=Path, help='folder of the traverses, see photographs'
+    )
+    parser.add_argument('--train', nargs='+', type=Path, default=[], help='runs of a map')
+    parser.add_argument('--test', nargs='+', type=Path, default=[], help='runs on it')
+    parser.add_argument('--buildings', nargs='+', type=int, default=[], help='seeds, at night')
+    parser.add_argument('--sizes', default='100,400', help='images of the random maps')
+    parser.add_argument('--only', default='', metavar='REGEX', help='constants to change')
+    parser.add_argument('--jobs', type=int, default=1)
+    parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
+    return parser
+
+
+def _cases(options: argparse.Namespace) -> Iterator[Case]:
+    threadpool_limits(1, 'blas')
+    sizes = [int(size) for size in options.sizes.split(',')]
+    for mapped, test in GARDENS_POINT if options.photographs else ():
+        for spacing in (1.0, 0.3):
+            paths = [options.photographs / name for name in (mapped, test)]
+            training, run = (open_dataset(path, spacing=spacing) for path in paths)
+            kernel_map = build_map([training], seed=0)
+            described_run = describe_run(kernel_map.describer, run)
+            right_m = (TOLERANCES[-1] + 0.5) * spacing
+            yield Case(on_described_run(kernel_map, described_run), described_run, right_m)
+    if options.train and options.test:
+        runs = [[open_dataset(path) for path in paths] for paths in (options.train, options.test)]
+        yield from _random_maps(*evidence.described(*runs, 0), sizes)
+    for seed in options.buildings:
+        training, test, _ = evidence.rendered('office', seed)
+        yield from _random_maps(*evidence.described(training, test, 0), sizes)
+
+
+def _random_maps(
+    kernel_map: KernelMap, runs: Sequence[DescribedRun], sizes: Sequence[int]
+) -> Iterator[Case]:
+    for run in runs:
+        known = on_described_run(kernel_map, run)
+        for size in sizes:
+            yield Case(random_map(known, Task('kbr', size, 0), 0), run, LOST_M)
+
+
+def _row(before: np.ndarray, after: Sequence[np.ndarray]) -> list[str]:
+    cells = [_relative(before[:, 0], one[:, 0]) for one in after]
+    for column in range(1, len(FIGURES)):
+        cells += [_difference(before[:, column], one[:, column]) for one in after]
+    return cells
+
+
+def _relative(before: np.ndarray, after: np.ndarray) -> str:
+    """Mean and standard error over the cases of the change of the logarithm, in per cent."""
+    change = 100.0 * np.log(np.maximum(after, 1e-9) / np.maximum(before, 1e-9))
+    return _mean_and_error(change)
+
+
+def _difference(before: np.ndarray, after: np.ndarray) -> str:
+    """Return the same of the difference, in per cent."""
+    change = 100.0 * (after - before)
+    return _mean_and_error(change[np.isfinite(change)])
+
+
+def _mean_and_error(values: np.ndarray) -> str:
+    if not np.any(values):
+        return '0'
+    error = float(np.std(values, ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
+    return f'{values.mean():+.1f} ± {error:.1f}'
+
+
+def _value(value: Any) -> str:
+    return ' '.join(f'{number:g}' for number in np.atleast_1d(value))
+
+
+def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:
+    """Lay the table out."""
+    header = ['constant', 'value']
+    header += [f'{name} {way}' for name in FIGURES.values() for way in ('halved', 'doubled')]
+    as_it_is = ', '.join(
+        f'{name} {value:.3f}'
+        for name, value in zip(FIGURES.values(), np.nanmean(before, axis=0), strict=True)
+    )
+    return (
+        f'### Constants of the filter\n\nMeans over {len(before)} runs from a global start as '
+        f'the constants are: {as_it_is} (*RMSE*: metres, errors capped at {CAP_M:g} m; *said*: of '
+        'the right frames, called localized; *wrong*: of these after 5 m, not right; *2 sigma*: '
+        'truths inside). Below: by how many per cent each changes, mean ± standard error over the '
+        f'runs, when one constant is halved or doubled.\n\n{results.table(header, rows)}'
+    )
+
+
+if __name__ == '__main__':
+    main()
