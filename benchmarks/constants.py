@@ -211,7 +211,7 @@ def _difference(before: np.ndarray, after: np.ndarray) -> str:
 
 def _mean_and_error(values: np.ndarray) -> str:
     if not np.any(values):
-        return '0'
+        return '0' if values.size else '–'
     error = float(np.std(values, ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
     return f'{values.mean():+.1f} ± {error:.1f}'
 
@@ -225,8 +225,10 @@ def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:
     header = ['constant', 'value']
     header += [f'{name} {way}' for name in FIGURES.values() for way in ('halved', 'doubled')]
     as_it_is = ', '.join(
-        f'{name} {value:.3f}'
-        for name, value in zip(FIGURES.values(), np.nanmean(before, axis=0), strict=True)
+        f'{name} {np.mean(known):.3f}'
+        if (known := column[np.isfinite(column)]).size
+        else f'{name} –'
+        for name, column in zip(FIGURES.values(), before.T, strict=True)
     )
     return (
         f'### Constants of the filter\n\nMeans over {len(before)} runs from a global start as '

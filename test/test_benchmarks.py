@@ -7,6 +7,7 @@ from pathlib import Path
 import subprocess
 import sys
 
+from helpers import write_tiny_cold_run
 import numpy as np
 import pytest
 
@@ -86,3 +87,34 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
     assert test == buildings.drawn(7, True, False)[0] != mapping
     assert buildings.drawn(7, False, False) == (None, None)
     assert buildings.about_robots(True, False) == ', test robots drawn at random'
+
+
+@pytest.mark.parametrize(
+    'name, options',
+    [
+        ('prediction', ['--trials', '1']),
+        ('constants', ['--only', 'filter|_COHORT$']),
+    ],
+)
+def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):
+    train, test = (str(write_tiny_cold_run(tmp_path / run, frames=16)) for run in ('a', 'b'))
+    benchmark = importlib.import_module(f'benchmarks.{name}')
+    benchmark.main(['--train', train, '--test', test, '--sizes', '8', *options])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')]
+    assert len(rows) > 3 and not any('nan' in row for row in rows)
+
+
+def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
+    constants = importlib.import_module('benchmarks.constants')
+    from kbr_localization.localization.kbr import estimate, hypotheses, supervision
+
+    found = constants.constants()
+    assert {'hypotheses._COHORT', 'estimate.OTHER_WAY', 'supervision._SAID'} <= found.keys()
+    assert 'likelihood.LARGEST_SYSTEM' not in found
+    name, before = found['estimate.OTHER_WAY']
+    with constants.changed(name, before, 2.0):
+        assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == 2.0
+    assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == before
+    assert found['supervision._SAID'][1] == supervision._SAID
+    assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
+    assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)

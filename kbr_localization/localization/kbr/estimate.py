@@ -1,16 +1,22 @@
 """
 From a belief on points to the answer that a robot can use.
 
-The covariance of the points is as small as the images are many, not as they are right: images
-nearby err in the same way, by the light and by what the odometry does not say. So it is
+The covariance of the points shrinks with the number of images even where these share errors: the
+light, the camera's mounting, what the odometry does not say. So what is stated is
 
-    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2),
+    covariance = s (a C + diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2 + Q)
 
-C that of the points, z the mean log likelihood of the last images (how far they stand out from the
-rest of the map), d the distance between images of the map, s the parameter `covariance_scale`. b
-and c d are along, across and in heading of the robot: another camera, or the same one mounted
-otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
-from the place itself. A pose that was given and has met no image yet is stated as it was given.
+C: of the points about the mode. b: along, across and in heading of the robot, of another camera,
+or of the same one mounted otherwise: it shows every place from a little ahead or behind, which no
+image and no odometry can tell from the place itself. d: metres between images of the map, between
+which a robot is anywhere. z: mean log likelihood of the last images: one that is L times as likely
+here as elsewhere on the map tells the place with a variance of e^2 / L. Q: of the motion since the
+last update. s: the parameter `covariance_scale`. A pose that was given and has met no image yet
+is stated as it was given: C + Q. The filter adds the covariance of the map's own poses.
+
+a, b and e have the highest likelihood of the errors of 95 runs with which no run has less than 88%
+of the truths inside of 2 sigma: rendered corridors by day and night, rendered buildings with the
+map's robot and with robots drawn at random, photographs of a kitchen and of Gardens Point.
 """
 
 from __future__ import annotations
@@ -25,11 +31,9 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.3  # a: fraction of the points' covariance that is that of independent errors
-_COMMON = np.array([0.12, 0.08, 0.02])  # b: deviations (m, m, rad) of what images share, at z = 3
-_OF_SPACING = 0.3  # c: of the way from an image to the next
-_GROWTH = 0.3  # g: per unit of z below
-_TYPICAL, _LARGEST = 3.0, 4.0  # z at which b was measured, and the largest that counts
+_INDEPENDENT = 0.18  # a: fraction of the points' covariance that is that of independent errors
+_CAMERA = np.array([0.12, 0.0, 0.04])  # b: m, m, rad
+_UNLIKE = 0.19  # e: m
 _HALVINGS = 20
 OTHER_WAY = 1.0
 """Radians: a belief that faces as far off is another one, and does not turn by itself."""
@@ -71,21 +75,28 @@ def summarize(
     confidence = mass * proof.here
     status = _status(confidence, proof, config)
     heading = float(pose[2])
-    spread = covariance + in_map_axes(noise, heading)
-    stated = unknown() if status in NO_POSE else calibrated(spread, heading, config, proof)
+    moved = in_map_axes(noise, heading)
+    stated = unknown()
+    if status not in NO_POSE:
+        stated = calibrated(covariance, moved, heading, config, proof)
     details = diagnostics | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     return PoseEstimate(pose, stated, confidence, status, details, updated)
 
 
-def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Proof) -> FloatArray:
-    """Covariance (3, 3) to state for points of that covariance; see the module."""
+def calibrated(
+    spread: FloatArray, moved: FloatArray, heading: float, config: KbrConfig, proof: Proof
+) -> FloatArray:
+    """
+    Covariance (3, 3) to state, in the map frame: metres and radians; see the module.
+
+    `spread`, `moved`: (3, 3) of the points, and of the motion since they were last dispersed.
+    """
     if proof.log_likelihood is None:
-        return spread
-    missing = _TYPICAL - float(np.clip(proof.log_likelihood, 0.0, _LARGEST))
-    variances = (_COMMON * np.exp(_GROWTH * missing)) ** 2
-    variances[0] += (_OF_SPACING * proof.spacing) ** 2
+        return spread + moved
+    variances = _CAMERA**2 + np.array([proof.spacing**2 / 12.0, 0.0, 0.0])
+    variances[:2] += _UNLIKE**2 * np.exp(-max(proof.log_likelihood, 0.0))
     common = in_map_axes(np.diag(variances), heading)
-    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common))
+    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common + moved))
 
 
 def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
