@@ -1,6 +1,7 @@
 """What the benchmarks share: figures and sections that they write one beside the other."""
 
 import argparse
+from dataclasses import replace
 import importlib
 import json
 from pathlib import Path
@@ -118,3 +119,38 @@ def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     assert found['supervision._SAID'][1] == supervision._SAID
     assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
     assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)
+
+
+def test_the_covariance_is_found_that_errors_were_drawn_from():
+    covariance = importlib.import_module('benchmarks.covariance')
+    rng, cases = np.random.default_rng(0), []
+    drawn_from = np.array([0.3, 0.15, 0.25])
+    for number in range(8):
+        spreads = np.tile(np.diag([0.1, 0.05]) * (1.0 + number % 3), (400, 1, 1))
+        made = covariance.Recorded(
+            f'{number}', np.zeros((400, 2)), spreads, np.full(400, 0.5 * number), 0.1
+        )
+        stated = made.stated(drawn_from)[0]
+        errors = rng.multivariate_normal(np.zeros(2), stated, 400)
+        cases.append(replace(made, errors=errors))
+    np.testing.assert_allclose(covariance.fitted(cases), [0.3, 0.15, 0.25], rtol=0.2)
+    assert cases[0].scores(np.array([0.3, 0.15, 0.25]))[1:] == pytest.approx(
+        (0.954, 1.15), abs=0.1
+    )
+    text = covariance.described(cases)
+    assert 'every other case' in text and text.count('\n| ') >= 8
+
+
+def test_the_frames_that_were_called_localized_are_recorded(tmp_path):
+    train, test = (write_tiny_cold_run(tmp_path / run, frames=80) for run in ('a', 'b'))
+    cases, covariance = (
+        importlib.import_module(f'benchmarks.{n}') for n in ('cases', 'covariance')
+    )
+    parser = argparse.ArgumentParser()
+    cases.add_options(parser)
+    given = ['--train', str(train), '--test', str(test), '--sizes', '80']
+    (case,) = cases.given(parser.parse_args(given))
+    recorded = covariance.record(case)
+    assert recorded is not None and 20 <= len(recorded.errors) <= 80
+    assert recorded.errors.shape == (len(recorded.likelihoods), 2)
+    assert np.abs(recorded.errors).max() < 0.5 and recorded.spreads.shape[1:] == (2, 2)

@@ -14,9 +14,9 @@ here as elsewhere on the map tells the place with a variance of e^2 / L. Q: of t
 last update. s: the parameter `covariance_scale`. A pose that was given and has met no image yet
 is stated as it was given: C + Q. The filter adds the covariance of the map's own poses.
 
-a, b and e have the highest likelihood of the errors of 95 runs with which no run has less than 88%
-of the truths inside of 2 sigma: rendered corridors by day and night, rendered buildings with the
-map's robot and with robots drawn at random, photographs of a kitchen and of Gardens Point.
+a, b along and e have the highest likelihood of the errors of 95 runs, real and rendered, among
+those with which no run has less than about 88% of the truths inside of 2 sigma
+(`benchmarks.covariance`).
 """
 
 from __future__ import annotations
