@@ -1,16 +1,21 @@
 """
 From a belief on points to the answer that a robot can use.
 
-The covariance of the points is as small as the images are many, not as they are right: images
-nearby err in the same way, by the light and by what the odometry does not say. So it is
+The covariance of the points falls with every image as if the errors of images were independent,
+which those of nearby images are not: they share the light, and what is wrong with the odometry. So
 
-    covariance = s (a C + exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2),
+    covariance = s (a (C + N) + T (exp(2 g (3 - z)) diag(b)^2 + diag(c d, 0, 0)^2) T^T) + M
 
-C that of the points, z the mean log likelihood of the last images (how far they stand out from the
-rest of the map), d the distance between images of the map, s the parameter `covariance_scale`. b
-and c d are along, across and in heading of the robot: another camera, or the same one mounted
+is stated. C is that of the points about the highest mode of the belief, N that of the motion
+since they were last dispersed, z in [0, 4] the mean log likelihood of the last images (how far
+they stand out from the rest of the map), d the median distance from an image of the map to the
+nearest one, s the parameter `covariance_scale`. b (along, across, heading) and c d (along) are in
+the frame of the robot, which T turns into that of the map: another camera, or the same one mounted
 otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
-from the place itself. A pose that was given and has met no image yet is stated as it was given.
+from the place itself. M is the map's own covariance at that place, zero where its poses were
+given; the filter adds it. A pose that was given has C + N + M until an image says something of it,
+with a tenth of the mass spread wider than was stated (`starting.drawn_about`). Without a pose to
+state it is that of `localizer.unknown`.
 """
 
 from __future__ import annotations
@@ -78,7 +83,7 @@ def summarize(
 
 
 def calibrated(spread: FloatArray, heading: float, config: KbrConfig, proof: Proof) -> FloatArray:
-    """Covariance (3, 3) to state for points of that covariance; see the module."""
+    """Covariance (3, 3) to state for points of covariance `spread`, but for M of the module."""
     if proof.log_likelihood is None:
         return spread
     missing = _TYPICAL - float(np.clip(proof.log_likelihood, 0.0, _LARGEST))
