@@ -68,9 +68,7 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
     assert np.mean(late) < 0.01
     assert localizer.monitor.check.refuted and estimates[-1].status != 'localized'
     assert estimates[-1].diagnostics['odometry_wrong'] > 0.99
-    assert localizer.monitor.check.expected()[NAMES.index(column)] == pytest.approx(
-        found, abs=0.1
-    )
+    assert localizer.monitor.check.expected()[NAMES.index(column)] == pytest.approx(found, abs=0.1)
 
 
 @pytest.mark.parametrize('factor', [1.0, 1.02, 0.97])
