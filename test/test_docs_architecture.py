@@ -18,7 +18,7 @@ if not PAGE.is_file():
 
 
 def located(name):
-    return next((base / name for base in (PACKAGE, ROOT) if (base / name).exists()), None)
+    return next((base / name for base in (PACKAGE, ROOT, PAGE.parent) if (base / name).exists()), None)
 
 
 def defined(path):
