@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
-_SOUGHT = 4  # images of a large map that they are drawn about
+_SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
 _LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
-_USUAL_SYSTEM = 384  # poses; larger systems of a large map are split where the points lie apart
+_USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
 _COUPLED = 16  # images, the most alike, among which the rule solves
 _KEPT = 256  # images whose kernel values with each other are kept
@@ -197,7 +197,7 @@ class Likelihood:
         return self._system.solve(reach, np.ones(len(reach)))
 
     def _uniform_law(self) -> FloatArray:
-        """Weights mu of the uniform law on the map; of a large map 1 / n, as without gaps."""
+        """Weights mu of the uniform law on the map; 1 / n, as without gaps, if not whole."""
         n = len(self.poses)
         if not self.is_whole:
             return np.full(1, 1.0 / n)
