@@ -19,12 +19,25 @@ if not TUTORIAL.is_file():
     pytest.skip('the folder docs/ is not installed', allow_module_level=True)
 
 
-def program():
-    return re.search(r'```python\n(.*?)```', TUTORIAL.read_text(encoding='utf-8'), re.S).group(1)
+PROGRAMS = re.findall(r'```python\n(.*?)```', TUTORIAL.read_text(encoding='utf-8'), re.S)
+SMALLEST, OWN_KERNELS, CHOSEN = PROGRAMS
 
 
-def test_tutorial_is_short():
-    assert len([line for line in program().splitlines() if line.strip()]) <= 30
+def printed_by(program):
+    """Lines that a program of the tutorial prints, each of which the page has to quote."""
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(program, str(TUTORIAL), 'exec'), {'__name__': 'tutorial'})
+    lines = output.getvalue().splitlines()
+    assert lines
+    for line in lines:
+        assert f'`{line}`' in TUTORIAL.read_text(encoding='utf-8')
+    return lines
+
+
+@pytest.mark.parametrize('program', PROGRAMS)
+def test_tutorial_is_short(program):
+    assert len([line for line in program.splitlines() if line.strip()]) <= 30
 
 
 def test_the_readme_is_short_and_tells_before_it_tabulates():
@@ -33,14 +46,23 @@ def test_the_readme_is_short_and_tells_before_it_tabulates():
     assert lines.index('## What to expect') + 2 < next(i for i, s in enumerate(lines) if '|' in s)
 
 
+def test_the_smallest_example_agrees_with_the_exact_posterior_and_with_what_it_says():
+    (line,) = printed_by(SMALLEST)
+    mean, deviation = map(float, re.findall(r'[\d.]+', line))
+    assert mean == pytest.approx(1 / 5, abs=0.1)  # of precisions 1 and 4 about 1 and 0
+    assert deviation == pytest.approx(5**-0.5, abs=0.1)
+
+
+def test_own_kernels_of_the_tutorial_do_what_it_says():
+    angle, table = printed_by(OWN_KERNELS)
+    assert 0.5 < float(angle.split()[1]) < 1.5 and table == '[[1, 0, 0], [0, 1, 1]]'
+
+
 def test_tutorial_agrees_with_the_exact_posterior_and_with_what_it_says():
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(program(), str(TUTORIAL), 'exec'), {'__name__': 'tutorial'})
-    mean, deviation = map(float, re.findall(r'[\d.]+', output.getvalue()))
+    (line,) = printed_by(CHOSEN)
+    mean, deviation = map(float, re.findall(r'[\d.]+', line))
     assert mean == pytest.approx((16 + 13) / 3, abs=0.8)
     assert deviation == pytest.approx((16 + 13) ** 0.5 / 3, abs=0.5)
-    assert f'`{output.getvalue().strip()}`' in TUTORIAL.read_text(encoding='utf-8')
 
 
 def numbers_and_words(text):

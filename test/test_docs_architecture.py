@@ -18,7 +18,8 @@ if not PAGE.is_file():
 
 
 def located(name):
-    return next((base / name for base in (PACKAGE, ROOT) if (base / name).exists()), None)
+    bases = (PACKAGE, ROOT, PAGE.parent)
+    return next((base / name for base in bases if (base / name).exists()), None)
 
 
 def defined(path):

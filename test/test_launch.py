@@ -82,7 +82,7 @@ def localize(tiny_world, ros2_launch):
 
 def test_a_run_is_replayed_and_that_is_the_end(replay):
     code, output = replay()
-    assert code == 0 and 'images used: 40' in output
+    assert code == 0 and 'images answered: 40' in output
 
 
 @pytest.mark.parametrize(

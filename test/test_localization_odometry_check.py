@@ -66,11 +66,9 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
     ]
     late = wrong[LATE:]
     assert np.mean(late) < 0.01
-    assert localizer.supervision.check.refuted and estimates[-1].status != 'localized'
+    assert localizer.monitor.check.refuted and estimates[-1].status != 'localized'
     assert estimates[-1].diagnostics['odometry_wrong'] > 0.99
-    assert localizer.supervision.check.expected()[NAMES.index(column)] == pytest.approx(
-        found, abs=0.1
-    )
+    assert localizer.monitor.check.expected()[NAMES.index(column)] == pytest.approx(found, abs=0.1)
 
 
 @pytest.mark.parametrize('factor', [1.0, 1.02, 0.97])
@@ -84,13 +82,13 @@ def test_an_odometry_that_is_a_little_wrong_is_not_found_fault_with(factor):
 def test_it_is_forgotten_with_a_new_start():
     localizer, _ = drive(lambda steps: steps * np.array([1.5, 1.5, 1.0]))
     localizer.initialize_globally()
-    assert localizer.supervision.check.wrong == 0.0 and not localizer.supervision.check.refuted
+    assert localizer.monitor.check.wrong == 0.0 and not localizer.monitor.check.refuted
 
 
 def test_a_robot_that_stands_still_gives_no_reason_to_doubt():
     localizer, _ = drive(lambda steps: steps)
-    before = localizer.supervision.check.wrong
+    before = localizer.monitor.check.wrong
     for _ in range(50):
         localizer.predict(np.zeros(3))
         localizer.update_similarities(similarities(PATH[-1]) + 1e-9 * localizer.rng.random())
-    assert localizer.supervision.check.wrong <= max(before, 0.1)
+    assert localizer.monitor.check.wrong <= max(before, 0.1)

@@ -32,7 +32,7 @@ def test_a_camera_whose_images_are_half_lost_is_told_with_the_remedy(ros, tiny_w
         robot = Robot(ros)
         robot.wait_for_listeners()
         robot.drive(0.0, 4.0)
-        ros.spin_until(lambda: node.configured().session.used >= 11)
+        ros.spin_until(lambda: node.configured().session.answered >= 11)
         lose(node, '/image', 24)
         ros.spin_until(lambda: 'messages arrive' in input_status(reports).message)
     status = input_status(reports)

@@ -224,7 +224,7 @@ def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
     robot.drive(0.0, 7.0)
     wait_for_answer(ros, poses, robot.stamp_ns(6.8))
     assert node.stop(how) == 0
-    assert 'images used' in node.output and 'Traceback' not in node.output
+    assert 'images answered' in node.output and 'Traceback' not in node.output
     assert (ros.folder / 'pose.json').is_file()
 
 

@@ -8,6 +8,7 @@ import re
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.recording.recorder import RecorderConfig
+from kbr_localization.ros.session.odometry_buffer import Coverage
 import pytest
 from rclpy.qos import (
     DurabilityPolicy,
@@ -64,6 +65,46 @@ def test_every_hint_of_the_inputs_is_explained():
         parts = [part.value for part in text.values if isinstance(part, ast.Constant)]
         longest = max(parts, key=len).strip(' :')
         assert longest in TROUBLE, longest
+
+
+COUNTING = {'_drop', '_drop_first', '_count', '_skip', 'clear'}
+"""Methods that are given the reason for which images are dropped."""
+DROPPING = {
+    'Images that are dropped': (
+        'ros/session/image_queue.py',
+        'ros/session/session.py',
+        'localization/pipeline.py',
+        'datasets/synchronizer.py',
+    ),
+    'The recorder': ('ros/recording/recording.py',),
+}
+
+
+def reasons_in(path):
+    """Texts that the calls of a module count images under, with … for what is filled in."""
+    for node in ast.walk(ast.parse((ROOT / 'kbr_localization' / path).read_text())):
+        if isinstance(node, ast.Call) and getattr(node.func, 'attr', '') in COUNTING:
+            texts = [arg for arg in node.args if isinstance(arg, (ast.Constant, ast.JoinedStr))]
+        elif isinstance(node, ast.Subscript) and getattr(node.value, 'attr', '') == 'counts':
+            texts = [node.slice]
+        else:
+            continue
+        for text in texts:
+            parts = text.values if isinstance(text, ast.JoinedStr) else [text]
+            told = [part.value if isinstance(part, ast.Constant) else '…' for part in parts]
+            if any(isinstance(part, str) and re.search('[a-z]', part) for part in told):
+                yield ''.join(told)
+
+
+@pytest.mark.parametrize('section', DROPPING)
+def test_every_reason_for_a_dropped_image_is_explained_once(section):
+    found = {reason for path in DROPPING[section] for reason in reasons_in(path)}
+    if section == 'Images that are dropped':
+        found |= {Coverage.LATE.value, Coverage.GAP.value}
+    assert len(found) >= 7
+    text = TROUBLE.split(f'## {section}\n')[1].split('\n## ')[0]
+    rows = re.findall(r'^\| `(?:…: )?([^`]+)` \| .+ \| .+ \|$', text, re.MULTILINE)
+    assert sorted(rows) == sorted(found)
 
 
 def test_links_between_pages_lead_somewhere():

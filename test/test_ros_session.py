@@ -295,6 +295,37 @@ def test_a_broken_image_costs_nothing_but_itself(drive):
     assert drive.told == ['image not used: broken image']
 
 
+@pytest.mark.parametrize('when', ['before it begins', 'during the update'])
+def test_an_image_that_a_reset_overtakes_is_counted(drive, when):
+    def reset():
+        drive.session.reset('somebody asked for it')
+
+    def load():
+        reset()
+        return GREY
+
+    drive.go(0.0, 2.4)
+    answered = drive.session.answered
+    drive.image(2.9, load if when == 'during the update' else lambda: GREY)
+    drive.odometry(2.95)
+    if when == 'before it begins':
+        drive.session.request(reset)
+    drive.work()
+    assert drive.session.dropped == {'before a reset': 1}
+    assert drive.session.answered == answered
+
+
+def test_images_that_the_gate_lets_pass_are_answered_but_not_used(drive):
+    drive.go(0.0, 2.4)
+    answered, used = drive.session.answered, drive.session.used
+    for seconds in (2.45, 2.5, 2.55):  # the robot stands
+        drive.odometry(seconds, se2.compose(ORIGIN, straight_reference(2.4)))
+        drive.image(seconds, lambda: GREY)
+        drive.work()
+    assert drive.session.answered == answered + 3 and not drive.session.dropped
+    assert drive.session.used == used > 3
+
+
 def test_images_of_another_size_are_told_and_never_fatal(drive):
     for tick in range(80):
         drive.odometry(tick / 20)

@@ -5,10 +5,14 @@ from dataclasses import replace
 import cv2
 from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
-from kbr_localization.vision.config import PAPER
+from kbr_localization.vision.config import DESCRIBERS, LEARNED, PAPER
+from kbr_localization.vision.describer import SelectableDescriber
+from kbr_localization.vision.factory import describer_class
+from kbr_localization.vision.preparation import Preparation
+from kbr_localization.vision.pyramid_describer import local_descriptor
 from kbr_localization.vision.vocabulary import nearest_words
 import numpy as np
-from onnx_file import convolution_network
+from onnx_file import convolution_network, feature_network
 import pytest
 
 SHAPE = (120, 160)
@@ -162,21 +166,33 @@ def network_file(tmp_path_factory):
     return path
 
 
-def every_kind(network_file):
-    small = replace(CONFIG, vocabulary_samples=2000, words=20)
-    return [
-        replace(small, descriptor='sift_pyramid', illumination='clahe'),
-        replace(small, descriptor='opencv_sift_pyramid'),
-        replace(small, descriptor='daisy'),
-        replace(small, descriptor='hog'),
-        replace(small, descriptor='onnx', network_file=str(network_file), network_size=32),
-    ]
+@pytest.fixture(scope='module')
+def feature_file(tmp_path_factory):
+    pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
+    kernels = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
+    path = tmp_path_factory.mktemp('features') / 'tiny.onnx'
+    path.write_bytes(feature_network(kernels))
+    return path
 
 
-@pytest.mark.parametrize('index', range(5))
-def test_every_kind_of_descriptor_keeps_the_contract(index, images, network_file):
+NEEDED = {'onnx': {'network_size': 32}, LEARNED: {'network_width': 160}}
+"""What a descriptor cannot do without beside its network."""
+
+
+@pytest.fixture
+def kind_config(request, kind):
+    """Return a small configuration of a descriptor, with its network if it has one."""
+    files = {'onnx': 'network_file', LEARNED: 'feature_file'}
+    needed = NEEDED.get(kind, {})
+    if kind in files:
+        needed = needed | {'network_file': str(request.getfixturevalue(files[kind]))}
+    return replace(CONFIG, vocabulary_samples=2000, words=20, descriptor=kind, **needed)
+
+
+@pytest.mark.parametrize('kind', DESCRIBERS)
+def test_every_kind_of_descriptor_keeps_the_contract(kind_config, images):
     """One vector of the stated type, a kernel of range and rank, and a state that is enough."""
-    config = every_kind(network_file)[index]
+    config = kind_config
     describer = fit_describer(config, images, np.random.default_rng(0))
     descriptors = np.stack([describer.describe(image) for image in images])
     assert describer.kind == config.descriptor
@@ -192,6 +208,23 @@ def test_every_kind_of_descriptor_keeps_the_contract(index, images, network_file
     assert kernel.argmax() == 2
     again = describer_from_state(describer.state())
     np.testing.assert_array_equal(again.describe(images[1]), descriptors[1])
+
+
+def test_the_registry_names_classes_that_can_be_chosen():
+    for name in DESCRIBERS:
+        assert SelectableDescriber in describer_class(name).__mro__
+        assert VisionConfig(descriptor=name).descriptor == name
+
+
+def test_a_descriptor_that_is_not_registered_is_refused(images):
+    """By the configuration, by the factory, and by the pyramid if it has no local descriptor."""
+    with pytest.raises(ConfigurationError, match=r"expected one of sift_pyramid, .* got 'surf'"):
+        VisionConfig(descriptor='surf')
+    with pytest.raises(VisionError, match="'surf': expected one of sift_pyramid"):
+        describer_class('surf')
+    config = replace(CONFIG, descriptor='hog')
+    with pytest.raises(VisionError, match="'hog' has no local descriptor"):
+        local_descriptor(config, Preparation.fit(config, images))
 
 
 def test_network_sees_what_its_weights_say(tmp_path):

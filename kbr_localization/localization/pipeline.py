@@ -30,9 +30,9 @@ class Tracker:
     """
     Drive a localizer by stamped images and odometry poses.
 
-    Images that entered the belief are counted in `used`, those that cannot be used in `skipped`
-    by reason; `last_error` says what was wrong with the last one; the motion is taken in all the
-    same.
+    `used` counts the images that the localizer was given; whether they change its belief is its
+    own affair. `skipped` counts by reason those that cannot be described; `last_error` says what
+    was wrong with the last one. The motion is taken in all the same.
     """
 
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:

@@ -53,7 +53,8 @@ LOCALIZATION_TOPICS = f"""\
 geometry_msgs/PoseArray |
 | `~/map_poses` | visualization_msgs/MarkerArray | the map, coloured by the belief |
 | `~/best_match` | sensor_msgs/CompressedImage | image beside its match, when subscribed |
-| `/diagnostics` | diagnostic_msgs/DiagnosticArray | status, reasons and counts, at 1 Hz |
+| `/diagnostics` | diagnostic_msgs/DiagnosticArray | status, reasons and counts, at 1 Hz; see \
+[troubleshooting](troubleshooting.md#images-that-are-dropped) for why images are dropped |
 | `/tf` | tf2_msgs/TFMessage | map to odom, where tf2_msgs is installed |
 | `bond` | bond/Status | heartbeats for a lifecycle manager, where bond is installed |
 | `set_initial_pose` | nav2_msgs/SetInitialPose | service: as `initialpose`, with nav2_msgs |

@@ -9,8 +9,19 @@ from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
 
 LEARNED = 'learned_pyramid'
-PYRAMIDS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy', LEARNED)
-WHOLE_IMAGE = ('hog', 'onnx')
+DESCRIBERS = {
+    'sift_pyramid': 'pyramid_describer.PyramidDescriber',
+    'opencv_sift_pyramid': 'pyramid_describer.PyramidDescriber',
+    'daisy': 'pyramid_describer.PyramidDescriber',
+    LEARNED: 'pyramid_describer.PyramidDescriber',
+    'hog': 'hog_describer.HogDescriber',
+    'onnx': 'network_describer.NetworkDescriber',
+}
+"""
+Descriptors by name: module of this package and class, a `SelectableDescriber`.
+
+The choices of `VisionConfig.descriptor` are these names; a class is imported when it is chosen.
+"""
 MOST_SAMPLES = 1_000_000
 """Patches that a vocabulary is learnt from; half a gigabyte of them."""
 
@@ -30,7 +41,7 @@ class VisionConfig:
         'spatial pyramid of words of dense SIFT (own or OpenCV), of DAISY or of the local '
         'features of a network in an ONNX file; HOG of the whole image; or what a network in an '
         'ONNX file says of it',
-        choices=PYRAMIDS + WHOLE_IMAGE,
+        choices=tuple(DESCRIBERS),
     )
     working_width: int = parameter(
         320, 'wider images are scaled down to this many columns', low=32, high=8192
@@ -152,4 +163,4 @@ BEFORE: dict[str, Any] = {
     'network_width': 640,
     'network_threads': 2,
 }
-"""What maps mean that were made before a parameter was there."""
+"""Value of a parameter in maps that were made before it was there; each new one needs a line."""

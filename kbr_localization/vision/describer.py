@@ -1,10 +1,15 @@
-"""The interface between images and mathematics: descriptors that have a kernel."""
+"""The interfaces between images and mathematics: descriptors that have a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from kbr_localization.progress import Progress
+from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.preparation import Preparation
+from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -49,3 +54,39 @@ class Describer(Protocol):
     def prepared(self, descriptors: Descriptors) -> Prepared | None:
         """Prepare descriptors (n, size) for repeated comparison; None where nothing is gained."""
         return None
+
+
+class SelectableDescriber(Describer, Protocol):
+    """
+    A describer of one camera that a configuration may name: a class of `config.DESCRIBERS`.
+
+    A subclass defines all of the methods but `prepared`.
+    """
+
+    @classmethod
+    def fit(
+        cls,
+        config: VisionConfig,
+        preparation: Preparation,
+        images: Sequence[LoadableImage],
+        rng: np.random.Generator,
+        workers: Workers,
+        progress: Progress,
+    ) -> SelectableDescriber:
+        """
+        Learn from training images what the descriptor needs; see `fit_describer`.
+
+        `preparation`: made of the same images, brings each into the form that is described.
+        """
+        ...
+
+    @classmethod
+    def from_state(
+        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
+    ) -> SelectableDescriber:
+        """
+        Build again from `state()`, with its configuration and preparation made of it already.
+
+        Raises KeyError for an entry that is missing, VisionError for a damaged one.
+        """
+        ...

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
+import importlib
+from typing import Any, cast
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress, silent
-from kbr_localization.vision.config import BEFORE, MOST_SAMPLES, PYRAMIDS, VisionConfig
-from kbr_localization.vision.describer import Describer
-from kbr_localization.vision.hog_describer import HogDescriber
+from kbr_localization.vision.config import BEFORE, DESCRIBERS, MOST_SAMPLES, VisionConfig
+from kbr_localization.vision.describer import Describer, SelectableDescriber
 from kbr_localization.vision.loading import load, LoadableImage, OneOfSeveral
 from kbr_localization.vision.multi_camera import MultiCameraDescriber, sections_of
-from kbr_localization.vision.network_describer import NetworkDescriber
 from kbr_localization.vision.preparation import MIRROR_IMAGES, Preparation
-from kbr_localization.vision.pyramid_describer import PyramidDescriber
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +23,6 @@ from numpy.typing import NDArray
 OMNI = 'omni'
 SIZED_IMAGES = 5
 """Images that are asked for the camera's size: a single odd one does not set it."""
-Kind = type[PyramidDescriber] | type[HogDescriber] | type[NetworkDescriber]
 
 
 def fit_describer(
@@ -46,7 +43,8 @@ def fit_describer(
     few = SIZED_IMAGES if config.projection == 'perspective' else MIRROR_IMAGES
     preparation = Preparation.fit(config, _examples(images, few))
     workers, progress = workers or ThisProcess(), progress or silent
-    return _kind(config).fit(config, preparation, images, rng, workers, progress)
+    kind = describer_class(config.descriptor)
+    return kind.fit(config, preparation, images, rng, workers, progress)
 
 
 def fit_cameras(
@@ -72,6 +70,15 @@ def fit_cameras(
     return MultiCameraDescriber(cameras, describers)
 
 
+def describer_class(name: str) -> type[SelectableDescriber]:
+    """Look up the class of a descriptor; raises VisionError for one that is not registered."""
+    if name not in DESCRIBERS:
+        raise VisionError(f'descriptor {name!r}: expected one of {", ".join(DESCRIBERS)}')
+    module, _, found = DESCRIBERS[name].rpartition('.')
+    kind = getattr(importlib.import_module(f'kbr_localization.vision.{module}'), found)
+    return cast('type[SelectableDescriber]', kind)
+
+
 def describer_from_state(state: Mapping[str, Any]) -> Describer:
     """
     Build a describer from the arrays and scalars of its `state()`.
@@ -93,7 +100,8 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
         # a map may be of a time when there was no limit; nothing is learnt any more
         values['vocabulary_samples'] = min(values['vocabulary_samples'], MOST_SAMPLES)
         config = from_mapping(VisionConfig, values)
-        return _kind(config).from_state(config, Preparation.from_state(config, state), state)
+        kind = describer_class(config.descriptor)
+        return kind.from_state(config, Preparation.from_state(config, state), state)
     except KeyError as error:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'
@@ -116,12 +124,6 @@ def _examples(images: Sequence[LoadableImage], count: int) -> list[NDArray[np.ui
         raise VisionError(f'no images to learn the vocabulary from: {trouble}')
     (common, _), *_ = Counter(image.shape[:2] for image in loaded).most_common()
     return [image for image in loaded if image.shape[:2] == common]
-
-
-def _kind(config: VisionConfig) -> Kind:
-    if config.descriptor in PYRAMIDS:
-        return PyramidDescriber
-    return HogDescriber if config.descriptor == 'hog' else NetworkDescriber
 
 
 def _plain(value: Any, expected: type) -> Any:

@@ -10,7 +10,7 @@ from kbr_localization.errors import VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.describer import Describer
+from kbr_localization.vision.describer import SelectableDescriber
 from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.workers import Workers
@@ -21,7 +21,7 @@ import skimage.feature
 _DIRECTIONS, _CELLS_PER_BLOCK = 9, 2
 
 
-class HogDescriber(Describer):
+class HogDescriber(SelectableDescriber):
     """
     Describer by one HOG vector: gradients in cells of `patch_size`, in blocks of 2 x 2 cells.
 

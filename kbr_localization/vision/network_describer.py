@@ -11,7 +11,7 @@ from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.progress import Progress
 from kbr_localization.vision import vector_kernel
 from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.describer import Describer
+from kbr_localization.vision.describer import SelectableDescriber
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import (
     as_input,
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 _TRIED = 5  # images of a run on which a network is tried
 
 
-class NetworkDescriber(Describer):
+class NetworkDescriber(SelectableDescriber):
     """
     Describer by the output of a network, flattened and scaled to unit length.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import functools
 from typing import Any, Protocol
 
@@ -12,7 +12,7 @@ from kbr_localization.progress import Progress
 from kbr_localization.vision import spatial_pyramid
 from kbr_localization.vision.config import LEARNED, VisionConfig
 from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
-from kbr_localization.vision.describer import Describer
+from kbr_localization.vision.describer import SelectableDescriber
 from kbr_localization.vision.learned_features import LearnedFeatures
 from kbr_localization.vision.library_descriptors import DenseDaisy, OpenCvSift
 from kbr_localization.vision.loading import load, LoadableImage
@@ -42,7 +42,15 @@ class LocalDescriptor(Protocol):
         ...
 
 
-class PyramidDescriber(Describer):
+ON_GRID: dict[str, Callable[[VisionConfig, PatchGrid], LocalDescriptor]] = {
+    'sift_pyramid': lambda config, grid: DenseSift(grid, config.blur),
+    'opencv_sift_pyramid': lambda config, grid: OpenCvSift(grid),
+    'daisy': lambda config, grid: DenseDaisy(grid),
+}
+"""What makes the local descriptor of the patches of a grid, by the name of the descriptor."""
+
+
+class PyramidDescriber(SelectableDescriber):
     """
     Describer whose descriptors are the word counts of the pyramid's finest level.
 
@@ -125,7 +133,8 @@ class PyramidDescriber(Describer):
             basis = _checked('basis', state['basis'], (size, kept))
             size = basis.shape[1]
         words = _checked('vocabulary', state['vocabulary'], (config.words, size))
-        return cls(config, preparation, _kind(config).from_state(words, state), basis, network)
+        vocabulary = _vocabulary(config).from_state(words, state)
+        return cls(config, preparation, vocabulary, basis, network)
 
     @classmethod
     def fit(
@@ -155,12 +164,12 @@ class PyramidDescriber(Describer):
             patches = np.concatenate(samples)
             basis = _basis(config, patches)
             patches = patches if basis is None else patches @ basis
-            vocabulary = _kind(config).learn(patches, config.words, rng)
+            vocabulary = _vocabulary(config).learn(patches, config.words, rng)
         progress('learning the vocabulary', 1, 1)
         return cls(config, preparation, vocabulary, basis, network)
 
 
-def _kind(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
+def _vocabulary(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
     return VocabularyTree if config.vocabulary_tree else FlatVocabulary
 
 
@@ -245,15 +254,20 @@ def _checked(name: str, value: Any, shape: tuple[int, int]) -> NDArray[np.float3
 def local_descriptor(
     config: VisionConfig, preparation: Preparation, network: NDArray[np.uint8] | None = None
 ) -> LocalDescriptor | LearnedFeatures:
-    """Make the local descriptor that a configuration names, of a network if it needs one."""
+    """
+    Make the local descriptor that a configuration names, of a network if it needs one.
+
+    Raises VisionError for a descriptor that has none.
+    """
     if network is not None:
         return LearnedFeatures(config, preparation, network)
+    if config.descriptor not in ON_GRID:
+        raise VisionError(
+            f'descriptor {config.descriptor!r} has no local descriptor: expected one of '
+            f'{", ".join(ON_GRID)}'
+        )
     grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
-    if config.descriptor == 'opencv_sift_pyramid':
-        return OpenCvSift(grid)
-    if config.descriptor == 'daisy':
-        return DenseDaisy(grid)
-    return DenseSift(grid, config.blur)
+    return ON_GRID[config.descriptor](config, grid)
 
 
 def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:

@@ -47,7 +47,7 @@ class KernelBayesFilter(FilterParts):
         self._updated = False
         if self.belief is not None:
             self.odometry.predict(odometry_increment, self._beliefs(self.belief))
-            self.supervision.predict(odometry_increment)
+            self.monitor.predict(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:
         """KBR: weigh the points by an image's descriptor (d,), compared with the map."""
@@ -63,8 +63,8 @@ class KernelBayesFilter(FilterParts):
         if self.belief is None:
             return nothing_known(self.diagnostics, self._updated)
         diagnostics = self.diagnostics | self.odometry.described(self.belief)
-        diagnostics |= self.supervision.described()
-        noise, proof = self.odometry.noise, self.supervision.proof()
+        diagnostics |= self.monitor.described()
+        noise, proof = self.odometry.noise, self.monitor.proof()
         answer = summarize(self.belief, self.config, noise, proof, diagnostics, self._updated)
         covariance = answer.covariance
         if answer.has_pose:
@@ -77,7 +77,7 @@ class KernelBayesFilter(FilterParts):
         self._updated = True
         self.diagnostics['updates'] += 1
         self.diagnostics['best_similarity'] = seen.best
-        if self.supervision.is_frozen(image):
+        if self.monitor.is_frozen(image):
             self.diagnostics['frozen_images'] += 1
             return
         self.hypotheses.see(seen)
@@ -91,7 +91,7 @@ class KernelBayesFilter(FilterParts):
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
         self.odometry.begin([born])
-        self.supervision.start(born, seen)
+        self.monitor.start(born, seen)
         self.belief = born.resampled(self.config.points, self.rng)
         self._global_start = False
         self.regularisation.begin()
@@ -101,7 +101,7 @@ class KernelBayesFilter(FilterParts):
         noise, confirmed = self.odometry.noise, self.confirmation.confirmed
         self.odometry.disperse(self._beliefs(belief), self.rng, learn=confirmed)
         self.regularisation.apply(belief, self.rng)
-        found = self.supervision.update(belief, seen, noise)
+        found = self.monitor.update(belief, seen, noise)
         if confirmed:
             self.odometry.pool(belief)
         if self.confirmation.confirmed:
@@ -112,7 +112,7 @@ class KernelBayesFilter(FilterParts):
             self.belief = belief.resampled(self.config.points, self.rng)
 
     def _recover(self, belief: Belief, found: Belief) -> None:
-        """Take over what was found elsewhere; the belief itself gets to a place nearby."""
+        """Take over what was found elsewhere; if the found place is near, keep the belief."""
         self.hypotheses.drop()
         if are_apart(belief, found, self.config):
             self.belief = found.resampled(self.config.points, self.rng)
@@ -120,4 +120,4 @@ class KernelBayesFilter(FilterParts):
             self.confirmation.forget()
             self.regularisation.begin()
             self.diagnostics['recoveries'] += 1
-            self.supervision.check.follow(self.belief)
+            self.monitor.check.follow(self.belief)

@@ -61,7 +61,7 @@ class GatedLocalizer(Localizer):
         return self.gate.due()
 
     def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether it will have after a further increment (3,)."""
+        """Whether the robot will have moved enough after a further increment (3,)."""
         return self.gate.would_be_due(odometry_increment)
 
 

@@ -8,12 +8,13 @@ uniform law on the map (`likelihood.Match`), an image has the marginal likelihoo
     E = i r + 1 - i c
 
 under a belief, in units of an image that says nothing: a belief in a gap of the map is excused by
-its own low coverage. The belief and the points that look elsewhere compete by it, to a power that
-allows for images nearby being wrong in the same way: 1 - exp(-d / h), the part of an image after d
-metres that the kernel of poses of bandwidth h does not expect, and at most 0.4. A robot is carried
-with a small probability per metre. That limit and the rate were chosen on photographs by day and
-night (`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`) together:
-between finding a carried robot within 5 m and leaving a right belief for a place that looks alike.
+its own low coverage. The belief and the points that look elsewhere compete by it. As images nearby
+share errors, E is raised to the power min(1 - exp(-d / h), 0.4) for an image d metres after the
+last one: 1 - exp(-d / h) is what is new in it for a kernel of poses of bandwidth h. A robot is
+carried with a small probability per metre. That limit and the rate were chosen on photographs by
+day and night (`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`)
+together: between finding a carried robot within 5 m and leaving a right belief for a place that
+looks alike.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
-_SOUGHT = 4  # images of a large map that they are drawn about
+_SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
 _LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed
@@ -105,8 +106,9 @@ class Confirmation:
 
     A belief that follows images of what the map does not show finds look-alike places and has
     likelihoods above one for them; how high at most, the map tells by leaving out the places of a
-    drive of its own. The mean log E is taken over several numbers of the last images, each as far
-    as the map covers the belief: a high likelihood soon counts as well as a lower one for long.
+    drive of its own. The mean log E is taken over some ten, twenty and forty of the last images,
+    each weighed by the map's coverage of the belief, and compared with a limit for each: a high
+    likelihood over a few images confirms a belief as well as a lower one over many.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -150,8 +152,8 @@ class Hypotheses:
     The belief against the hypothesis that the robot is elsewhere.
 
     `alternatives`: points that look elsewhere, or None. They stay in cohorts, by the image about
-    which they were drawn: if they were resampled together, those of one look-alike place would
-    soon take all, and the images that show the right one would be lost. `elsewhere`: the posterior
+    which they were drawn: if they were resampled together, the descendants of one look-alike place
+    would soon replace all others, those at the right place among them. `elsewhere`: the posterior
     probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
     under the belief, and the fraction c of this that the map covers.
     """
@@ -250,7 +252,9 @@ class Hypotheses:
         """
         Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
 
-        Each is a hypothesis of its own and is resampled by itself.
+        Each cohort is a hypothesis of its own and is resampled by itself. Its points are of many
+        places, so each has the r and c of its own place, where a belief has their means: a few
+        points at the right place are not held back by what the image says of the others.
         """
         match = self.likelihood.match(alternatives.points, alternatives.weights, similarity)
         i = self.informative.probability

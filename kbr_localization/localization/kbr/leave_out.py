@@ -163,8 +163,9 @@ def _filled(poses: FloatArray, views: FloatArray, step: float) -> tuple[FloatArr
     """
     Poses (n, 3) and kernel vectors (n, k) of a drive as a robot has them, an image every `step`.
 
-    The images of a sparse map are of different places, and those that a robot takes in between
-    are not: they agree in what they say. These are interpolated.
+    Between two images of a sparse map a robot takes several more, which show much the same and so
+    agree in what they say, even where that is wrong. A drive by the images of the map alone would
+    understate how likely a wrong place can become, so those in between are interpolated.
     """
     gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
     if gaps.size == 0 or np.median(gaps) < NEARBY or step <= 0.0:

@@ -2,9 +2,13 @@
 What an image says about the points of a belief: kernel Bayes' rule off the map.
 
 The conditional kernel mean of images given a pose x, learnt from the map, is m_{Y|x} =
-sum_i b_i(x) k_Y(., Y_i) with b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 7). The rule (see
-`kernels.off_map`) multiplies the weights gamma of points U_j by B^T f. B is never made: with A =
-G_X + n epsilon I and K = k_X(X, U), mu = A^-1 (K gamma) and B^T f = K^T (A^-1 f).
+sum_i b_i(x) k_Y(., Y_i) with b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 7). The rule, which
+`kernels.off_map` derives, multiplies the weights gamma of points U_j by B^T f. B is never made:
+with A = G_X + n epsilon I and K = k_X(X, U), mu = A^-1 (K gamma) and B^T f = K^T (A^-1 f).
+
+What is computed is delta B^T f = K^T (A^-1 k + A^-1 (delta f - k)): the first term for all images,
+the second, which a finite delta adds, for the `_COUPLED` images most like y alone. Others are
+unlike these, so f is k / delta there. `test_localization_likelihood` compares with the plain rule.
 
 A map of up to `LARGEST_SYSTEM` images is solved as a whole, a larger one on the poses in reach of
 the points. Let a be these, o the others, v the values that are solved for and s = A^-1 v. Then the
@@ -14,7 +18,8 @@ value at a point x is off by
 
 at most |k_o - G_oa b| |v| / (n epsilon), because no eigenvalue of A is below n epsilon. Where k_X
 is cut at r bandwidths the first factor is small: at most sqrt(|o|) k_X(r) for k_o. The
-exponential kernel falls too slowly for that, so a large map has a Gaussian one in its place.
+exponential kernel falls too slowly for that: a map of more than `LARGEST_SYSTEM` images has a
+Gaussian one in its place.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ from numpy.typing import NDArray
 Indices = NDArray[np.intp]
 LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
-_USUAL_SYSTEM = 384  # poses; larger systems of a large map are split where the points lie apart
+_USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
 _COUPLED = 16  # images, the most alike, among which the rule solves
 _KEPT = 256  # images whose kernel values with each other are kept
@@ -148,10 +153,11 @@ class Likelihood:
 
     def _correction(self, reach: Indices, prior: FloatArray, similarity: Similarity) -> FloatArray:
         """
-        A^-1 (delta f - k) (n,): what the rule with a finite delta changes, times delta.
+        A^-1 (delta f - k) (n,), which turns A^-1 k into delta A^-1 f.
 
-        It is solved among the images that are most like y. An image unlike y is unlike these, as
-        far as a sharp kernel goes: its f is k / delta.
+        The factor delta cancels when factors are normalised. f is solved for among the images
+        that are most like y; an image unlike y is unlike these, as far as a sharp kernel goes, and
+        its delta f is k.
         """
         k_y = self.sharpened(similarity.at(reach), similarity.best)
         coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]
@@ -191,7 +197,7 @@ class Likelihood:
         return self._system.solve(reach, np.ones(len(reach)))
 
     def _uniform_law(self) -> FloatArray:
-        """Weights mu of the uniform law on the map; of a large map 1 / n, as without gaps."""
+        """Weights mu of the uniform law on the map; 1 / n, as without gaps, if not whole."""
         n = len(self.poses)
         if not self.is_whole:
             return np.full(1, 1.0 / n)

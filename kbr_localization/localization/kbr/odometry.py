@@ -75,13 +75,13 @@ class OdometryCalibration:
             self.learnt = self.law(belief)
 
     def law(self, belief: Belief) -> Calibration:
-        """Return the errors of the odometry that a belief takes for granted, and how well."""
+        """Return the law of the errors of the odometry under a belief: mean and covariance."""
         mean = belief.weights @ belief.odometry
         deviations = np.sqrt(belief.weights)[:, np.newaxis] * (belief.odometry - mean)
         return Calibration(self.mapped + mean, self.covariance + deviations.T @ deviations)
 
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
-        """Move beliefs by an odometry increment (3,), each point by what it takes it for."""
+        """Move beliefs by an odometry increment (3,), corrected by each point's own errors."""
         about = self.mapped + self._about
         motion, effect = moved_with_effects(increment, about)
         carried = _transport(motion)
@@ -96,9 +96,10 @@ class OdometryCalibration:
         """
         Give the points the law of the errors that the belief as a whole has.
 
-        Its Gaussian approximation: linear in the pose, with the covariance of what is left and
-        that of a mean of so many points. The points alone would forget that other ways lead to
-        where they are, because resampling leaves few of those that began long ago.
+        It is approximated by a Gaussian given the pose: the mean is the linear regression of the
+        errors on the pose, and the common covariance grows by that of the residuals and by that
+        of the mean of so many effective points. Resampling leaves points of few ancestors, which
+        by themselves would understate with how many other errors one gets to the same pose.
         """
         if not self._prior.any():
             return

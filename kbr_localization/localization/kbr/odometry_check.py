@@ -7,7 +7,12 @@ differs between runs of one robot and cannot tell. So a few points move by an od
 grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
 other side. They leave the belief with a small probability per metre and compete with it by the
 marginal likelihood of every image: their part is the posterior probability that the odometry is
-wrong. A right one leads the belief to where each image is explained, and them astray.
+wrong. While the odometry is right the belief stays where each image is explained, and these
+points go astray.
+
+The power of the likelihood, 0.7, is the one that all hypotheses had when this check was added. It
+was not chosen anew when that of `hypotheses` was lowered to at most 0.4, which is for places that
+look alike in many images. Here both sides set out from one belief.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ _HAZARD = np.array([0.005, 0.01])  # per metre and per radian: the way, the turn
 _AT_START = 0.1  # of having been wrong before the first image
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _TURNED = 0.4  # fraction of wrong turns that go to the other side
-_CORRELATION = 0.7  # power of the likelihood, as between other hypotheses
+_CORRELATION = 0.7  # power of the likelihood, as images nearby share errors
 _JITTER = 0.01  # of the factors of points that are drawn again
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
 _MIRRORED = 2.0  # fraction of the turn that is taken away

@@ -7,9 +7,9 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
 from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
+from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.kbr.starting import drawn_about, Regularisation
-from kbr_localization.localization.kbr.supervision import Supervision
 from kbr_localization.localization.localizer import FormerNames
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -42,10 +42,10 @@ class FilterParts(GatedLocalizer, FormerNames):
             self.config.odometry_calibration,
         )
         statistics = kernel_map.statistics or MapStatistics()
-        self.supervision = Supervision(
+        self.monitor = Monitor(
             self.likelihood, statistics, self.config, self.odometry.mapped, self.rng
         )
-        self.hypotheses = self.supervision.hypotheses
+        self.hypotheses = self.monitor.hypotheses
         self.confirmation = self.hypotheses.confirmation
         self.regularisation = Regularisation(self.config)
         self.gate = UpdateGate(self.config.update_min_d, self.config.update_min_a)
@@ -65,7 +65,7 @@ class FilterParts(GatedLocalizer, FormerNames):
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""
         self.belief = None
-        self.supervision.forget()
+        self.monitor.forget()
         self.gate.reopen()
         self.regularisation.stop()
         self._global_start, self._updated = True, False

@@ -75,8 +75,8 @@ def drawn_from_image(
     Points about candidates' poses, weighted as a sample of the uniform law on these.
 
     Half of them are drawn from the conditional mean of the pose given the image, which is where
-    they are needed; importance weights make up for that. On a large map the best `most`
-    candidates are drawn from.
+    they are needed; importance weights make up for that. Where an index proposes the
+    candidates, the best `most` of them are drawn from.
     """
     candidates, likely = _plausible(likelihood, similarity, most)
     n = len(candidates)

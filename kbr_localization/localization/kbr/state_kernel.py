@@ -16,10 +16,11 @@ class StateKernel:
     """
     Kernel k_X of poses with unit diagonal: exponential (Matern 1/2), or Gaussian of short range.
 
-    The exponential one follows sparse and dense maps alike, but falls so slowly that no pose of a
-    map is out of reach; maps that are solved piece by piece take the Gaussian. `reach`: bandwidths
-    (metres, chord of the heading) beyond which a value counts as zero, below 0.007. `ridge`:
-    epsilon that suits the kernel.
+    The exponential one suits sparse and dense maps alike, but falls so slowly that many poses with
+    small values add up; maps that are solved piece by piece take the Gaussian. `reach`: (2,)
+    metres and chord of the heading beyond which values count as zero, five bandwidths of the
+    exponential (values up to 0.007) or 3.5 of the Gaussian (0.002). `ridge`: epsilon that suits
+    the kernel.
     """
 
     def __init__(self, config: KbrConfig, short_ranged: bool = False) -> None:

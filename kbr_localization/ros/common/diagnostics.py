@@ -84,9 +84,14 @@ def input_status(
     hints: list[str],
     dropped: Counter[str],
     odometry: Counter[str],
+    images: Mapping[str, int] | None = None,
 ) -> DiagnosticStatus:
-    """Status of the inputs: rates, hints, and what was not used, by reason."""
-    values: dict[str, Any] = {}
+    """
+    Status of the inputs: rates, hints, and what was dropped, by reason.
+
+    `images`: other counts of images by name.
+    """
+    values: dict[str, Any] = dict(images or {})
     for watch in watches:
         values[f'{watch.topic} [Hz]'] = watch.rate
         values[f'{watch.topic} messages'] = watch.count

@@ -183,9 +183,10 @@ class Localization:
             return  # told there
 
     def _sum_up(self) -> None:
-        used = self.session.used
-        dropped = self.session.dropped + self.inputs.cameras.dropped
-        self._log('info', f'images used: {used}, dropped: {listed(dropped)}', 0.0)
+        session = self.session
+        dropped = listed(session.dropped + self.inputs.cameras.dropped)
+        counts = f'images answered: {session.answered}, used: {session.used}, dropped: {dropped}'
+        self._log('info', counts, 0.0)
 
     def destroy(self) -> None:
         """Take everything down."""

@@ -127,6 +127,7 @@ class Reporter:
                 hints,
                 session.dropped + self._inputs.cameras.dropped,
                 session.odometry_counts,
+                {'images answered': session.answered, 'images used': session.used},
             ),
             diagnostics.load_status(f'{name}: load', self._durations(), len(session.feed.queue)),
             diagnostics.map_status(f'{name}: map', self._keeper.facts(), self._keeper.failure),

@@ -37,8 +37,9 @@ class Session:
     `make_tracker`: makes a fresh tracker. `log`: called with level and text for the log.
     `on_reset`: called when time jumps back or the odometry is reset. Thread-safe but for `work`,
     which belongs to one thread. `feed`: images and odometry that wait. `tracking`: the tracker
-    and its state. `initial_poses`: where a belief starts. `last`: the last answer, `used`: how
-    many there were, `odometry_counts`: what became of odometry messages.
+    and its state. `initial_poses`: where a belief starts. `last`: the last answer, `answered`: how
+    many there were, `used`: how many of them with an image that was compared with the map,
+    `odometry_counts`: what became of odometry messages.
     """
 
     def __init__(
@@ -59,12 +60,12 @@ class Session:
         self.initial_poses = InitialPoses(sources, log)
         self.tracking = Tracking(make_tracker, sources.saved, self._lock)
         self.odometry_counts = Counter[str]()
-        self.used = 0
+        self.answered = self.used = 0
         self.last: Answer | None = None
 
     @property
     def dropped(self) -> Counter[str]:
-        """Images not used, by reason."""
+        """Images without an answer, and those that could not be described, by reason."""
         with self._lock:
             return self.feed.queue.dropped + self._failures
 
@@ -225,7 +226,8 @@ class Session:
         with self._lock:
             odometry = self.feed.odometry_at(image.stamp_ns)
             if odometry is None or tracking.state is State.OUTDATED:
-                return None  # a reset came in between
+                self._count('before a reset')  # it came after the image was taken
+                return None
             given = poses.take(
                 tracking.has_belief, image.stamp_ns, odometry.continued, self.feed.buffer
             )
@@ -258,9 +260,11 @@ class Session:
         answer = Answer(image.stamp_ns, estimate, odometry.raw, image, seconds, odometry.resets)
         with self._lock:
             if self.tracking.state is State.OUTDATED:
-                return None  # time has jumped meanwhile
+                self._count('before a reset')  # it came during the update
+                return None
             self.last = answer
-            self.used += 1
+            self.answered += 1
+            self.used += estimate.updated
         return answer
 
     def _count(self, reason: str, count: int = 1) -> None:

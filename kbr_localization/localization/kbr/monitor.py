@@ -1,4 +1,4 @@
-"""What watches over a belief: whether it is there, on this map, with this odometry."""
+"""Monitoring of a belief by every image: its place, the map, the odometry and the camera."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ _SAID = 0.1  # of log E, either way, by an image that says something of the plac
 _MOVED = 0.1  # metres in which an image of a living camera changes
 
 
-class Supervision:
+class Monitor:
     """
-    The hypotheses about a belief: elsewhere, another map, another odometry, a frozen camera.
+    What may be wrong about a belief, tested by every image.
 
-    `mapped`: (7,) errors of the odometry that the map knows. `way`: metres since the last image.
+    `hypotheses`: the robot is elsewhere on the map; their `confirmation`: the images speak for the
+    belief's place. `fit`: the map is of another building. `check`: the odometry is grossly wrong.
+    `is_frozen`: the camera repeats one image. `mapped`: (7,) errors of the odometry that the map
+    knows. `way`: metres since the last image.
     """
 
     def __init__(
@@ -71,7 +74,9 @@ class Supervision:
 
     def update(self, belief: Belief, seen: Similarity, noise: FloatArray) -> Belief | None:
         """
-        Weigh a belief by an image, and what speaks against it; return what is to take its place.
+        Weigh a belief, and the hypotheses against it, by an image; see `Hypotheses.update`.
+
+        Returns the points that are to take the belief's place, or None.
 
         `noise`: covariance (3, 3) of the motion since the last update, in the frame of the base.
         """
@@ -87,7 +92,7 @@ class Supervision:
         return found
 
     def proof(self) -> Proof:
-        """Return what the images say of the belief."""
+        """Return what status and covariance of an answer depend on beside the points."""
         return Proof(
             1.0 - self.hypotheses.elsewhere,
             self.confirmation.confirmed and not self.check.refuted,
@@ -97,7 +102,7 @@ class Supervision:
         )
 
     def described(self) -> dict[str, float]:
-        """Return the numbers behind that, for diagnostics."""
+        """Return the numbers behind `proof` by name, for diagnostics."""
         return {
             'elsewhere': self.hypotheses.elsewhere,
             'odometry_wrong': self.check.wrong,
