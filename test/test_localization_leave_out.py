@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import h5py
+from kbr_localization.localization.kbr import leave_out
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.gram_describer import GramDescriber
@@ -113,3 +114,14 @@ def test_on_a_map_of_another_place_nothing_is_localized():
 
 def test_an_office_that_nothing_is_known_of_has_the_defaults():
     assert MapStatistics().log_likelihood_limit_10 == 0.5
+
+
+def test_images_that_are_missing_to_a_long_memory_are_taken_as_typical():
+    weights = np.array([[5.0, 5.0, 5.0], [8.0, 9.0, 9.0], [1.0, 1.0, 1.0]])
+    sums = np.array([[0.1], [1.0], [0.0]]) * weights
+    limits, typical = leave_out._limits(sums, weights)
+    assert typical == pytest.approx(0.55)
+    expected = np.array([1.0, (9.0 + typical) / 10.0, (9.0 + 11.0 * typical) / 20.0])
+    np.testing.assert_allclose(limits, leave_out.SAFETY_FACTOR * expected)
+    least, typical = leave_out._limits(np.zeros((0, 3)), np.zeros((0, 3)))
+    assert typical == 0.0 and 0.0 < max(least) == min(least) < 0.3

@@ -5,7 +5,8 @@ The covariance of the points falls with every image as if the errors of images w
 which those of nearby images are not: they share the light, the camera, and what is wrong with the
 odometry. So
 
-    covariance = s (a C + T (diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2) T^T + N) + M
+    covariance = s (a C + T D T^T + N) + M,
+    D = diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2
 
 is stated. C is that of the points about the highest mode of the belief, N that of the motion since
 they were last dispersed, M the map's own at that place (zero where its poses were given; the

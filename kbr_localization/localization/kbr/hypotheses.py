@@ -39,7 +39,8 @@ _NEW = 0.4  # of an image counts at most: places that look alike do so for many 
 _MEMORY = 30.0  # images after which light and camera may have changed
 _PRIOR_IMAGES = 20.0  # that the prior fraction of informative images counts for
 _PRIOR_FRACTION = 0.8
-_CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])  # covered images, at least, of each of `MEMORIES`
+CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])
+"""Covered images, at least, of each of `MEMORIES`, before a belief is confirmed by them."""
 NEARBY = 1.5
 """Metres: images that are farther apart show different places."""
 
@@ -109,6 +110,8 @@ class Confirmation:
     drive of its own. The mean log E is taken over some ten, twenty and forty of the last images,
     each weighed by the map's coverage of the belief, and compared with a limit for each: a high
     likelihood over a few images confirms a belief as well as a lower one over many.
+
+    `sums`, `weights`: (3,) of log E and of the coverage, older images counting less.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -117,29 +120,29 @@ class Confirmation:
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self._sums, self._weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
+        self.sums, self.weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
 
     def given(self) -> None:
         """Start from a pose that somebody gave, which counts as a few images."""
-        self._weights[0] = _CONFIRMED_AFTER[0]
-        self._sums[0] = self._weights[0] * (self._limits[0] + 1.0)
+        self.weights[0] = CONFIRMED_AFTER[0]
+        self.sums[0] = self.weights[0] * (self._limits[0] + 1.0)
 
     def see(self, log_likelihood: float, coverage: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
-        self._sums = keep * self._sums + coverage * max(log_likelihood, -3.0)
-        self._weights = keep * self._weights + coverage
+        self.sums = keep * self.sums + coverage * max(log_likelihood, -3.0)
+        self.weights = keep * self.weights + coverage
 
     @property
     def means(self) -> FloatArray:
         """Mean log likelihood over each number (3,) of images, NaN before it is known."""
-        known = self._weights >= _CONFIRMED_AFTER - 1e-9
-        return np.where(known, self._sums / np.maximum(self._weights, 1e-9), np.nan)
+        known = self.weights >= CONFIRMED_AFTER - 1e-9
+        return np.where(known, self.sums / np.maximum(self.weights, 1e-9), np.nan)
 
     @property
     def mean(self) -> float:
         """Return the mean log likelihood over the last images; 0 before the first."""
-        return float(self._sums[0] / max(self._weights[0], 1e-9))
+        return float(self.sums[0] / max(self.weights[0], 1e-9))
 
     @property
     def confirmed(self) -> bool:

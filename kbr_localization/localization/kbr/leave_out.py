@@ -9,7 +9,12 @@ from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.hypotheses import margin, NEARBY, other_places
+from kbr_localization.localization.kbr.hypotheses import (
+    CONFIRMED_AFTER,
+    margin,
+    NEARBY,
+    other_places,
+)
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import (
@@ -28,7 +33,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
-_LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
+_LEAST_LIMIT = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
 
@@ -43,9 +48,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _margins(part)
     margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
-    found = _log_likelihoods_elsewhere(part, margins, config)
-    ten, twenty, forty = _limits(found)
-    typical = max(0.0, float(np.median(found[:, 0]))) if len(found) else 0.0
+    (ten, twenty, forty), typical = _limits(*_likelihoods_elsewhere(part, margins, config))
     return MapStatistics(margins.margin_here, elsewhere, ten, twenty, forty, typical)
 
 
@@ -106,12 +109,12 @@ def _mean(margins: list[float], usual: float) -> float:
     return max(float(np.mean(known)), 1e-6) if len(known) >= _FEWEST else usual
 
 
-def _log_likelihoods_elsewhere(
+def _likelihoods_elsewhere(
     kernel_map: KernelMap, margins: MapStatistics, config: KbrConfig
-) -> FloatArray:
-    """Mean log likelihoods (w, 3) at wrong places of drives through one half on the other."""
+) -> tuple[FloatArray, FloatArray]:
+    """Drive each half on the other: what `Confirmation` has, (w, 3) each, where it is wrong."""
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
-    found: list[FloatArray] = []
+    found: list[tuple[FloatArray, FloatArray]] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:
         position = centred @ axis
         for side in (position > np.median(position), position <= np.median(position)):
@@ -119,43 +122,52 @@ def _log_likelihoods_elsewhere(
             if min(drive.size, rest.size) >= _FEWEST:
                 half = replace(kernel_map.subset(rest), statistics=margins)
                 found += _drive(kernel_map, drive, half, config)
-    return np.array(found).reshape(-1, len(MEMORIES))
+    sums, weights = np.array(found).reshape(-1, 2, len(MEMORIES)).swapaxes(0, 1)
+    return sums, weights
 
 
-def _limits(found: FloatArray) -> list[float]:
+def _limits(sums: FloatArray, weights: FloatArray) -> tuple[list[float], float]:
     """
-    Return the largest means of those (w, 3) at wrong places, with a margin.
+    Return the largest means (3,) at wrong places, with a margin, and what is typical of these.
 
-    Drives that have been wrong for less than a memory do not tell what is possible over one: the
-    limit of the shorter memory is kept.
+    A belief is seldom wrong for so many covered images as a long memory asks for; those that are
+    missing are taken to say what is typical.
     """
-    limits = [_LEAST_EVIDENCE]
-    for column, memory in zip(found.T, MEMORIES, strict=True):
-        known = column[np.isfinite(column)]
-        told = known.size >= (memory if len(limits) > 1 else 1)
-        largest = SAFETY_FACTOR * float(known.max(initial=0.0))
-        limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
-    return limits[1:]
+    enough = weights[:, 0] >= CONFIRMED_AFTER[0] - 1e-9
+    known = sums[enough, 0] / weights[enough, 0]
+    typical = max(0.0, float(np.median(known))) if known.size else 0.0
+    missing = np.maximum(CONFIRMED_AFTER - weights, 0.0)
+    means = (sums + missing * typical) / (weights + missing)
+    largest = SAFETY_FACTOR * means.max(axis=0, initial=0.0)
+    return np.maximum(_LEAST_LIMIT, largest).tolist(), typical
 
 
 def _drive(
     kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig
-) -> list[FloatArray]:
-    """Run the filter over images of a map on a part of it that does not show them."""
+) -> list[tuple[FloatArray, FloatArray]]:
+    """
+    Run the filter over images of a map on a part of it that does not show them.
+
+    What it saw while it was right, at the edge of that part, is no likelihood of a wrong place.
+    """
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
     localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
     localizer.initialize_globally()
     confirmation = localizer.hypotheses.confirmation
-    found: list[FloatArray] = []
+    found: list[tuple[FloatArray, FloatArray]] = []
+    wrong = False
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
         if localizer.wants_image():
             localizer.update_similarities(view)
-            if np.isfinite(confirmation.means[0]) and _is_wrong(localizer, pose):
-                found.append(confirmation.means)
+            before_wrong, wrong = wrong, _is_wrong(localizer, pose)
+            if wrong and not before_wrong:
+                confirmation.forget()
+            elif wrong:
+                found.append((confirmation.sums.copy(), confirmation.weights.copy()))
     return found
 
 
