@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 import importlib
 from pathlib import Path
 import pkgutil
@@ -20,18 +19,12 @@ import re
 import sys
 from typing import Any
 
-from benchmarks import evidence, results
-from benchmarks.photographs import GARDENS_POINT, TOLERANCES
+from benchmarks import cases, results
+from benchmarks.cases import Case
 from benchmarks.place_recognition import answers
 from joblib import delayed, Parallel
-from kbr_localization.datasets import open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors
-from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
-from kbr_localization.evaluation.protocol import random_map, Task
 from kbr_localization.localization import kbr
-from kbr_localization.localization.localizer import LOST_M
-from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -46,15 +39,6 @@ EXACT = {
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
-
-
-@dataclass(frozen=True)
-class Case:
-    """A map, a run on it, and the metres within which an answer is right."""
-
-    kernel_map: KernelMap
-    run: DescribedRun
-    right_m: float
 
 
 def constants() -> dict[str, tuple[str, Any]]:
@@ -100,10 +84,10 @@ def changed(name: str, before: Any, after: Any) -> Iterator[None]:
             setattr(module, name, before)
 
 
-def measured(cases: Sequence[Case]) -> np.ndarray:
+def measured(runs: Sequence[Case]) -> np.ndarray:
     """Figures (cases, 4) of the filter: RMSE of errors capped at `CAP_M`, said, wrong, covered."""
     rows = []
-    for case in cases:
+    for case in runs:
         trajectory = localize(case.kernel_map, case.run, 'kbr', seed=0)
         errors = run_errors(reference_trajectory(case.run), trajectory)
         found = answers(case.run, trajectory, case.right_m)
@@ -113,28 +97,24 @@ def measured(cases: Sequence[Case]) -> np.ndarray:
     return np.array(rows)
 
 
-def tried(cases: Sequence[Case], key: str, name: str, factor: float) -> np.ndarray:
+def tried(runs: Sequence[Case], key: str, name: str, factor: float) -> np.ndarray:
     """Measure with one constant changed."""
     threadpool_limits(1, 'blas')
     _, value = constants()[key]
     with changed(name, value, scaled(value, factor)):
-        return measured(cases)
+        return measured(runs)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all constants; print the table, and put it into the page when one is named."""
     options = _parser().parse_args(arguments)
-    cases = list(_cases(options))
-    if not cases:
-        raise SystemExit('constants: expected --photographs, --train and --test, or --buildings')
-    before = measured(cases)
+    runs = cases.given(options)
+    before = measured(runs)
     found = {
         key: pair for key, pair in constants().items() if re.search(options.only, key) is not None
     }
     tasks = [(key, name, factor) for key, (name, _) in found.items() for factor in FACTORS]
-    after = Parallel(n_jobs=options.jobs, verbose=5)(
-        delayed(tried)(cases, *task) for task in tasks
-    )
+    after = Parallel(n_jobs=options.jobs, verbose=5)(delayed(tried)(runs, *task) for task in tasks)
     by_task = dict(zip(tasks, after, strict=True))
     rows = [
         [key, _value(value), *_row(before, [by_task[key, name, factor] for factor in FACTORS])]
@@ -149,45 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument(
-        '--photographs', type=Path, help='folder of the traverses, see photographs'
-    )
-    parser.add_argument('--train', nargs='+', type=Path, default=[], help='runs of a map')
-    parser.add_argument('--test', nargs='+', type=Path, default=[], help='runs on it')
-    parser.add_argument('--buildings', nargs='+', type=int, default=[], help='seeds, at night')
-    parser.add_argument('--sizes', default='100,400', help='images of the random maps')
+    cases.add_options(parser)
     parser.add_argument('--only', default='', metavar='REGEX', help='constants to change')
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     return parser
-
-
-def _cases(options: argparse.Namespace) -> Iterator[Case]:
-    threadpool_limits(1, 'blas')
-    sizes = [int(size) for size in options.sizes.split(',')]
-    for mapped, test in GARDENS_POINT if options.photographs else ():
-        for spacing in (1.0, 0.3):
-            paths = [options.photographs / name for name in (mapped, test)]
-            training, run = (open_dataset(path, spacing=spacing) for path in paths)
-            kernel_map = build_map([training], seed=0)
-            described_run = describe_run(kernel_map.describer, run)
-            right_m = (TOLERANCES[-1] + 0.5) * spacing
-            yield Case(on_described_run(kernel_map, described_run), described_run, right_m)
-    if options.train and options.test:
-        runs = [[open_dataset(path) for path in paths] for paths in (options.train, options.test)]
-        yield from _random_maps(*evidence.described(*runs, 0), sizes)
-    for seed in options.buildings:
-        training, test, _ = evidence.rendered('office', seed)
-        yield from _random_maps(*evidence.described(training, test, 0), sizes)
-
-
-def _random_maps(
-    kernel_map: KernelMap, runs: Sequence[DescribedRun], sizes: Sequence[int]
-) -> Iterator[Case]:
-    for run in runs:
-        known = on_described_run(kernel_map, run)
-        for size in sizes:
-            yield Case(random_map(known, Task('kbr', size, 0), 0), run, LOST_M)
 
 
 def _row(before: np.ndarray, after: Sequence[np.ndarray]) -> list[str]:
@@ -211,7 +157,7 @@ def _difference(before: np.ndarray, after: np.ndarray) -> str:
 
 def _mean_and_error(values: np.ndarray) -> str:
     if not np.any(values):
-        return '0'
+        return '0' if values.size else '–'
     error = float(np.std(values, ddof=1) / np.sqrt(values.size)) if values.size > 1 else 0.0
     return f'{values.mean():+.1f} ± {error:.1f}'
 
@@ -225,8 +171,10 @@ def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:
     header = ['constant', 'value']
     header += [f'{name} {way}' for name in FIGURES.values() for way in ('halved', 'doubled')]
     as_it_is = ', '.join(
-        f'{name} {value:.3f}'
-        for name, value in zip(FIGURES.values(), np.nanmean(before, axis=0), strict=True)
+        f'{name} {np.mean(known):.3f}'
+        if (known := column[np.isfinite(column)]).size
+        else f'{name} –'
+        for name, column in zip(FIGURES.values(), before.T, strict=True)
     )
     return (
         f'### Constants of the filter\n\nMeans over {len(before)} runs from a global start as '

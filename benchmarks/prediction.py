@@ -19,13 +19,13 @@ from benchmarks import evidence, results
 from benchmarks.ablation import COLUMNS, means
 from kbr_localization import se2
 from kbr_localization.evaluation.protocol import run_tasks, Task
-from kbr_localization.localization import pipeline
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr import likelihood
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.localization.methods import registry
 from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.se2 import FloatArray
 from kbr_localization.workers import open_workers
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = []
     for way, kind in WAYS.items():
         with (
-            patch.object(pipeline, 'KernelBayesFilter', kind),
+            patch.object(registry, 'KernelBayesFilter', kind),
             patch.object(likelihood, 'StateKernel', IntegratingKernel),
             open_workers(1) as workers,
         ):

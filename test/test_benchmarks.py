@@ -1,12 +1,14 @@
 """What the benchmarks share: figures and sections that they write one beside the other."""
 
 import argparse
+from dataclasses import replace
 import importlib
 import json
 from pathlib import Path
 import subprocess
 import sys
 
+from helpers import write_tiny_cold_run
 import numpy as np
 import pytest
 
@@ -86,3 +88,69 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
     assert test == buildings.drawn(7, True, False)[0] != mapping
     assert buildings.drawn(7, False, False) == (None, None)
     assert buildings.about_robots(True, False) == ', test robots drawn at random'
+
+
+@pytest.mark.parametrize(
+    'name, options',
+    [
+        ('prediction', ['--trials', '1']),
+        ('constants', ['--only', 'filter|_COHORT$']),
+    ],
+)
+def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):
+    train, test = (str(write_tiny_cold_run(tmp_path / run, frames=16)) for run in ('a', 'b'))
+    benchmark = importlib.import_module(f'benchmarks.{name}')
+    benchmark.main(['--train', train, '--test', test, '--sizes', '8', *options])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')]
+    assert len(rows) > 3 and not any('nan' in row for row in rows)
+
+
+def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
+    constants = importlib.import_module('benchmarks.constants')
+    from kbr_localization.localization.kbr import estimate, hypotheses, supervision
+
+    found = constants.constants()
+    assert {'hypotheses._COHORT', 'estimate.OTHER_WAY', 'supervision._SAID'} <= found.keys()
+    assert 'likelihood.LARGEST_SYSTEM' not in found
+    name, before = found['estimate.OTHER_WAY']
+    with constants.changed(name, before, 2.0):
+        assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == 2.0
+    assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == before
+    assert found['supervision._SAID'][1] == supervision._SAID
+    assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
+    assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)
+
+
+def test_the_covariance_is_found_that_errors_were_drawn_from():
+    covariance = importlib.import_module('benchmarks.covariance')
+    rng, cases = np.random.default_rng(0), []
+    drawn_from = np.array([0.3, 0.15, 0.25])
+    for number in range(8):
+        spreads = np.tile(np.diag([0.1, 0.05]) * (1.0 + number % 3), (400, 1, 1))
+        made = covariance.Recorded(
+            f'{number}', np.zeros((400, 2)), spreads, np.full(400, 0.5 * number), 0.1
+        )
+        stated = made.stated(drawn_from)[0]
+        errors = rng.multivariate_normal(np.zeros(2), stated, 400)
+        cases.append(replace(made, errors=errors))
+    np.testing.assert_allclose(covariance.fitted(cases), [0.3, 0.15, 0.25], rtol=0.2)
+    assert cases[0].scores(np.array([0.3, 0.15, 0.25]))[1:] == pytest.approx(
+        (0.954, 1.15), abs=0.1
+    )
+    text = covariance.described(cases)
+    assert 'every other case' in text and text.count('\n| ') >= 8
+
+
+def test_the_frames_that_were_called_localized_are_recorded(tmp_path):
+    train, test = (write_tiny_cold_run(tmp_path / run, frames=80) for run in ('a', 'b'))
+    cases, covariance = (
+        importlib.import_module(f'benchmarks.{n}') for n in ('cases', 'covariance')
+    )
+    parser = argparse.ArgumentParser()
+    cases.add_options(parser)
+    given = ['--train', str(train), '--test', str(test), '--sizes', '80']
+    (case,) = cases.given(parser.parse_args(given))
+    recorded = covariance.record(case)
+    assert recorded is not None and 20 <= len(recorded.errors) <= 80
+    assert recorded.errors.shape == (len(recorded.likelihoods), 2)
+    assert np.abs(recorded.errors).max() < 0.5 and recorded.spreads.shape[1:] == (2, 2)

@@ -28,7 +28,8 @@ def answer(belief, here=1.0, confirmed=True, log_likelihood=3.0, noise=None):
 
 
 def stated(spread, log_likelihood, heading=0.0, config=CONFIG, spacing=SPACING):
-    return calibrated(spread, heading, config, Proof(1.0, True, log_likelihood, spacing))
+    proof = Proof(1.0, True, log_likelihood, spacing)
+    return calibrated(spread, np.zeros((3, 3)), heading, config, proof)
 
 
 def test_a_belief_about_one_place_is_localized_once_confirmed():
@@ -59,6 +60,9 @@ def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
 def test_the_covariance_grows_as_images_stand_out_less():
     sizes = [np.trace(stated(SPREAD, z)) for z in (4.0, 2.0, 0.5, -1.0)]
     assert sizes == sorted(sizes)
+    # e^2 / L: what the images say decides of the place to either side alike
+    shared = [stated(np.zeros((3, 3)), z)[1, 1] for z in (0.0, 1.0)]
+    assert shared[1] == pytest.approx(shared[0] * np.exp(-1.0))
     doubled = stated(SPREAD, 2.0, config=KbrConfig(covariance_scale=2.0))
     np.testing.assert_allclose(doubled, 2.0 * stated(SPREAD, 2.0))
 
@@ -67,12 +71,11 @@ def test_motion_since_the_last_update_widens_along_the_heading():
     belief = belief_of(np.array([0.0, 0.0, np.pi / 2]))
     noise = np.diag([0.09, 0.0, 0.0])
     grown = answer(belief, noise=noise).covariance - answer(belief).covariance
-    assert grown[1, 1] > 0.02 > abs(grown[0, 0])
+    np.testing.assert_allclose(grown, np.diag([0.0, 0.09, 0.0]), atol=0.001)
 
 
 def test_what_images_share_lies_ahead_of_the_robot():
-    ahead = stated(np.zeros((3, 3)), 3.0)
-    aside = stated(np.zeros((3, 3)), 3.0, heading=np.pi / 2)
+    ahead, aside = (stated(np.zeros((3, 3)), 3.0, heading=turn) for turn in (0.0, np.pi / 2))
     assert ahead[0, 0] > 2.0 * ahead[1, 1]
     assert aside[1, 1] == pytest.approx(ahead[0, 0])
     assert aside[0, 0] == pytest.approx(ahead[1, 1])
@@ -80,7 +83,7 @@ def test_what_images_share_lies_ahead_of_the_robot():
 
 def test_where_images_are_far_apart_less_is_known():
     near, far = (stated(SPREAD, 3.0, spacing=spacing) for spacing in (0.1, 1.0))
-    assert far[0, 0] > near[0, 0] + 0.05
+    assert far[0, 0] - near[0, 0] == pytest.approx((1.0 - 0.1**2) / 12.0)
     assert far[1, 1] == pytest.approx(near[1, 1])
 
 

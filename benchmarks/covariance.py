@@ -1,0 +1,198 @@
+"""
+The numbers of the stated covariance: `python -m benchmarks.covariance`.
+
+`localization/kbr/estimate.py` states a C + diag(b)^2 + ... for the points' covariance C. Here a, b
+along the heading and e are those with the highest mean log likelihood of the errors over groups of
+cases, real and rendered, less a penalty for every case with fewer than 88% of the truths inside of
+2 sigma, and a small one above 99.2%. Numbers that fit every other case show what a fit is worth on
+cases that it has not seen.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+import sys
+from typing import Any
+from unittest.mock import patch
+
+from benchmarks import cases, results
+from kbr_localization.evaluation import associate, reference_trajectory, TOLERANCE_S
+from kbr_localization.localization.kbr import estimate
+from kbr_localization.localization.localizer import Localizer, PoseEstimate, sigma_region
+from kbr_localization.localization.pipeline import localize
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from scipy.optimize import minimize
+
+_RIM = sigma_region(2.0, 2)
+LOWEST, HIGHEST = 0.88, 0.992
+_FEWEST = 20  # frames
+_BELOW, _ABOVE = 100.0, 10.0  # penalties per unit of coverage
+_FAR = 25.0  # squared distance from which an error counts by its logarithm
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """
+    The frames of a case that were called localized, in the axes of the robot.
+
+    `errors`: (n, 2) along and across. `spreads`: (n, 2, 2) of the points. `likelihoods`: (n,) mean
+    log likelihoods. `spacing`: metres between images of the map.
+    """
+
+    group: str
+    errors: FloatArray
+    spreads: FloatArray
+    likelihoods: FloatArray
+    spacing: float
+
+    def stated(self, values: FloatArray) -> FloatArray:
+        """Covariances (n, 2, 2) with a, b and e of `values` (3,)."""
+        independent, camera, unlike = values
+        found = independent * self.spreads
+        common = unlike**2 * np.exp(-np.maximum(self.likelihoods, 0.0))
+        found[:, 0, 0] += common + camera**2 + self.spacing**2 / 12.0
+        found[:, 1, 1] += common
+        return found
+
+    def scores(self, values: FloatArray) -> tuple[float, float, float]:
+        """Mean log likelihood of the errors, fraction inside of 2 sigma, sharpness."""
+        stated = self.stated(values)
+        solved = np.linalg.solve(stated, self.errors[:, :, np.newaxis])[:, :, 0]
+        squared = np.sum(self.errors * solved, axis=1)
+        far = np.log1p(np.maximum(squared - _FAR, 0.0))
+        score = -0.5 * (np.minimum(squared, _FAR) + far + np.linalg.slogdet(stated)[1])
+        deviation = np.sqrt(np.trace(stated, axis1=1, axis2=2)).mean()
+        sharpness = float(deviation / np.hypot(*self.errors.T).mean())
+        return float(score.mean()), float(np.mean(squared <= _RIM)), sharpness
+
+
+def record(case: cases.Case) -> Recorded | None:
+    """Localize the run of a case; None where hardly any frame is called localized."""
+    seen: list[tuple[FloatArray, estimate.Proof]] = []
+    kept: list[tuple[int, FloatArray, estimate.Proof]] = []
+    calibrated = estimate.calibrated
+
+    def noted(spread: FloatArray, *rest: Any) -> FloatArray:
+        seen.append((estimate.in_map_axes(spread, -rest[1]), rest[-1]))
+        return calibrated(spread, *rest)
+
+    def observe(_: Localizer, answer: PoseEstimate) -> None:
+        count[0] += 1
+        if answer.localized and seen and seen[-1][1].log_likelihood is not None:
+            kept.append((count[0] - 1, *seen[-1]))
+
+    count = [0]
+    with patch.object(estimate, 'calibrated', noted):
+        trajectory = localize(case.kernel_map, case.run, 'kbr', seed=0, observe=observe)
+    if len(kept) < _FEWEST:
+        return None
+    frames = np.array([frame for frame, _, _ in kept])
+    reference = reference_trajectory(case.run)
+    at = associate(trajectory.stamps_ns[frames], reference.stamps_ns, TOLERANCE_S)
+    known = at >= 0
+    truth = reference.poses[at[known]]
+    error = (trajectory.poses[frames[known]] - truth)[:, :2]
+    cosine, sine = np.cos(truth[:, 2]), np.sin(truth[:, 2])
+    along = cosine * error[:, 0] + sine * error[:, 1]
+    across = -sine * error[:, 0] + cosine * error[:, 1]
+    chosen = [one for one, is_known in zip(kept, known, strict=True) if is_known]
+    return Recorded(
+        case.group,
+        np.stack([along, across], axis=1),
+        np.array([spread[:2, :2] for _, spread, _ in chosen]),
+        np.array([proof.log_likelihood for _, _, proof in chosen]),
+        chosen[0][2].spacing,
+    )
+
+
+def fitted(recorded: Sequence[Recorded]) -> FloatArray:
+    """Find a, b along and e (3,)."""
+    starts = ([0.2, 0.1, 0.2], [0.3, 0.06, 0.1])
+    found = [
+        minimize(
+            lambda logs: _loss(np.exp(logs), recorded),
+            np.log(start),
+            method='Nelder-Mead',
+            options={'maxiter': 300, 'xatol': 1e-2, 'fatol': 1e-5},
+        )
+        for start in starts
+    ]
+    return np.asarray(np.exp(min(found, key=lambda one: float(one.fun)).x))
+
+
+def _loss(values: FloatArray, recorded: Sequence[Recorded]) -> float:
+    scores = [one.scores(values) for one in recorded]
+    covered = np.array([coverage for _, coverage, _ in scores])
+    below, above = np.maximum(LOWEST - covered, 0.0), np.maximum(covered - HIGHEST, 0.0)
+    score = np.mean([_mean(scores, recorded, group) for group in _groups(recorded)])
+    return float(np.mean(_BELOW * below + _ABOVE * above) - score)
+
+
+def _groups(recorded: Sequence[Recorded]) -> list[str]:
+    return list(dict.fromkeys(one.group for one in recorded))
+
+
+def _mean(
+    scores: Sequence[tuple[float, float, float]], recorded: Sequence[Recorded], group: str
+) -> float:
+    of = [score for (score, _, _), one in zip(scores, recorded, strict=True) if one.group == group]
+    return float(np.mean(of))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit to all cases and to halves of them; print what each case has then."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    cases.add_options(parser)
+    parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
+    options = parser.parse_args(arguments)
+    recorded = []
+    for case in cases.given(options):
+        found = record(case)
+        told = 'hardly ever localized: left out' if found is None else 'recorded'
+        print(f'{case.group}: {told}', file=sys.stderr, flush=True)
+        recorded += [] if found is None else [found]
+    if not recorded:
+        raise SystemExit('covariance: no case has enough frames that are called localized')
+    text = described(recorded)
+    print(text)
+    if options.section:
+        results.write_section(options.section, text)
+
+
+def described(recorded: Sequence[Recorded]) -> str:
+    """Lay out what the cases have with today's numbers and with those that fit them."""
+    today = np.array([estimate._INDEPENDENT, estimate._CAMERA[0], estimate._UNLIKE])
+    fits = {'today': today, 'all cases': fitted(recorded)}
+    if len(recorded) > 3:
+        fits['every other case'] = fitted(recorded[::2])
+    numbers = [[name, *values, _score(values, recorded)] for name, values in fits.items()]
+    rows: list[list[Any]] = []
+    for group in _groups(recorded):
+        row: list[Any] = [group]
+        for values in fits.values():
+            scores = [one.scores(values) for one in recorded if one.group == group]
+            covered = [coverage for _, coverage, _ in scores]
+            row.append(f'{min(covered):.3f} to {max(covered):.3f}')
+            row.append(float(np.mean([sharpness for _, _, sharpness in scores])))
+        rows.append(row)
+    header = ['case']
+    for name in fits:
+        header += [f'2 sigma, {name}', 'stated / error']
+    return (
+        f'### The stated covariance\n\n{len(recorded)} cases.\n\n'
+        + results.table(['fitted to', 'a', 'b along m', 'e m', 'log score'], numbers)
+        + f'\n\n{results.table(header, rows)}'
+    )
+
+
+def _score(values: FloatArray, recorded: Sequence[Recorded]) -> float:
+    scores = [one.scores(values) for one in recorded]
+    return float(np.mean([_mean(scores, recorded, group) for group in _groups(recorded)]))
+
+
+if __name__ == '__main__':
+    main()
