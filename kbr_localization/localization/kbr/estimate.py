@@ -1,29 +1,29 @@
 """
 From a belief on points to the answer that a robot can use.
 
-The covariance of the points shrinks with the number of images even where these share errors: the
-light, the camera's mounting, what the odometry does not say. So what is stated is
+The covariance of the points falls with every image as if the errors of images were independent,
+which those of nearby images are not: they share the light, the camera, and what is wrong with the
+odometry. So
 
-    covariance = s (a C + T B T^T + Q) + M,
-    B = diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2.
+    covariance = s (a C + T B T^T + N) + M,
+    B = diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2
 
-C: of the points about the highest mode. b: along, across and in heading of the robot, of another
-camera, or of the same one mounted otherwise: it shows every place from a little ahead or behind,
-which no image and no odometry can tell from the place itself. d: the median distance in metres
-from an image of the map to the nearest one; a robot is anywhere between two. z: mean log
-likelihood of the last images, not below 0: one that is L times as likely here as elsewhere on the
-map tells the place with a variance of e^2 / L. T turns b, d and e from the frame of the robot into
-that of the map. Q: of the motion since the points were last dispersed. s: the parameter
-`covariance_scale`. M: of the map's own poses at that place, which the filter adds; zero where they
-were given.
-
-Without a pose to state the covariance is that of `localizer.unknown`. A pose that was given and
-of which no image has said anything yet is stated as it was given: C + Q + M, with a tenth of the
-mass spread wider (`starting.drawn_about`).
+is stated. C is that of the points about the highest mode of the belief, N that of the motion since
+they were last dispersed, M the map's own at that place (zero where its poses were given; the
+filter adds it), s the parameter `covariance_scale`. b, d and e are along, across and in heading of
+the robot, which T turns into the axes of the map. b: another camera, or the same one mounted
+otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
+from the place itself. d: median distance from an image of the map to the nearest one; a robot is
+anywhere between two. z: mean log likelihood of the last images, at least 0; one that is L times as
+likely here as under the uniform law on the map tells the place with the variance e^2 / L.
 
 a, b along and e have the highest likelihood of the errors of 95 runs, real and rendered, among
 those with which no run has less than about 88% of the truths inside of 2 sigma
 (`benchmarks.covariance`).
+
+A pose that was given has C + N + M until an image says something of it, with a tenth of the mass
+spread wider than was stated (`starting.drawn_about`). Without a pose to state it is that of
+`localizer.unknown`.
 """
 
 from __future__ import annotations
