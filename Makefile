@@ -30,9 +30,9 @@ $(STAMP): setup.py pyproject.toml
 demo: setup
 	$(BIN)/kbr demo --out demo
 
-# in two processes, which take a module each in turn
+# in three processes, which take a module each in turn
 test: setup
-	$(BIN)/python test/in_two.py
+	$(BIN)/python test/side_by_side.py
 
 # the inner loop: under a minute
 quick: setup

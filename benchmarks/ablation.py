@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import sys
 from typing import Any
 
-from benchmarks import evidence, results
+from benchmarks import results, workload
 from kbr_localization.evaluation.protocol import Outcome, run_tasks, Task
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.methods.method_configs import with_values
@@ -68,12 +68,12 @@ COLUMNS = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure all steps; print the table, and put it into the page when a section is named."""
-    parser = evidence.parser(__doc__ or '')
+    parser = workload.parser(__doc__ or '')
     parser.add_argument('--sizes', default='100,400', help='images of the random maps')
     parser.add_argument('--trials', type=int, default=5, help='random maps of every size')
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(',')]
-    kernel_map, runs, name = evidence.measured_on(options)
+    kernel_map, runs, name = workload.measured_on(options)
     rows: list[list[Any]] = []
     with open_workers(None) as workers:
         for step, method, values in STEPS:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     text = (
         f'### Steps of the filter ({name})\n\n'
         f'Mean over {options.trials} random maps of the position RMSE in metres from a global '
-        'start, of that after localizing, and share of the frames off by more than 1 m after '
+        'start, of that after localizing, and fraction of the frames off by more than 1 m after '
         'localizing.\n\n'
         f'{results.table(header, rows)}'
     )

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import sys
 from typing import Any
 
-from benchmarks import evidence, results
+from benchmarks import results, workload
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.evaluation.protocol import comparison_rows, ComparisonPlan, Done, run_tasks
@@ -47,12 +47,12 @@ class Cell:
 
     @property
     def coverage(self) -> float:
-        """Share of the truths inside of 2 sigma."""
+        """Fraction of the truths inside of 2 sigma."""
         return float(np.mean(self.surprises <= _RIM))
 
-    def factor(self, share: float) -> float:
-        """Return the factor on the covariance that puts such a share inside of 2 sigma."""
-        return float(np.quantile(self.surprises, share)) / _RIM
+    def factor(self, fraction: float) -> float:
+        """Return the factor on the covariance that puts such a fraction inside of 2 sigma."""
+        return float(np.quantile(self.surprises, fraction)) / _RIM
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -116,8 +116,8 @@ def measure(
     robots: tuple[Robot | None, Robot | None] = (None, None),
 ) -> list[Cell]:
     """Compare the methods in a building, at every size, with a robot for the test and the map."""
-    training, test, _ = evidence.rendered('office', building, *robots)
-    kernel_map, runs = evidence.described(training, test, plan.seed)
+    training, test, _ = workload.rendered('office', building, *robots)
+    kernel_map, runs = workload.described(training, test, plan.seed)
     done = list(run_tasks(kernel_map, runs, plan.tasks(), plan.seed, workers))
     rows = comparison_rows(plan, [one.outcome for one in done])
     found = []
@@ -161,9 +161,9 @@ def described(cells: Sequence[Cell], plan: ComparisonPlan, robots: str = '') -> 
     return (
         f'### Buildings that nothing was tuned on{robots}\n\n'
         f'Means over {plan.trials} random maps of each size, from a global start at night; '
-        'metres. *Lost after*: share of the frames after localizing; *2 sigma*: share of the '
-        'truths inside; *stated / error*: mean stated deviation over the mean error, 1.1 to 1.25 '
-        f'for a covariance that is right; all three of `{METHODS[0]}`.\n\n'
+        'metres. *Lost after*: fraction of the frames after localizing; *2 sigma*: fraction of '
+        'the truths inside; *stated / error*: mean stated deviation over the mean error, 1.1 to '
+        f'1.25 for a covariance that is right; all three of `{METHODS[0]}`.\n\n'
         f'{results.table(header, rows)}\n\n'
         f'{_of_all(cells)}\n\n'
         'The covariance from building to building: the factor on it that puts 95% inside of 2 '

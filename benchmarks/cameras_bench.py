@@ -68,7 +68,7 @@ def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]
 
 
 def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
-    """Share of lost frames, metres until localized on average and at most, median error."""
+    """Fraction of lost frames, metres until localized on average and at most, median error."""
     kernel_map = build_map([train], max_images=MAP_IMAGES)
     positions, afters = [], []
     for test in tests:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import evidence
+from benchmarks import workload
 from benchmarks.photographs import GARDENS_POINT, TOLERANCES
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
@@ -70,10 +70,10 @@ def _given(options: argparse.Namespace) -> Iterator[Case]:
         runs = [[open_dataset(path) for path in side] for side in paths]
         yield from _on_random_maps(runs[0], runs[1], sizes)
     for seed in options.buildings:
-        training, test_runs, _ = evidence.rendered('office', seed)
+        training, test_runs, _ = workload.rendered('office', seed)
         yield from _on_random_maps(training, test_runs, sizes, 'buildings')
     for seed in options.robots:
-        training, test_runs, _ = evidence.rendered('office', seed, random_robot(seed))
+        training, test_runs, _ = workload.rendered('office', seed, random_robot(seed))
         yield from _on_random_maps(training, test_runs, sizes, 'buildings, robots drawn')
 
 
@@ -90,7 +90,7 @@ def _on_random_maps(
     training: Sequence[Dataset], test: Sequence[Dataset], sizes: Sequence[int], group: str = ''
 ) -> Iterator[Case]:
     """One random map of each size that there is, the same for every run."""
-    kernel_map, runs = evidence.described(training, test, 0)
+    kernel_map, runs = workload.described(training, test, 0)
     for run in runs:
         known = on_described_run(kernel_map, run)
         for size in sizes:

@@ -18,7 +18,7 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from benchmarks import evidence, results
+from benchmarks import results, workload
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
@@ -44,7 +44,7 @@ _RIM = sigma_region(2.0, 2)
 
 @dataclass(frozen=True)
 class Night:
-    """How a run is localized on a map: error in metres, coverage and share of *localized*."""
+    """How a run is localized on a map: error in metres, coverage and fraction of *localized*."""
 
     error: float
     covered: float
@@ -92,7 +92,7 @@ def _cases(options: argparse.Namespace) -> Any:
         return
     for seed in range(options.first, options.first + 2 * options.buildings, 2):
         robots = random_robot(seed), random_robot([seed, 1])
-        training, test, _ = evidence.rendered('office', seed, *robots)
+        training, test, _ = workload.rendered('office', seed, *robots)
         yield str(seed), training, test[0]
 
 

@@ -4,8 +4,8 @@ How often the stated uncertainties of the odometry's errors cover the truth.
 Robots are drawn whose wheels differ as `calibration.UNLIKE` says, drive along corridors and slip
 now and then. Once their errors are measured against the true poses, as when a map is built; once
 they are learnt while driving, from what another rig had, by a belief whose images tell the pose to
-a few centimetres. Printed is the share of the robots whose error lies within 1.96 stated standard
-deviations, which should be 0.95, and the median of these.
+a few centimetres. Printed is the fraction of the robots whose error lies within 1.96 stated
+standard deviations, which should be 0.95, and the median of these.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def _seen(
 def coverage(
     found: Sequence[tuple[FloatArray, Calibration]],
 ) -> tuple[FloatArray, FloatArray]:
-    """Shares (7,) of robots whose errors are within 1.96 sd, and medians (7,) of the sd."""
+    """Fractions (7,) of robots whose errors are within 1.96 sd, and medians (7,) of the sd."""
     covered = [np.abs(law.values - values) < 1.96 * law.deviations for values, law in found]
     return np.mean(covered, axis=0), np.median([law.deviations for _, law in found], axis=0)
 

@@ -202,8 +202,8 @@ def localized(
     ]
     for name, scores in sequences.items():
         best = scores.argmax(axis=1)[:, np.newaxis]
-        share = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= within))
-        rows.append([pair.name, spacing, name, share, share, *['–'] * 3])
+        right = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= within))
+        rows.append([pair.name, spacing, name, right, right, *['–'] * 3])
     return rows
 
 
@@ -220,7 +220,7 @@ def with_odometry_of_seed(pair: Pair, seed: int) -> DescribedRun:
 
 
 def _numbers(rows: list[dict[str, float]]) -> list[Any]:
-    """Mean and least share of right frames, and the other means."""
+    """Mean and least fraction of right frames, and the other means."""
     mean = mean_of(rows)
     least = min(row['right'] for row in rows)
     others = [mean[name] for name in SHOWN if name != 'right']
@@ -251,7 +251,7 @@ def section(
         'The images alone. Recall of the k most similar map images; area under precision over '
         'recall of the best matches, the recall being over all images that have a place.\n\n'
         f'{results.table(head, retrieval)}\n\n'
-        f'Filters from a global start, means over {seeds} seeds of odometry. *Right*: share of '
+        f'Filters from a global start, means over {seeds} seeds of odometry. *Right*: fraction of '
         f'the frames within {TOLERANCES[-1]} frames of the truth, and the least of the seeds; '
         '*localized said*: of the right ones; *wrong*: of those where localized was said, after '
         '5 m; *2 sigma*: truths inside where localized was said.\n\n'

@@ -20,7 +20,7 @@ SETTLED_M = 5.0
 
 def recalls(similarity: FloatArray, distance: FloatArray, tolerance: float) -> list[float]:
     """
-    Share of the images of which one of the 1, 5, 10 most similar map images is the same place.
+    Fraction of the images of which one of the 1, 5, 10 most similar map images is the same place.
 
     `similarity`, `distance`: (q, n). The same place is within `tolerance`; an image without such
     a map image does not count.
@@ -54,10 +54,10 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
     """
     Score a localized run.
 
-    `right`: share of the frames within `right_m` metres. `said`: share of these that are called
-    localized. `wrong`: share of those called localized that are not right, after `SETTLED_M`
-    metres. `covered`: share of those called localized whose truth is inside of 2 sigma. NaN where
-    there is no such frame.
+    `right`: fraction of the frames within `right_m` metres. `said`: fraction of these that are
+    called localized. `wrong`: fraction of those called localized that are not right, after
+    `SETTLED_M` metres. `covered`: fraction of those called localized whose truth is inside of 2
+    sigma. NaN where there is no such frame.
     """
     errors = run_errors(reference_trajectory(run), trajectory)
     statuses = np.array([*trajectory.statuses, ''])[errors.estimate]

@@ -15,7 +15,7 @@ import functools
 import sys
 from unittest.mock import patch
 
-from benchmarks import evidence, results
+from benchmarks import results, workload
 from benchmarks.ablation import COLUMNS, means
 from kbr_localization import se2
 from kbr_localization.evaluation.protocol import run_tasks, Task
@@ -79,12 +79,12 @@ WAYS = {'drawn before the image': KernelBayesFilter, 'integrated': IntegratingFi
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure both ways; print the table, and put it into the page when a section is named."""
-    parser = evidence.parser(__doc__ or '')
+    parser = workload.parser(__doc__ or '')
     parser.add_argument('--sizes', default='100,400', help='images of the random maps')
     parser.add_argument('--trials', type=int, default=3, help='random maps of every size')
     options = parser.parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(',')]
-    kernel_map, runs, name = evidence.measured_on(options)
+    kernel_map, runs, name = workload.measured_on(options)
     tried = with_values('kbr', kernel_map, {'odometry_calibration': 'mapped'})
     tasks = [Task('kbr', size, trial) for size in sizes for trial in range(options.trials)]
     rows = []

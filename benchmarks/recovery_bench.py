@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks import evidence, results
+from benchmarks import results, workload
 from kbr_localization import se2
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
@@ -118,11 +118,11 @@ def false_alarms(drive: Drive, seed: int) -> tuple[int, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print; put the table into the page when a section is named."""
-    parser = evidence.parser(__doc__ or '')
+    parser = workload.parser(__doc__ or '')
     parser.add_argument('--trials', type=int, default=100, help='starts, and kidnappings')
     parser.add_argument('--minutes', type=float, default=30.0, help='of undisturbed driving')
     options = parser.parse_args(arguments)
-    kernel_map, runs, name = evidence.measured_on(options)
+    kernel_map, runs, name = workload.measured_on(options)
     drives = [Drive.of(run, kernel_map) for run in runs]
     seeds = [(drives[k % len(drives)], options.seed + k) for k in range(options.trials)]
     settled = {

@@ -5,12 +5,12 @@ Functions that others may call (each draws its map into a folder, or finds it th
 
 - `tracking(folder, small, large)`: one step (predict, update, estimate) on two sizes of map, in
   turn; their ratio, and the memory and the opening of the large map in a process of its own.
-- `relocalization(folder, images)`: seconds of a global start, the share of the exact search's
-  top-10 evidence that the index finds, and steps until a carried robot is found again.
+- `relocalization(folder, images)`: seconds of a global start, the fraction of the exact search's
+  top-10 match scores that the index finds, and steps until a carried robot is found again.
 - `against_dense(folder, images)`: the plain dense Algorithm 1 against the filter with local
   systems, and how far that one's positions lie from those of the same filter solved in full.
 
-Figures: tracking_1m_over_1k, relocalize_100k_s, relocalize_100k_evidence, dense_over_ours_4k,
+Figures: tracking_1m_over_1k, relocalize_100k_s, relocalize_100k_recall, dense_over_ours_4k,
 bytes_per_image_1m. A million images take about 7 GB of disk while they are drawn and written, 3.3
 GB in the end; without --folder they are deleted.
 """
@@ -75,9 +75,9 @@ def building_of(images: int) -> Corridors:
     return Corridors(images // 2 * SPACING)
 
 
-def frames_of(building: Corridors, steps: int, share: float = 0.5, seed: int = 0) -> Frames:
-    """Frames of a drive that begins at a share of the way, 0.4 m apart."""
-    start, rng = share * building.length, np.random.default_rng(seed)
+def frames_of(building: Corridors, steps: int, fraction: float = 0.5, seed: int = 0) -> Frames:
+    """Frames of a drive that begins at a fraction of the way, 0.4 m apart."""
+    start, rng = fraction * building.length, np.random.default_rng(seed)
     return list(drive(building, start, 0.4 * steps, rng))[:steps]
 
 
@@ -151,8 +151,8 @@ def relocalization(folder: Path, images: int = 100_000, starts: int = 10) -> dic
     for way in rng.uniform(5.0, building.length - 20.0, starts):
         frames = list(drive(building, way, 4.0, rng))
         exact = kernel_map.similarities(frames[0][2])
-        quick.append(_evidence_share(kernel_map, frames[0][2], exact, False))
-        thorough.append(_evidence_share(kernel_map, frames[0][2], exact, True))
+        quick.append(_recall(kernel_map, frames[0][2], exact, False))
+        thorough.append(_recall(kernel_map, frames[0][2], exact, True))
         localizer = KernelBayesFilter(kernel_map, rng=np.random.default_rng(starts))
         localizer.initialize_globally()
         start = time.perf_counter()
@@ -162,8 +162,8 @@ def relocalization(folder: Path, images: int = 100_000, starts: int = 10) -> dic
         errors.append(_follow(localizer, frames[1:])[-1])
     return {
         'seconds': float(np.median(seconds)),
-        'evidence': float(np.mean(thorough)),
-        'evidence_quick': float(np.mean(quick)),
+        'recall': float(np.mean(thorough)),
+        'recall_quick': float(np.mean(quick)),
         'localized': float(np.mean(np.array(errors) < 0.5)),
         **_carried(kernel_map, building),
     }
@@ -196,7 +196,7 @@ def against_dense(folder: Path, images: int = 4000, updates: int = 3) -> dict[st
         'dense_ms': results.median_ms(times['dense']),
         'ours_ms': results.median_ms(times['ours']),
         'farthest_from_exact_m': float(np.hypot(*(paths[0] - paths[1]).T).max()),
-        'evidence_error': abs(ours.evidence / full.evidence - 1.0),
+        'likelihood_error': abs(ours.likelihood_ratio / full.likelihood_ratio - 1.0),
     }
 
 
@@ -219,14 +219,12 @@ def _carried(kernel_map: KernelMap, building: Corridors) -> dict[str, float]:
     return {'found_after_steps': float(np.flatnonzero(errors > 0.5)[-1] + 1)}
 
 
-def _evidence_share(
-    kernel_map: KernelMap, image: np.ndarray, exact: np.ndarray, thorough: bool
-) -> float:
-    """Share of the evidence of the ten best images that the ten best proposals have."""
+def _recall(kernel_map: KernelMap, image: np.ndarray, exact: np.ndarray, thorough: bool) -> float:
+    """Fraction of the match scores of the ten best images that the ten best proposals have."""
     tau = kernel_map.filter_config.sharpening
-    worth = np.exp((exact - exact.max()) / tau)
+    scores = np.exp((exact - exact.max()) / tau)
     found = kernel_map.compare(image, thorough).candidates
-    return float(np.sort(worth[found])[-_TOP:].sum() / np.sort(worth)[-_TOP:].sum())
+    return float(np.sort(scores[found])[-_TOP:].sum() / np.sort(scores)[-_TOP:].sum())
 
 
 def _anonymous_bytes() -> int:
@@ -244,7 +242,7 @@ def report(folder: Path) -> None:
     figures = {
         'tracking_1m_over_1k': large['ratio'],
         'relocalize_100k_s': small['seconds'],
-        'relocalize_100k_evidence': small['evidence'],
+        'relocalize_100k_recall': small['recall'],
         'dense_over_ours_4k': dense['ratio'],
         'bytes_per_image_1m': large['bytes_per_image'],
     }
@@ -263,7 +261,7 @@ def report(folder: Path) -> None:
         ['this filter, 4000 images', dense['ours_ms'], 'ms'],
         ['their ratio', dense['ratio'], ''],
         ['the same with an Algorithm 1 that skips weights of zero', dense['careful_ratio'], ''],
-        ['error of the evidence of local systems', dense['evidence_error'], ''],
+        ['error of the likelihood ratio of local systems', dense['likelihood_error'], ''],
         [
             'farthest from the same filter solved in full',
             1e3 * dense['farthest_from_exact_m'],
@@ -283,8 +281,8 @@ def report(folder: Path) -> None:
 def _relocalization_rows(size: str, found: dict[str, float]) -> list[list[Any]]:
     return [
         [f'global start, {size} images', found['seconds'], 's'],
-        ["share of the exact search's top-10 evidence", found['evidence'], ''],
-        ['the same for the quick search of every update', found['evidence_quick'], ''],
+        ["fraction of the exact search's top-10 match scores", found['recall'], ''],
+        ['the same for the quick search of every update', found['recall_quick'], ''],
         ['global starts that are right after 4 m', found['localized'], ''],
         ['steps of 0.4 m until a carried robot is found', found['found_after_steps'], ''],
     ]

@@ -54,14 +54,14 @@ def measure_stages(scene: Scene) -> dict[str, float]:
 
 
 def measure_frames(scene: Scene) -> dict[str, float]:
-    """Median milliseconds of whole frames, with and without an update; share of the former."""
+    """Median milliseconds of whole frames, with and without an update; fraction of the former."""
     runs = [frame_times(scene, KernelBayesFilter(scene.kernel_map)) for _ in range(ROUNDS)]
     updated = [value for run in runs for value in run[0]]
     others = [value for run in runs for value in run[1]]
     return {
         'updated': results.median_ms(updated),
         'others': results.median_ms(others),
-        'share': len(updated) / (len(updated) + len(others)),
+        'moved': len(updated) / (len(updated) + len(others)),
     }
 
 
@@ -126,7 +126,7 @@ def section(
     ]
     text = [
         '## A frame while tracking',
-        f'{results.machine()}. Map of 1000 images, 640x480; {100 * frames["share"]:.0f}% of the '
+        f'{results.machine()}. Map of 1000 images, 640x480; {100 * frames["moved"]:.0f}% of the '
         'frames update the belief. Linear algebra has one thread, as in the node. Peak memory '
         f'{peak_mb():.0f} MB.',
         results.table(['stage', 'median ms', 'frames'], rows),

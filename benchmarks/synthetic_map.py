@@ -81,8 +81,8 @@ class Corridors:
         scenes = np.stack(
             [self._scene(index, int(backward)) for index in range(first, int(scene.max()) + 2)]
         )
-        share = (position - scene).astype(np.float32)[:, np.newaxis]
-        counts = (1.0 - share) * scenes[scene - first] + share * scenes[scene - first + 1]
+        fraction = (position - scene).astype(np.float32)[:, np.newaxis]
+        counts = (1.0 - fraction) * scenes[scene - first] + fraction * scenes[scene - first + 1]
         for row, start in enumerate(rng.integers(_TABLE, size=len(way))):
             counts[row] += self._drawn(self._noise, start)
         counts[counts < _SMALLEST] = 0.0

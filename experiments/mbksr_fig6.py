@@ -155,7 +155,7 @@ EXPERIMENT = common.Experiment(
     'included; Algorithm 1 and fKBF answer the map pose of the largest weight. kbr is the filter '
     'of this package, no method of the paper.',
     sizes={
-        'tiny': Size(1, {'n': (20, 40)}, {**RENDERED, 'seconds': 6.0, 'max_images': 40}),
+        'tiny': Size(1, {'n': (10, 20)}, {**RENDERED, 'seconds': 6.0, 'max_images': 20}),
         'reduced': Size(1, {'n': (50, 100, 200)}, RENDERED),
         'full': Size(2, {'n': (50, 100, 200, 400, 800)}, {**RENDERED, 'source': 'COLD format'}),
     },

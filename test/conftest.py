@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 import shutil
 
-from in_two import BACKWARDS, OTHERS, OVER_DDS
 import pytest
+from side_by_side import BACKWARDS, FROM_DDS, OTHERS, OVER_DDS
 
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 
@@ -18,20 +18,27 @@ collect_ignore_glob = ['test_ros_*.py'] if WITHOUT_ROS else []
 
 
 def pytest_addoption(parser):
-    parser.addoption('--claims', type=Path, help='folder and way of one of two, see in_two.py')
+    parser.addoption('--claims', type=Path, help='folder and order, see side_by_side.py')
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     claims = config.getoption('claims')
-    if claims is not None and claims.name == BACKWARDS:
-        modules = [list(group) for _, group in itertools.groupby(items, lambda item: item.path)]
-        items[:] = [item for module in reversed(modules) for item in module]
+    if claims is None:
+        return
+    modules = [list(group) for _, group in itertools.groupby(items, lambda item: item.path)]
+    if claims.name == BACKWARDS:
+        modules.reverse()
+    elif claims.name == FROM_DDS:
+        over_dds = (n for n, module in enumerate(modules) if module[0].get_closest_marker('ros'))
+        first = next(over_dds, 0)
+        modules = modules[first:] + modules[:first]
+    items[:] = [item for module in modules for item in module]
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item):
-    """Leave a test to the other process where that one has claimed its module."""
+    """Leave a test to another process where that one has claimed its module."""
     claims = item.config.getoption('claims')
     return None if claims is None or is_mine(claims, item.path) else True
 
@@ -39,21 +46,24 @@ def pytest_runtest_protocol(item):
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """
-    Let a test marked `alone` run while the other process is between two tests.
+    Let a test marked `alone` run while the other processes are between two tests.
 
-    What it measures shall not be the load of the other one.
+    What it measures shall not be the load of the others. It waits in the door, so that they begin
+    no further test until it has run.
     """
     claims = item.config.getoption('claims')
     if claims is None:
         return (yield)
     with (claims.parent / 'turn').open('w') as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
+        with (claims.parent / 'door').open('w') as door:
+            fcntl.flock(door, fcntl.LOCK_EX)
+            fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
         return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """Tell `in_two` which tests failed, and whether they are over DDS."""
+    """Tell `side_by_side` which tests failed, and whether they are over DDS."""
     report, claims = (yield), item.config.getoption('claims')
     if report.failed and claims is not None:
         kind = OVER_DDS if item.get_closest_marker('ros') else OTHERS

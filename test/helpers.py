@@ -1,5 +1,6 @@
 """Tiny runs on disk for the tests of every room."""
 
+import functools
 from pathlib import Path
 
 import cv2
@@ -29,9 +30,13 @@ def textured_image(seed: int, shape: tuple[int, ...] = (96, 128)) -> np.ndarray:
 
 def wall_image(x: float, shape: tuple[int, int] = (96, 128), pixels_per_metre=32.0) -> np.ndarray:
     """View of a long textured wall at `x` metres along it: neighbours in x look alike."""
-    wall = textured_image(0, (shape[0], shape[1] + 2000))
     left = round((x + 1.0) * pixels_per_metre) % 2000
-    return np.ascontiguousarray(wall[:, slice(left, left + shape[1])])
+    return _wall(shape)[:, slice(left, left + shape[1])].copy()
+
+
+@functools.cache
+def _wall(shape: tuple[int, int]) -> np.ndarray:
+    return textured_image(0, (shape[0], shape[1] + 2000))
 
 
 def straight_reference(seconds: float) -> np.ndarray:

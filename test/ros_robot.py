@@ -7,6 +7,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions
 from kbr_localization.vision import VisionConfig
@@ -21,7 +22,7 @@ VISION = VisionConfig(words=60, vocabulary_samples=4000)
 
 @dataclass(frozen=True)
 class TinyWorld:
-    """A run of 8 m on disk and the map made from it."""
+    """A run of 8 m on disk and the map made from it, with its statistics as `kbr` saves it."""
 
     run: Path
     map_file: Path
@@ -30,7 +31,7 @@ class TinyWorld:
 def make_tiny_world(folder, frames=40):
     run = write_tiny_cold_run(folder / 'run', frames=frames)
     kernel_map = build_map([open_dataset(run)], VISION)
-    kernel_map.save(folder / 'map.h5')
+    with_statistics(kernel_map).save(folder / 'map.h5')
     return TinyWorld(run, folder / 'map.h5')
 
 

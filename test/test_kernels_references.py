@@ -1,6 +1,7 @@
 """References that share nothing with the toolbox: exact fractions, integrals, Kalman and RTS."""
 
 from fractions import Fraction
+import functools
 
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
@@ -164,6 +165,7 @@ def likelihood(x, y):
     return scipy.stats.norm(x + 0.5 * np.sin(2.0 * x), 0.5).pdf(y)
 
 
+@functools.cache
 def posterior_mean(y):
     """E[x | y] under the prior N(0.5, 0.8^2), by quadrature."""
     prior = scipy.stats.norm(0.5, 0.8).pdf

@@ -200,16 +200,18 @@ def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tuned, tmp_path):
         assert not journal.records
 
 
-def test_trials_of_other_data_or_another_configuration_are_not_taken(full_map, runs, tmp_path):
+def test_trials_of_other_data_or_another_configuration_are_not_taken(tmp_path):
+    short = [WallRun(1, 24), WallRun(2, 24)]
+    short_map = build_map(short, VISION, BASE)
     plan = replace(SMALL, trials=1)
     with Journal(tmp_path / 'trials') as journal:
         for wall, config in (
-            (full_map, BASE),
-            (full_map, replace(BASE, points=61)),
-            (full_map.subset(np.arange(79)), BASE),
+            (short_map, BASE),
+            (short_map, replace(BASE, points=61)),
+            (short_map.subset(np.arange(47)), BASE),
         ):
             before = len(journal.records)
-            tune_map(replace(wall, filter_config=config), runs, plan, journal)
+            tune_map(replace(wall, filter_config=config), short, plan, journal)
             assert len(journal.records) == before + 4
 
 

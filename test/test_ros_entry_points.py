@@ -55,3 +55,13 @@ def test_a_signal_while_a_large_map_is_read_ends_the_node(number):
     process.send_signal(number)
     _, told = process.communicate(timeout=20)
     assert process.returncode == 0 and 'Traceback' not in told and 'error' not in told
+
+
+def test_a_node_imports_nothing_that_takes_long_and_is_not_for_it():
+    """What only maps are made with, or compared with: half a second of every start."""
+    heavy = {'scipy.stats', 'scipy.optimize', 'matplotlib', 'rosbags', 'typer'}
+    program = f'import sys, kbr_localization.ros.node.node; print(set(sys.modules) & {heavy!r})'
+    told = subprocess.run(
+        [sys.executable, '-c', program], check=True, capture_output=True, text=True
+    )
+    assert told.stdout == 'set()\n'

@@ -1,6 +1,7 @@
 """Ten minutes of a robot's life in fast motion, with everything going wrong in turn."""
 
 import array
+import time
 
 import cv2
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -145,6 +146,14 @@ class Life:
             held[0].publish(held[1])
             self.late.remove(held)
 
+    def keep_pace(self, seconds):
+        """Wait a moment for a node that is two seconds behind, as on a machine with other work."""
+        until = time.monotonic() + 0.05
+        while self.answers[-1:] and self.answers[-1][0] < seconds - 2.0:
+            if time.monotonic() > until:
+                return
+            self.ros.spin(0.0025)
+
     def live(self, world, process):
         memory = []
         fault = ''
@@ -158,13 +167,14 @@ class Life:
             if tick % 8 == 0:
                 self.send_image(seconds, fault)
             self.ros.spin(0.0025)
+            if not fault and tick % 8 == 0:
+                self.keep_pace(seconds)
             if tick % 1200 == 1199:
                 memory.append(process.memory_info().rss)
         self.ros.spin(1.0)
         return memory
 
 
-@pytest.mark.alone
 @pytest.mark.timeout(900)
 def test_the_node_survives_ten_minutes_of_faults_and_recovers_from_each(ros, tiny_world_copy):
     few = {'image_queue': 16, 'image_backlog': 4}  # as on a robot: what is late is dropped

@@ -24,8 +24,7 @@ from kbr_localization.localization import calibration as model
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy import stats
-from scipy.optimize import nnls
+from scipy import special
 
 Track = tuple[FloatArray, FloatArray]
 """Poses (n, 3) of the odometry and of the reference, of the same moments."""
@@ -256,8 +255,8 @@ def _few(influences: FloatArray) -> FloatArray:
     squares = influences**2 / np.maximum(np.sum(influences**2, axis=0), 1e-300)
     # the fourth moment of a Gaussian is three squares of the second
     freedom = 3.0 / np.maximum(np.sum(squares**2, axis=0), 1e-12)
-    quantiles = stats.t.ppf(0.975, np.maximum(freedom - SIZE, 3.0))
-    return np.asarray((quantiles / stats.norm.ppf(0.975)) ** 2)
+    quantiles = special.stdtrit(np.maximum(freedom - SIZE, 3.0), 0.975)  # of Student's law
+    return np.asarray((quantiles / special.ndtri(0.975)) ** 2)
 
 
 def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
@@ -278,4 +277,9 @@ def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
 def _non_negative(left: FloatArray, right: FloatArray) -> FloatArray:
     """Least squares of left (m, k) @ x = right (m,) with x >= 0."""
     free = np.linalg.lstsq(left, right, rcond=None)[0]
-    return np.asarray(free if free.min() >= 0.0 else nnls(left, right)[0])
+    if free.min() >= 0.0:
+        return np.asarray(free)
+    # a robot's node fits no variances: it starts sooner without the optimiser
+    from scipy.optimize import nnls  # noqa: PLC0415
+
+    return np.asarray(nnls(left, right)[0])

@@ -10,7 +10,7 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy import stats
+from scipy import special
 
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
@@ -105,7 +105,7 @@ class Localizer(Protocol):
     """
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a Gaussian belief about the pose."""
+        """Start from a Gaussian belief about a pose (3,) with covariance (3, 3)."""
         ...
 
     def initialize_globally(self) -> None:
@@ -117,7 +117,7 @@ class Localizer(Protocol):
         ...
 
     def update(self, descriptor: np.ndarray) -> None:
-        """Take in an image."""
+        """Take in an image by its descriptor, of the shape that the map's describer gives."""
         ...
 
     def estimate(self) -> PoseEstimate:
@@ -156,4 +156,5 @@ def sigma_region(sigmas: float, freedom: int) -> float:
     Such a region holds as much probability as k standard deviations of one Gaussian variable,
     whatever its degrees of freedom: 2 for a position, 1 for a heading.
     """
-    return float(stats.chi2.ppf(stats.chi2.cdf(sigmas**2, 1), freedom))
+    # of the chi-square law; scipy.stats would take a node half a second to import
+    return float(2.0 * special.gammaincinv(0.5 * freedom, special.chdtr(1, sigmas**2)))

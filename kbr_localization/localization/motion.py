@@ -78,7 +78,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     that about the errors of each run, by maximum likelihood over windows of a metre of way:
     wheel errors are correlated, and the variance of a single step is overconfident. Windows that
     err by more than half their way are jumps of the reference. Runs that are too short give
-    `MotionNoise.default()`.
+    `MotionNoise.default()`. Raises LocalizationError where a run has not one pose of each a frame.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
@@ -94,7 +94,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
 
 
 def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:
-    """Measure the noise of the odometry of runs about its systematic errors."""
+    """Measure the noise alone, see `measure_odometry`."""
     return measure_odometry(tracks)[1]
 
 

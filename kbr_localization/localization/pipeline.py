@@ -96,7 +96,9 @@ class Tracker:
         """
         Take in one image with the odometry pose (3,) at its stamp.
 
-        The image, or the function that loads it, is used only when the localizer wants one.
+        The image, or the function that loads it, is used only when the localizer wants one; one
+        that cannot be read or described is skipped and counted. Raises LocalizationError for
+        odometry that is not finite.
         """
         if not np.isfinite(odometry).all():
             raise LocalizationError(

@@ -36,7 +36,7 @@ class Belief:
     def gaussian(
         pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
     ) -> Belief:
-        """Draw `size` equally weighted points from a Gaussian."""
+        """Draw `size` equally weighted points about a pose (3,) with covariance (3, 3)."""
         root = _root(covariance)
         points = pose + rng.standard_normal((size, 3)) @ root.T
         points[:, 2] = se2.wrap_angle(points[:, 2])

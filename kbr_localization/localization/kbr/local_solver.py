@@ -42,7 +42,11 @@ class PoseSystem:
         return np.asarray(lapack.dpotrs(self._factor(active), right_side, lower=1)[0])
 
     def inverse_rows(self, active: Indices, rows: Indices) -> FloatArray:
-        """Rows (k,) of the inverse of the system of some of the poses, indices (m,): (k, m)."""
+        """
+        Rows (k,) of the inverse of the system of some of the poses, indices (m,): (k, m).
+
+        Raises LocalizationError for a singular one.
+        """
         if len(self.poses) <= self._largest:
             return np.asarray(self._whole_inverse[np.ix_(active[rows], active)])
         units = np.zeros((len(active), len(rows)))

@@ -56,7 +56,11 @@ class Monitor:
         self.check.predict(increment)
 
     def is_frozen(self, image: np.ndarray) -> bool:
-        """Whether an image is the last one again, to the last bit, though the robot has moved."""
+        """
+        Whether an image is the last one again, to the last bit, though the robot has moved.
+
+        `image`: its descriptor, of any shape, or its kernel vector (n,).
+        """
         before, self._last_image = self._last_image, image
         frozen = before is not None and self.way > _MOVED and np.array_equal(image, before)
         if frozen:

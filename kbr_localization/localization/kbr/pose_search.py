@@ -33,7 +33,7 @@ class PoseSearch:
 
 
 def thinned(active: Indices, size: int) -> Indices:
-    """At most `size` of the poses, evenly in the order of the map."""
+    """At most `size` of the poses, indices (m,), evenly in the order of the map."""
     if len(active) <= size:
         return active
     return active[np.linspace(0, len(active) - 1, size).astype(np.intp)]

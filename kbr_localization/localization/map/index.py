@@ -39,6 +39,7 @@ class SketchIndex:
     `centre`: (d,), `axes`: (d, k), `scale`: (1,) float32 of a unit of the codes. `codes`: (n, k)
     int8, list after list; `order`: (n,) the index of the image that each belongs to. `starts`:
     (l + 1,) where the lists begin, `lists`: (l, k) float32 their centres in units of the codes.
+    Made of the arrays of a file, it raises MapError for those that do not fit each other.
     """
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:

@@ -50,7 +50,7 @@ class FullSimilarity:
         self.best = float(similarities.max())
 
     def at(self, indices: Indices) -> FloatArray:
-        """Look values up."""
+        """Look values (m,) up at indices (m,)."""
         return np.asarray(self.similarities[indices])
 
 
@@ -87,7 +87,7 @@ class LocalSimilarity:
         return len(self._known)
 
     def at(self, indices: Indices) -> FloatArray:
-        """Look values up; compute those that are not known yet."""
+        """Look values (m,) up at increasing indices (m,); compute those not known yet."""
         place = np.minimum(np.searchsorted(self._known, indices), len(self._known) - 1)
         missing = indices[self._known[place] != indices]
         if missing.size:

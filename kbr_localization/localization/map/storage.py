@@ -51,7 +51,8 @@ def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
     Read an array, or map it where it is large and lies in one piece; then it is read-only.
 
     What is mapped is a `VerifiedArray`, which is used like any other. `finite`: it is an error
-    when numbers are not finite; what is not mapped is left for the caller to check.
+    when numbers are not finite; what is not mapped is left for the caller to check. Raises
+    MapError for an array that ends beyond the file or cannot be read.
     """
     if not is_mapped(dataset):
         return _read_all(dataset)

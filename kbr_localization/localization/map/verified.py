@@ -145,7 +145,7 @@ class VerifiedArray(NDArrayOperatorsMixin):
         return np.array, (np.asarray(self),)
 
     def verify(self, blocks: NDArray[np.intp]) -> None:
-        """Verify those of the blocks that have not been yet; raises MapError."""
+        """Verify those of the blocks, numbers (b,), that have not been yet; raises MapError."""
         for block in blocks[~self._verified[blocks]].tolist():
             start = block * BLOCK_BYTES
             end = start + BLOCK_BYTES

@@ -45,7 +45,7 @@ class AdaptedAlgorithm1(GatedLocalizer, Algorithm1):
         self._mu = np.full(n, 1.0 / n)
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Compose the increment; the sum rule is applied at once, or when an image arrives."""
+        """Compose an increment (3,); the sum rule follows at once, or when an image arrives."""
         self.gate.add(odometry_increment)
         self._updated = False
         self._increment = se2.compose(self._increment, self._corrected(odometry_increment))

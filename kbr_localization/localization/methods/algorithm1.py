@@ -113,7 +113,7 @@ class Algorithm1(Localizer, FormerNames):
         )
 
     def particles(self, size: int) -> FloatArray:
-        """Return the `size` heaviest map poses (at most); none without a belief."""
+        """Return the `size` heaviest map poses (m, 3), at most all; (0, 3) without a belief."""
         if self.alpha is None:
             return np.zeros((0, 3))
         return self.kernel_map.poses[np.argsort(-self.alpha)[:size]]

@@ -29,7 +29,7 @@ class NearestImage(Localizer):
         self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Report the pose until an image arrives."""
+        """Report the pose (3,) with covariance (3, 3) until an image arrives."""
         self._pose, self._covariance = np.asarray(pose, dtype=np.float64), covariance
 
     def initialize_globally(self) -> None:
@@ -92,7 +92,7 @@ class DeadReckoning(Localizer):
         return self._pose is None
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Compose the increment."""
+        """Compose an increment (3,)."""
         if self._pose is None:
             return
         increment = calibration.moved(odometry_increment, self._errors)

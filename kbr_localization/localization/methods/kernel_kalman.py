@@ -112,7 +112,7 @@ class KernelKalmanFilter(BeliefMethod):
         self.mean, self.covariance = _moments(self.subspace.features)
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Compose the increment; the transition is applied when an image arrives."""
+        """Compose an increment (3,); the transition is applied when an image arrives."""
         self.gate.add(odometry_increment)
         self._updated = False
         increment = calibration.moved(odometry_increment, self._errors)

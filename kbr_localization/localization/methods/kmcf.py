@@ -66,7 +66,7 @@ class KernelMonteCarloFilter(BeliefMethod):
         self._global_start = True
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Herd points from the posterior, if there is one, and move them with noise."""
+        """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
         self.gate.add(odometry_increment)
         self._updated = False
         if self.alpha is not None:

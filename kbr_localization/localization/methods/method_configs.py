@@ -75,7 +75,8 @@ def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
     Values with which a method runs on a map without tuning, where they are not the class's.
 
     Lengths shrink on a map that is small itself, like a table top, and what the map says of a
-    sure pose holds for all methods.
+    sure pose holds for all methods. Raises LocalizationError for an unknown method, as the other
+    functions that take one do.
     """
     base, scale = asdict(kernel_map.filter_config), length_scale(kernel_map.poses)
     known: dict[str, Any] = {f.name: f.default for f in fields(config_class(method))}

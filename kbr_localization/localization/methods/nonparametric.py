@@ -30,7 +30,11 @@ _AT_EVERY_IMAGE = {
 
 
 class FullyNonparametricFilter(AdaptedAlgorithm1):
-    """The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w."""
+    """
+    The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w.
+
+    Raises LocalizationError for a map with fewer than two known transitions between images.
+    """
 
     def __init__(self, kernel_map: KernelMap, config: OnMapConfig | None = None) -> None:
         plain = asdict(config or OnMapConfig())

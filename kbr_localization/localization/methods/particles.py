@@ -59,7 +59,7 @@ class ParticleFilter(BeliefMethod):
         self.gate.reopen()
 
     def predict(self, odometry_increment: FloatArray) -> None:
-        """Move every particle with noise."""
+        """Move every particle by an increment (3,) with noise."""
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:

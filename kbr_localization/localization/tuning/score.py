@@ -52,8 +52,9 @@ class Outcome:
     """
     What an episode gave.
 
-    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `surprises`:
-    squared Mahalanobis distances of the positions that are not lost and state a covariance.
+    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `rmse`:
+    that of the positions, metres. `lost`: fraction of lost frames. `surprises`: (k,) squared
+    Mahalanobis distances of the positions that are not lost and state a covariance.
     """
 
     score: float

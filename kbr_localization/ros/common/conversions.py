@@ -118,7 +118,11 @@ def odometry_message(
 
 
 def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
-    """Raw image message, mono8 of (height, width) or bgr8 of (height, width, 3) uint8."""
+    """
+    Raw image message, mono8 of (height, width) or bgr8 of (height, width, 3) uint8.
+
+    Raises RosError for an array of another shape or type.
+    """
     pixels = _checked_pixels(image)
     message = Image()
     message.header.stamp = ns_to_stamp(stamp_ns)

@@ -47,7 +47,11 @@ def node_label(node: Node) -> str:
 def localization_status(
     name: str, estimate: PoseEstimate | None, missing: str, age: float | None
 ) -> DiagnosticStatus:
-    """Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why."""
+    """
+    Status of the pose: Localized, Uncertain, Not localized or Not on this map, and why.
+
+    `missing`: what there is no pose without. `age`: of the pose in seconds, None if unknown.
+    """
     if estimate is None:
         return status(
             name,

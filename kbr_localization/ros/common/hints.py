@@ -59,7 +59,12 @@ class InputWatch:
         return now - (self.since if self.last is None else self.last)
 
     def hint(self, now: float, timeout: float, clock_ns: int) -> str:
-        """One line on what is wrong with the topic, or nothing."""
+        """
+        One line on what is wrong with the topic, or nothing.
+
+        `now`: seconds of the monotonic clock; `timeout`: seconds of silence that are too many;
+        `clock_ns`: the node's time, to which the stamps are compared.
+        """
         if self._loss:
             return self._loss
         if self.silence(now) >= timeout:

@@ -55,7 +55,7 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     Initialize rclpy and give an event that SIGINT and SIGTERM set.
 
     rclpy's own handlers would take the context away at once; like this a node can say goodbye,
-    and a second signal does not disturb it.
+    and a second signal does not disturb it. Raises RosError for ROS arguments that are not right.
     """
     _initialize(args)
     stop = threading.Event()

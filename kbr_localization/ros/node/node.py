@@ -145,7 +145,11 @@ class LocalizationNode(SettableNode, LifecycleNode):
         return self.localization
 
     def begin_from(self, given: GivenPose) -> None:
-        """Start anew from a pose, as soon as the node is active; raises RosError off the map."""
+        """
+        Start anew from a pose, as soon as the node is active.
+
+        Raises RosError for one off the map, LocalizationError where an active node has no map.
+        """
         if self.localization is not None:
             self.localization.check_is_near(given.pose)
         if self.active:

@@ -115,7 +115,11 @@ def shared(relative: str) -> str:
 
 
 def dds_arguments() -> list[Any]:
-    """Argument `dds_profile`, and its effect where no other profile is set already."""
+    """
+    Argument `dds_profile`, and its effect where no other profile is set already.
+
+    Raises FileNotFoundError where the package's profile is not installed; `rviz_node` likewise.
+    """
 
     def set_profile(context: LaunchContext) -> list[Any]:
         profile = LaunchConfiguration('dds_profile').perform(context)
@@ -217,7 +221,11 @@ def package_node(
 
 
 def ends_with_failure(node: Node) -> RegisterEventHandler:
-    """End everything, and `ros2 launch` with exit code 1, when a node fails by itself."""
+    """
+    End everything, and `ros2 launch` with exit code 1, when a node fails by itself.
+
+    What the launch service then gets from the handler is a RosError.
+    """
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
         if event.returncode != 0 and not context.is_shutdown:

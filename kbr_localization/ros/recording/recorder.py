@@ -80,7 +80,11 @@ class RecorderConfig(RecordingConfig):
 
 
 class RecorderNode(Node):
-    """Record images with poses into a run folder."""
+    """
+    Record images with poses into a run folder.
+
+    Raises ConfigurationError for a parameter that is unknown or out of range, or without `out`.
+    """
 
     def __init__(self) -> None:
         super().__init__('recorder', automatically_declare_parameters_from_overrides=True)

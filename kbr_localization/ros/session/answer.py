@@ -53,7 +53,7 @@ class InitialPoseSources:
     Where a belief may come from when there is none, tried in this order.
 
     `saved` is used when it is of the clock that `clock` names now and not older than
-    `saved_max_age`; `saved_anyway`: also if it is.
+    `saved_max_age` seconds; `saved_anyway`: also if it is. `max_speed` of the robot, m/s.
     """
 
     given: GivenPose | None = None

@@ -81,7 +81,11 @@ class ImageQueue:
             self._make_room()
 
     def take(self, coverage: Callable[[int], Coverage]) -> QueuedImage | None:
-        """Next image that the odometry covers; hopeless ones and a backlog are dropped."""
+        """
+        Next image that the odometry covers; hopeless ones and a backlog are dropped.
+
+        `coverage`: what the odometry has at a stamp in nanoseconds.
+        """
         states = [coverage(image.stamp_ns) for image in self._images]
         for state in (Coverage.LATE, Coverage.GAP):
             self._drop(state.value, states.count(state))

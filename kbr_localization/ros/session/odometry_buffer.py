@@ -70,7 +70,8 @@ class OdometryBuffer:
     step beyond them (on top of `jump_slack` metres and radians) does not continue a track, nor
     does one back to the origin after a pause: that is a driver that was started again.
 
-    `resets`: how often everything was forgotten, so that what was taken before can be told.
+    `resets`: how often everything was forgotten, so that what was taken before can be told. Raises
+    ConfigurationError for durations that are not positive and counts below 2.
     """
 
     jump_slack = 0.5

@@ -163,7 +163,12 @@ class Session:
             self.feed.queue.clear('after an internal error')
 
     def work(self, timeout: float) -> Answer | None:
-        """Do what there is to do, waiting for it at most `timeout` seconds."""
+        """
+        Do what there is to do, waiting for it at most `timeout` seconds.
+
+        Returns the answer to an image that was used, None if none was. An image or an odometry
+        that the localizer refuses is told and counted; other errors are for the caller.
+        """
         image = self._next_image(timeout)
         self.do_requests()
         if image is None:
