@@ -108,11 +108,7 @@ class Session:
 
     def request_update(self) -> None:
         """Have the next image update the belief even if the robot stands still."""
-
-        def update() -> None:
-            self.tracking.tracker.request_update()
-
-        self.request(update)
+        self.request(self.tracking.request_update)
 
     def replace_tracker(self) -> None:
         """Go on with a new tracker on the same map, from the present belief."""

@@ -72,6 +72,10 @@ class Tracking:
             self.tracker, self.state = tracker, State.UNINITIALIZED
         return had_belief
 
+    def request_update(self) -> None:
+        """Have the next image update the belief even if the robot stands still."""
+        self.tracker.request_update()
+
     def learn(self, estimate: PoseEstimate) -> None:
         """Remember what an estimate says of the odometry."""
         self._learnt = estimate.odometry or self._learnt
