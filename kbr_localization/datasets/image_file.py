@@ -114,9 +114,17 @@ def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
 
 
 def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
-    """Compressed bytes of a frame's image: its own where it has them, else a new JPEG."""
+    """
+    Compressed bytes of a frame's image: its own where it has them, else a new JPEG.
+
+    Raises DatasetError for bytes that are no JPEG or PNG.
+    """
     if isinstance(image, EncodedImage):
-        return image.encoded()
+        data = image.encoded()
+        # a copy of what lies under the name of an image could be of any file
+        if encoded_size(data) is None:
+            raise _broken(name, f'{len(data)} bytes of another kind')
+        return data
     return encode_jpeg(image() if callable(image) else image, name, quality)
 
 
