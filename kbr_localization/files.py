@@ -18,6 +18,8 @@ from typing import Any, BinaryIO
 _OURS = '.kbr-'
 _TEMPORARY = re.compile(rf'\..+{re.escape(_OURS)}[0-9a-f]{{8}}(\.[^.]*)?', re.DOTALL)
 """In the names of our own temporaries."""
+LARGEST_TEXT = 1 << 28
+"""Bytes of a text file that is read; the odometry of a day has less."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -79,6 +81,15 @@ def read_file(path: str | Path, most: int) -> bytes:
             reason = f'has {found.st_size} bytes: expected at most {most}'
             raise OSError(errno.EFBIG, reason, str(path))
         return file.read()
+
+
+def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT) -> str:
+    """
+    Read a text of UTF-8 and at most so many bytes from a file; what is none is refused.
+
+    Raises OSError, and UnicodeDecodeError unless `errors` says otherwise.
+    """
+    return read_file(path, most).decode('utf-8', errors)
 
 
 def claim(file: BinaryIO, refusal: Exception) -> None:

@@ -1,7 +1,7 @@
 """
 Record a run for the map: while something knows the pose, or by odometry and camera alone.
 
-With `pose_topic:=''` nobody has to know the pose.
+With `pose_type:=none` nobody has to know the pose.
 """
 
 from kbr_localization.ros.parameters import launching, parameters

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(kbr_localization.__file__).parent
 BASE = {
     '', 'configuration', 'conversions', 'errors', 'extras', 'files', 'progress', 'resources',
-    'se2', 'threads', 'trajectory', 'workers',
+    'se2', 'stamps', 'threads', 'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
     'errors': set(),
@@ -23,6 +23,7 @@ ALLOWED = {
     'files': set(),
     'configuration': {'errors'},
     'se2': {'errors'},
+    'stamps': set(),
     'trajectory': {'se2'},
     'progress': set(),
     'resources': set(),

@@ -30,6 +30,32 @@ def png_bomb(side):
     return b'\x89PNG\r\n\x1a\n' + head + chunk(b'IDAT', data) + chunk(b'IEND', b'')
 
 
+def segment(marker, data):
+    return b'\xff' + bytes([marker]) + struct.pack('>H', len(data) + 2) + data
+
+
+def scan_bomb(side, scans):
+    """Make a progressive JPEG each of whose scans says in a few bytes that nothing changes."""
+    shape = struct.pack('>BHHB', 8, side, side, 1) + bytes([1, 0x11, 0])
+    tables = segment(0xDB, b'\0' + b'\x01' * 64)
+    codes = bytes([1] + [0] * 15)
+    words = segment(0xC4, b'\x00' + codes + b'\x00') + segment(0xC4, b'\x10' + codes + b'\xe0')
+    runs = -(-((side // 8) ** 2) // 32767)
+    bits = ('0' + '1' * 14) * runs
+    bits += '1' * (-len(bits) % 8)
+    packed = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
+    scan = segment(0xDA, bytes([1, 1, 0x10, 1, 63, 0])) + packed.replace(b'\xff', b'\xff\x00')
+    return b'\xff\xd8' + tables + segment(0xC2, shape) + words + scan * scans + b'\xff\xd9'
+
+
+def test_a_jpeg_of_scans_without_end_is_not_decoded(monkeypatch):
+    """Each goes over all of the image: 57 kB of them would take 8 s, and 10 MB half an hour."""
+    assert decode_image(scan_bomb(64, 5), 'few').shape == (64, 64)
+    monkeypatch.setattr(cv2, 'imdecode', None)
+    with pytest.raises(DatasetError, match='image many: 1000 scans, expected at most 100'):
+        decode_image(scan_bomb(4096, 1000), 'many')
+
+
 def jpeg_bomb(side):
     """Make a JPEG whose header says that it has `side` x `side` pixels."""
     data = bytearray(cv2.imencode('.jpg', textured_image(0))[1].tobytes())

@@ -112,6 +112,13 @@ def test_a_node_that_dies_at_the_start_ends_the_launch_with_1(ros2_launch, name)
     )
 
 
+def test_a_run_is_recorded_without_a_pose(ros2_launch, tmp_path):
+    arguments = {'out': tmp_path / 'run', 'pose_type': 'none', 'dds_profile': 'none'}
+    _, output = ros2_launch('mapping', 30.0, until='on /odom', **arguments)
+    assert 'no data for 5 s on /image' in output and 'no data for 5 s on /odom' in output
+    assert '_pose' not in output and 'error' not in output
+
+
 def test_what_a_file_says_stands_against_defaults_and_not_against_arguments(localize, tmp_path):
     file = tmp_path / 'nav2.yaml'
     file.write_text('localization: {ros__parameters: {autostart: false, max_beams: 60}}')

@@ -161,6 +161,17 @@ def test_runs_that_tell_nothing_leave_what_any_rig_has():
         np.testing.assert_allclose(found.deviations, UNLIKE)
 
 
+@pytest.mark.parametrize('seed', [1, 5, 7])
+def test_odometry_that_has_nothing_to_do_with_the_run_tells_nothing(seed):
+    """As that of a broken gyroscope, whose heading is always the same."""
+    odometry, reference = tracks(corridors(seed), np.zeros(7), seed)
+    odometry[:, 2] = 0.7
+    calibration, noise = measure_odometry([(odometry, reference)])
+    assert np.isfinite(noise.step).all() and np.isfinite(noise.per_metre).all()
+    assert np.all(np.abs(calibration.covariance) <= 100.0)
+    assert np.linalg.eigvalsh(calibration.covariance)[0] > 0.0
+
+
 def test_another_drive_may_have_another_rig():
     known = Calibration(TRUE, 1e-8 * np.eye(SIZE))
     another = known.for_another_drive()

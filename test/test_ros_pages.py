@@ -126,6 +126,13 @@ def test_launch_arguments_of_the_page_exist():
     assert len(commands) >= 3 and used <= declared | {'dds_profile'}
 
 
+def test_no_launch_argument_of_a_page_is_empty():
+    """`ros2 launch` refuses NAME:= as malformed, and the shell makes that of NAME:=''."""
+    pages = [ROOT / 'README.md', ROOT / 'CHANGELOG.rst', *(ROOT / 'docs').glob('*.md')]
+    for path in (*pages, *(ROOT / 'launch').glob('*.py')):
+        assert not re.findall(r"\w+:=(?:''|\"\"|(?=\s|$))", path.read_text(), re.M), path
+
+
 def displays():
     found = RVIZ['Visualization Manager']['Displays']
     return [display for display in found if 'Topic' in display]

@@ -1,5 +1,6 @@
 """Parameter files: sections for all nodes, and what a launch file makes of a user's file."""
 
+import os
 from pathlib import Path
 
 from kbr_localization.errors import ConfigurationError
@@ -33,6 +34,19 @@ def test_a_file_that_cannot_be_read_shares_nothing(tmp_path):
     (tmp_path / 'bad.yaml').write_text('{')
     assert shared_names(['--params-file', str(tmp_path / 'bad.yaml')]) == set()
     assert shared_names(['--params-file', '/no/such/file', '--params-file']) == set()
+
+
+@pytest.mark.parametrize('kind', ['pipe', 'device'])
+def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused(tmp_path, kind):
+    path = tmp_path / 'params.yaml'
+    if kind == 'pipe':
+        os.mkfifo(path)
+    else:
+        path.symlink_to('/dev/zero')
+    assert shared_names(['--params-file', str(path)]) == set()
+    assert unrenamed_section(str(path), 'localization') == ''
+    with pytest.raises(ConfigurationError, match='is a device or a pipe'):
+        launch_file_parameters(str(path), '', 'localization', {})
 
 
 @pytest.fixture

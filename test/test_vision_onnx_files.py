@@ -3,12 +3,15 @@
 from dataclasses import replace
 import os
 import struct
+import time
+import tracemalloc
 
 from kbr_localization.errors import VisionError
 from kbr_localization.vision import (
     describer_from_state,
     fit_describer,
     network_describer,
+    onnx_checks,
     VisionConfig,
 )
 from kbr_localization.vision.network_trial import try_network
@@ -97,6 +100,33 @@ def test_tensors_inside_of_nodes_and_subgraphs_are_looked_at():
         node = onnx_file.record(1, onnx_file.record(5, onnx_file.record(6, node)))
     with pytest.raises(VisionError, match='nested more than'):
         check_tensors(onnx_file.record(7, node))
+
+
+def bounded_check(network, says):
+    started = time.monotonic()
+    with pytest.raises(VisionError, match=says):
+        check_tensors(onnx_file.record(7, network))
+    assert time.monotonic() - started < 60.0
+
+
+def test_sizes_without_end_are_not_multiplied():
+    many = (b'\xff' * 8 + b'\x7f') * 200_000
+    bounded_check(onnx_file.record(5, onnx_file.record(1, many)), 'damaged|more than 64 axes')
+    bounded_check(onnx_file.record(5, sizes(*[1 << 62] * 20_000)), 'more than 64 axes')
+
+
+def test_millions_of_parts_are_not_looked_at(monkeypatch):
+    monkeypatch.setattr(onnx_checks, '_MOST_PARTS', 1000)
+    bounded_check(b'\x0a\x00' * 2000, 'more than 1000 parts')
+    bounded_check(onnx_file.record(5, onnx_file.number(5, 0) * 2000), 'more than 1000 parts')
+
+
+def test_packed_integers_are_counted_and_not_made():
+    packed = onnx_file.record(5, b'\x01' * 20_000_000)
+    tracemalloc.start()
+    bounded_check(onnx_file.record(5, sizes(7), onnx_file.number(2, 6), packed), 'holds 20000000')
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
 
 
 def test_parts_that_would_be_merged_are_refused():

@@ -52,10 +52,10 @@ def localize(
 
     if method not in METHODS:
         raise KbrError(f'unknown method {method!r}: expected one of {", ".join(METHODS)}')
+    console.prepare_output(out, map_file, run)
     if details_path(out) == out:
         raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
-    for path in (out, details_path(out)):
-        console.prepare_output(path, map_file, run)
+    console.prepare_output(details_path(out), map_file, run)
     check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(

@@ -25,7 +25,7 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
         try:
             values[name.strip()] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE') from error
     return values
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import logging
 import math
 from pathlib import Path
+import sqlite3
 from typing import Any, Literal
 
 from kbr_localization.datasets.bag_reader import TYPESTORE
@@ -69,19 +70,29 @@ def write_bag(
     """
     _check_choice('storage', storage, STORAGES)
     _check_choice('image_transport', image_transport, TRANSPORTS)
-    with new_folder(out) as folder:
-        # rosbags makes the folder itself
-        folder.rmdir()
-        with Writer(folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]) as writer:
-            bag = _BagWriter(writer, image_transport, tf, dataset.cameras)
-            for done, frame in _in_order_of_time(bag, dataset):
-                bag.write_frame(frame)
-                if progress:
-                    progress('writing bag', done, len(dataset))
-            if bag.images == 0:
-                raise DatasetError(f'cannot write {out}: no image of {dataset.name} can be read')
-        write_notes(folder, dataset.notes)
+    try:
+        with new_folder(out) as folder:
+            # rosbags makes the folder itself
+            folder.rmdir()
+            with Writer(
+                folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]
+            ) as writer:
+                bag = _BagWriter(writer, image_transport, tf, dataset.cameras)
+                _write_frames(bag, dataset, progress)
+            write_notes(folder, dataset.notes)
+    # of a full disk
+    except sqlite3.Error as error:
+        raise DatasetError(f'cannot write {out}: {error}') from error
     return bag.skipped
+
+
+def _write_frames(bag: _BagWriter, dataset: Dataset, progress: Progress | None) -> None:
+    for done, frame in _in_order_of_time(bag, dataset):
+        bag.write_frame(frame)
+        if progress:
+            progress('writing bag', done, len(dataset))
+    if bag.images == 0:
+        raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
 
 
 class _BagWriter:

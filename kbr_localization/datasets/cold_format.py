@@ -16,7 +16,9 @@ import re
 from typing import TypeVar
 
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, wrap_angle
+from kbr_localization.stamps import LATEST_S
 import numpy as np
 
 Parsed = TypeVar('Parsed')
@@ -25,8 +27,6 @@ LOG = logging.getLogger(__name__)
 LOGGED_LINES = 5
 """Bad lines of one file that are logged one by one; the rest only enter the count."""
 FARTHEST_M = 1e6
-LATEST_S = 2**33
-"""Upper bound of a stamp in seconds (the year 2242), so that nanoseconds fit 64 bits."""
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
 _IMAGE_NAME = re.compile(
@@ -146,7 +146,7 @@ def _read_lines(path: Path, parse: Callable[[str], Parsed]) -> tuple[list[Parsed
 
 def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding='utf-8', errors='replace')
+        return read_text(path, errors='replace')
     except OSError as error:
         raise DatasetError(f'cannot read {path}: {error.strerror}') from error
 

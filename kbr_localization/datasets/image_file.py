@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import cv2
 from kbr_localization import conversions
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.image_size import check_size, encoded_size
+from kbr_localization.datasets.image_size import check_scans, check_size, encoded_size
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_file
 import numpy as np
@@ -74,6 +74,7 @@ def decode_image(data: bytes, name: str) -> Image:
     if size is None:
         raise _broken(name, f'{len(data)} bytes of another kind')
     check_size(*size, name)
+    check_scans(data, name)
     try:
         image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYCOLOR)
     except cv2.error as error:
@@ -114,9 +115,17 @@ def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
 
 
 def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
-    """Compressed bytes of a frame's image: its own where it has them, else a new JPEG."""
+    """
+    Compressed bytes of a frame's image: its own where it has them, else a new JPEG.
+
+    Raises DatasetError for bytes that are no JPEG or PNG.
+    """
     if isinstance(image, EncodedImage):
-        return image.encoded()
+        data = image.encoded()
+        # a copy of what lies under the name of an image could be of any file
+        if encoded_size(data) is None:
+            raise _broken(name, f'{len(data)} bytes of another kind')
+        return data
     return encode_jpeg(image() if callable(image) else image, name, quality)
 
 

@@ -17,6 +17,10 @@ MAX_PIXELS = 1 << 25
 """Of an image; 8192 x 4096, a panorama of 8K. Decoded it takes up to 0.1 GB, 0.3 GB meanwhile."""
 VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
 """Environment variable with another limit."""
+MOST_SCANS = 100
+"""Of a JPEG; encoders make up to 20. A short one goes over all of the image like a long one."""
+_JPEG_START = b'\xff\xd8'
+_SCAN = b'\xff\xda'
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
 
@@ -40,6 +44,14 @@ def check_size(width: int, height: int, name: str) -> None:
         raise DatasetError(
             f'image {name}: {width}x{height} pixels, expected at most {most} in all; scale it '
             f'down, or set {VARIABLE} to a larger number'
+        )
+
+
+def check_scans(data: bytes, name: str) -> None:
+    """Raise DatasetError for a JPEG of more scans than an encoder makes, each of which costs."""
+    if data.startswith(_JPEG_START) and data.count(_SCAN) > MOST_SCANS:
+        raise DatasetError(
+            f'image {name}: {data.count(_SCAN)} scans, expected at most {MOST_SCANS}'
         )
 
 
@@ -76,5 +88,5 @@ def _jpeg(data: bytes) -> Size:
 
 _FORMATS: tuple[tuple[bytes, Callable[[bytes], Size]], ...] = (
     (b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', _png),
-    (b'\xff\xd8', _jpeg),
+    (_JPEG_START, _jpeg),
 )

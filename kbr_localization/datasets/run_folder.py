@@ -8,7 +8,7 @@ from pathlib import Path
 import shutil
 
 from kbr_localization.errors import DatasetError
-from kbr_localization.files import temporary_of
+from kbr_localization.files import read_text, temporary_of
 
 NOTES = 'kbr_notes.txt'
 WITHOUT_POSES = 'its poses are unknown: build a map of it by --poses odometry'
@@ -61,7 +61,7 @@ def write_notes(folder: Path, notes: Sequence[str]) -> None:
 def read_notes(folder: Path) -> tuple[str, ...]:
     """Return the notes in a folder, none where there is no file that can be read."""
     try:
-        text = (folder / NOTES).read_text(encoding='utf-8', errors='replace')
+        text = read_text(folder / NOTES, errors='replace')
     except OSError:
         return ()
     return tuple(line.strip() for line in text.splitlines() if line.strip())

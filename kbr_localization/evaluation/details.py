@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import dataclasses
+import io
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.files import new_file
+from kbr_localization.files import new_file, read_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
@@ -62,8 +63,7 @@ def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
     Raises EvaluationError when the file is not one of details or belongs to other stamps.
     """
     try:
-        with Path(path).open(newline='', encoding='utf-8') as file:
-            return _merge(trajectory, list(csv.DictReader(file)))
+        return _merge(trajectory, list(csv.DictReader(io.StringIO(read_text(path), newline=''))))
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise EvaluationError(
             f'{path}: expected the columns {", ".join(COLUMNS)} and the stamps of the trajectory '

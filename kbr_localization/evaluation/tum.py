@@ -7,12 +7,12 @@ Stamps are written and read as text with nine decimals: a floating-point number 
 
 from __future__ import annotations
 
-from decimal import Decimal, InvalidOperation
 import math
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.files import write_text
+from kbr_localization.files import read_text, write_text
+from kbr_localization.stamps import parse_seconds
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
@@ -55,7 +55,7 @@ def read_tum(path: str | Path) -> Trajectory:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding='utf-8').splitlines()
+        return read_text(path).splitlines()
     except UnicodeDecodeError as error:
         raise EvaluationError(f'{path}: expected a TUM text file, got binary data') from error
 
@@ -67,14 +67,17 @@ def _format_line(stamp_ns: int, x: float, y: float, heading: float) -> str:
 
 
 def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]:
-    words = line.replace(',', ' ').split()
+    time, *words = line.replace(',', ' ').split() or ['']
     try:
-        stamp = int(Decimal(words[0]).scaleb(9).to_integral_value())
-        x, y, _, qx, qy, qz, qw = map(float, words[1:])
-    except (ValueError, InvalidOperation, OverflowError) as error:
+        x, y, _, qx, qy, qz, qw = map(float, words)
+    except ValueError as error:
         raise EvaluationError(f'{where}: expected {FIELDS} numbers, got {line!r:.80}') from error
+    try:
+        stamp = parse_seconds(time)
+    except ValueError as error:
+        raise EvaluationError(f'{where}: {error}') from error
     norm = math.hypot(qx, qy, qz, qw)
-    if not (math.isfinite(x + y + norm) and norm > 0.0 and 0 <= stamp < 2**63):
-        raise EvaluationError(f'{where}: expected a time and a finite pose, got {line!r:.80}')
+    if not (math.isfinite(x + y + norm) and norm > 0.0):
+        raise EvaluationError(f'{where}: expected a finite pose, got {line!r:.80}')
     heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
     return stamp, (x, y, heading)

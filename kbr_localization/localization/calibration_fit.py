@@ -36,6 +36,7 @@ _FEWEST = 10
 """Windows without which a run tells nothing."""
 _SIDEWAYS = 0.05  # of the way: more than wheels slip, less than a base that moves so at will
 _ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
+_FARTHEST = 1.8 * _ANY_RIG  # where a fit without a minimum ends: a scale of 1 counts nothing
 _ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
 _LEAST = 1e-10  # smallest variance over a window, for odometry that is the truth
 
@@ -68,7 +69,7 @@ def calibrate(tracks: Sequence[Track]) -> Calibration:
 
 def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | None:
     """
-    Estimate the systematic errors of one run, None of one that is too short.
+    Estimate the systematic errors of one run, None of one that is too short or fits no errors.
 
     Shapes: (n, 3) and (n, 3), poses of the same moments. What the run does not tell (the offset
     where it has no turns) has the deviation of any rig.
@@ -87,10 +88,12 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
         score = np.einsum('wap,wa->p', scaled, windows.errors) - precision @ (values - first)
         step = np.linalg.solve(slope, score)
         values = values + np.clip(step, -_ANY_RIG, _ANY_RIG)
+        values = np.clip(values, first - _FARTHEST, first + _FARTHEST)
         if np.all(np.abs(step) < _CLOSE):
             break
     windows = windows_of(odometry, reference, marks, values)
-    return Calibration(values, _uncertainty(windows, *_student(windows, weights), precision))
+    found = Calibration(values, _uncertainty(windows, *_student(windows, weights), precision))
+    return found if np.all(found.deviations <= _FARTHEST) else None
 
 
 def combined(runs: Sequence[Calibration]) -> Calibration:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.onnx_input import fields, FIXED32, FIXED64, VARINT, varints
+from kbr_localization.vision.onnx_input import Field, fields, FIXED32, FIXED64, VARINT, varints
+import numpy as np
 
 _ATTRIBUTE = {5: 'tensor', 6: 'graph', 10: 'tensor', 11: 'graph', 22: 'sparse', 23: 'sparse'}
 _INSIDE = {
@@ -26,6 +27,10 @@ _INSIDE = {
 _ONCE = {'model': (7,), 'attribute': (5, 6, 22), 'sparse': (1, 2)}
 """Parts that would be merged if they came twice, and be at odds with themselves."""
 _DEEPEST = 32
+_MOST_AXES = 64
+_MOST_PARTS = 2_000_000
+"""Fields that are looked at: some 10 s of them; networks have thousands."""
+_LONGEST_SIZES = 10 * (_MOST_AXES + 1)  # bytes of so many sizes, and of one more
 _DIMS, _TYPE, _NAME, _RAW, _EXTERNAL, _LOCATION = 1, 2, 8, 9, 13, 14
 _BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64}
 _BITS |= {14: 64, 15: 128, 16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4}
@@ -39,18 +44,28 @@ _PARTS = {14: 2, 15: 2}
 
 def check_tensors(network: bytes) -> None:
     """Raise VisionError unless every tensor of an ONNX network holds the numbers it declares."""
+    left = iter(range(_MOST_PARTS))
     try:
-        for tensor in _tensors('model', memoryview(network), 0):
-            _check(tensor)
+        for tensor in _tensors('model', memoryview(network), 0, left):
+            _check(tensor, left)
     except (IndexError, ValueError) as error:
         raise VisionError('not an ONNX network, or a damaged one') from error
 
 
-def _tensors(kind: str, record: memoryview, depth: int) -> Iterator[memoryview]:
+def _counted(record: memoryview, left: Iterator[int]) -> Iterator[Field]:
+    for field in fields(record):
+        if next(left, None) is None:
+            raise VisionError(f'it has more than {_MOST_PARTS} parts')
+        yield field
+
+
+def _tensors(
+    kind: str, record: memoryview, depth: int, left: Iterator[int]
+) -> Iterator[memoryview]:
     if depth > _DEEPEST:
         raise VisionError(f'its graphs are nested more than {_DEEPEST} deep')
     seen = set[int]()
-    for number, _, data, _ in fields(record):
+    for number, _, data, _ in _counted(record, left):
         inside = _INSIDE[kind].get(number)
         if number in seen and number in _ONCE.get(kind, ()):
             raise ValueError('a part that comes twice')
@@ -58,18 +73,20 @@ def _tensors(kind: str, record: memoryview, depth: int) -> Iterator[memoryview]:
         if inside == 'tensor':
             yield data
         elif inside is not None:
-            yield from _tensors(inside, data, depth + 1)
+            yield from _tensors(inside, data, depth + 1, left)
 
 
-def _check(tensor: memoryview) -> None:
+def _check(tensor: memoryview, left: Iterator[int]) -> None:
     """Compare the sizes that a tensor declares with the numbers that it holds."""
     kind, raw, name, sizes = 0, -1, '', list[int]()
     held = dict.fromkeys((*_HELD.values(), _INT32S), 0)
-    for number, value, data, wire in fields(tensor):
+    for number, value, data, wire in _counted(tensor, left):
         if number == _EXTERNAL or (number == _LOCATION and value):
             raise VisionError('its weights are in another file: export it as a single file')
         if number == _DIMS:
-            sizes += [value] if wire == VARINT else varints(data)
+            sizes += [value] if wire == VARINT else varints(data[:_LONGEST_SIZES])
+            if len(sizes) > _MOST_AXES:
+                raise VisionError(f'it has a tensor of more than {_MOST_AXES} axes')
         elif number == _TYPE:
             kind = value
         elif number == _NAME:
@@ -113,4 +130,5 @@ def _count(number: int, data: memoryview, wire: int) -> int:
         return len(data) // 4
     if number == _DOUBLES:
         return len(data) // 8
-    return len(varints(data))
+    # the last byte of each has no high bit; they are not read, there may be a billion
+    return int(np.count_nonzero(np.frombuffer(data, dtype=np.uint8) < 0x80))

@@ -17,10 +17,13 @@ from typing import Any
 import zipfile
 
 from kbr_localization.errors import VisionError
+from kbr_localization.files import read_file
 import numpy as np
 from numpy.typing import NDArray
 
+LARGEST_FILE = 1 << 29
 MOST_BYTES = 1 << 28
+"""Of a member of the file."""
 _TYPES = {'FloatStorage': '<f4', 'LongStorage': '<i8'}
 _SUFFIX = 'data.pkl'
 
@@ -33,7 +36,8 @@ def read_tensors(path: Path, inside: str) -> dict[str, NDArray[Any]]:
     that cannot be read, is no such file, or holds more than `MOST_BYTES`.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
+        # a pipe is refused, since nobody knows when it ends
+        with zipfile.ZipFile(io.BytesIO(read_file(path, LARGEST_FILE))) as archive:
             if inside in archive.namelist():
                 content = io.BytesIO(_member(archive, inside))
                 with zipfile.ZipFile(content) as nested:

@@ -8,9 +8,11 @@ body in a world whose z points up, `mav0/cam0/sensor.yaml` has the camera on the
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, FARTHEST_M, planar_track
 from kbr_localization.datasets.formats.tables import (
+    listed_file,
     numbers,
     oriented,
     read_rows,
@@ -19,11 +21,14 @@ from kbr_localization.datasets.formats.tables import (
 )
 from kbr_localization.datasets.image_run import Listing
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray
 import numpy as np
 import yaml
 
 ROOT, TABLE, SENSOR = 'mav0', 'data.csv', 'sensor.yaml'
+_LARGEST_SENSOR = 1 << 16
+"""Bytes; YAML is read slowly."""
 TRUTHS = ('state_groundtruth_estimate0', 'mocap0')
 NAME = f'a EuRoC sequence ({ROOT}/cam0)'
 
@@ -44,7 +49,7 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     folder = root / (camera or cameras(path)[0])
     table = require(folder / TABLE, 'the list of the images of a EuRoC camera')
     images = [
-        (stamp_of_nanoseconds(row[0], table), folder / 'data' / row[1])
+        (stamp_of_nanoseconds(row[0], table), listed_file(folder / 'data', row[1], table))
         for row in read_rows(table, 2)
     ]
     truth = _truth(root)
@@ -75,12 +80,20 @@ def _camera_on_body(folder: Path) -> FloatArray:
     """Matrix (4, 4) of the camera in the frame of the body."""
     file = require(folder / SENSOR, 'T_BS, the pose of the camera on the body')
     try:
-        text = file.read_text(encoding='utf-8')
+        text = read_text(file, most=_LARGEST_SENSOR)
         lines = [line for line in text.splitlines() if not line.startswith('%')]
-        matrix = np.array(yaml.safe_load('\n'.join(lines))['T_BS']['data'], dtype=np.float64)
-        matrix = matrix.reshape(4, 4)
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        matrix = _sixteen(yaml.safe_load('\n'.join(lines))['T_BS']['data'])
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise DatasetError(f'{file}: expected T_BS with 16 numbers under data') from error
     if not np.all(np.abs(matrix) < FARTHEST_M):
         raise DatasetError(f'{file}: expected T_BS with 16 finite numbers under data')
     return matrix
+
+
+def _sixteen(data: Any) -> FloatArray:
+    """Matrix (4, 4) of 16 numbers, or of 4 rows of 4; raises TypeError and ValueError."""
+    rows = [row if isinstance(row, list) else [row] for row in data]
+    # an alias of YAML may stand for lists without end
+    if not all(type(value) in (int, float) for row in rows for value in row):
+        raise TypeError('not numbers')
+    return np.array([value for row in rows for value in row], dtype=np.float64).reshape(4, 4)

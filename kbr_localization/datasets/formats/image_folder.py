@@ -13,6 +13,7 @@ from pathlib import Path
 
 from kbr_localization.datasets.formats.floor import BASE_Z_UP, planar_track
 from kbr_localization.datasets.formats.tables import (
+    listed_file,
     read_rows,
     read_tum_poses,
     stamp_of_nanoseconds,
@@ -57,7 +58,9 @@ def image_files(path: Path) -> list[Path]:
 def _images(path: Path) -> list[tuple[int, Path]]:
     if (path / LIST).is_file():
         rows = read_rows(path / LIST, 2)
-        return [(stamp_of_seconds(row[0], path / LIST), path / row[1]) for row in rows]
+        names = [listed_file(path, row[1], path / LIST) for row in rows]
+        stamps = [stamp_of_seconds(row[0], path / LIST) for row in rows]
+        return list(zip(stamps, names, strict=True))
     folder = path / 'images' if (path / 'images').is_dir() else path
     files = image_files(folder)
     if not files:

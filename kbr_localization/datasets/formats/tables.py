@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from kbr_localization.datasets.formats.floor import rotations_of
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.stamps import LATEST_S, parse_seconds
 import numpy as np
 
-LATEST_S = 2**33
-"""Upper bound of a stamp in seconds, so that nanoseconds fit 64 bits."""
+_LONGEST_STAMP = 40
 
 
 def require(path: Path, what: str) -> Path:
@@ -20,6 +20,13 @@ def require(path: Path, what: str) -> Path:
     if not path.exists():
         raise DatasetError(f'no {path.name} in {path.parent}: expected {what}')
     return path
+
+
+def listed_file(folder: Path, name: str, where: Path) -> Path:
+    """Path of a file of a folder that a list names; raises DatasetError for one elsewhere."""
+    if Path(name).is_absolute() or '..' in Path(name).parts:
+        raise DatasetError(f'{where}: expected files in {folder}, got {name[:80]!r}')
+    return folder / name
 
 
 def read_rows(path: Path, fields: int) -> list[list[str]]:
@@ -30,7 +37,7 @@ def read_rows(path: Path, fields: int) -> list[list[str]]:
     there is none.
     """
     try:
-        lines = path.read_text(encoding='utf-8', errors='replace').splitlines()
+        lines = read_text(path, errors='replace').splitlines()
     except OSError as error:
         raise DatasetError(f'cannot read {path}: {error.strerror}') from error
     rows = []
@@ -59,23 +66,19 @@ def numbers(path: Path, rows: Sequence[Sequence[str]]) -> FloatArray:
 def stamp_of_seconds(text: str, path: Path) -> int:
     """Nanoseconds of a text of seconds, without the loss of a float; raises DatasetError."""
     try:
-        stamp = int(Decimal(text).scaleb(9).to_integral_value())
-    except (InvalidOperation, ValueError, OverflowError) as error:
-        raise DatasetError(f'{path}: expected a time in seconds, got {text[:40]!r}') from error
-    return _checked(stamp, text, path)
+        return parse_seconds(text)
+    except ValueError as error:
+        raise DatasetError(f'{path}: {error}') from error
 
 
 def stamp_of_nanoseconds(text: str, path: Path) -> int:
     """Nanoseconds of a text of whole nanoseconds; raises DatasetError."""
-    if not text.isdecimal():
-        raise DatasetError(f'{path}: expected a time in nanoseconds, got {text[:40]!r}')
-    return _checked(int(text), text, path)
-
-
-def _checked(stamp: int, text: str, path: Path) -> int:
-    if not 0 <= stamp < LATEST_S * 10**9:
-        raise DatasetError(f'{path}: expected a time in [0, {LATEST_S}) s, got {text[:40]!r}')
-    return stamp
+    # of a longer text Python makes no number
+    if not text.isdecimal() or len(text) > _LONGEST_STAMP or int(text) >= LATEST_S * 10**9:
+        raise DatasetError(
+            f'{path}: expected a time in nanoseconds before {LATEST_S} s, got {text[:40]!r}'
+        )
+    return int(text)
 
 
 def read_tum_poses(path: Path) -> tuple[StampArray, FloatArray, FloatArray]:

@@ -16,10 +16,13 @@ from kbr_localization.datasets.formats.image_folder import image_files
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.image_run import Listing
 from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_text
 import numpy as np
 import yaml
 
 SETTINGS = 'traverse.yaml'
+_LARGEST_SETTINGS = 1 << 16
+"""Bytes; YAML is read slowly."""
 SPEED = 1.0
 """Metres per second."""
 LONGEST_SPACING_M = 1e4
@@ -59,8 +62,16 @@ def _spacing_of(path: Path, images: int) -> float:
             'beside them'
         )
     try:
-        return float(yaml.safe_load(file.read_text(encoding='utf-8'))['spacing'])
-    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError) as error:
+        return float(yaml.safe_load(read_text(file, most=_LARGEST_SETTINGS))['spacing'])
+    except (
+        OSError,
+        yaml.YAMLError,
+        KeyError,
+        TypeError,
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise DatasetError(f'{file}: expected a line "spacing: METRES"') from error
 
 

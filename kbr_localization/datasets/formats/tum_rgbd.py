@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, planar_track
 from kbr_localization.datasets.formats.tables import (
+    listed_file,
     read_rows,
     read_tum_poses,
     require,
@@ -36,6 +37,9 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     """Read what the sequence holds; raises DatasetError."""
     truth = require(path / TRUTH, 'the true poses of a TUM RGB-D sequence')
     lines = read_rows(path / IMAGES, 2)
-    images = [(stamp_of_seconds(row[0], path / IMAGES), path / row[1]) for row in lines]
+    images = [
+        (stamp_of_seconds(row[0], path / IMAGES), listed_file(path, row[1], path / IMAGES))
+        for row in lines
+    ]
     track, skipped = planar_track(str(truth), *read_tum_poses(truth), CAMERA_Z_UP)
     return Listing(path.resolve().name, images, track, skipped=skipped)

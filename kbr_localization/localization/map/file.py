@@ -13,6 +13,7 @@ from typing import Any
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
+from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import MapError, MissingModuleError
 from kbr_localization.files import new_file
 from kbr_localization.localization.calibration import Calibration
@@ -174,7 +175,7 @@ def _refusal(file: h5py.File, path: Path) -> str:
             f'{path} is an HDF5 file but not a map of kbr_localization: give a file made by '
             '`kbr map build`'
         )
-    version = int(file.attrs['format_version'])
+    version = _number(file, 'format_version', 1)
     if version > FORMAT_VERSION:
         package = _text(file.attrs.get('package_version'))
         return (
@@ -186,8 +187,8 @@ def _refusal(file: h5py.File, path: Path) -> str:
 
 def _read(file: h5py.File) -> KernelMap:
     arrays = _read_arrays(file)
-    height, width = (int(side) for side in file.attrs['image_shape'])
-    run_names = tuple(name.decode() for name in file['run_names'][...])
+    height, width = _image_shape(file)
+    run_names = _read_names(file)
     state = _read_mapping(file['describer'])
     check_cameras(state)
     describer = describer_from_state(state)
@@ -208,6 +209,28 @@ def _read(file: h5py.File) -> KernelMap:
         calibration=_read_calibration(file),
         mapping=_read_record(file, len(arrays['poses'])),
     )
+
+
+def _number(file: h5py.File, name: str, least: int) -> int:
+    value = file.attrs.get(name)
+    if not isinstance(value, np.integer) or value < least:
+        raise MapError(f'{name} is {value!r:.80}: expected an integer from {least} on')
+    return int(value)
+
+
+def _image_shape(file: h5py.File) -> tuple[int, int]:
+    sides = np.asarray(file.attrs.get('image_shape'))
+    if sides.shape != (2,) or sides.dtype.kind not in 'iu':
+        raise MapError(f'image_shape is {sides!s:.80}: expected two integers')
+    check_size(int(sides[1]), int(sides[0]), 'of a map')
+    return int(sides[0]), int(sides[1])
+
+
+def _read_names(file: h5py.File) -> tuple[str, ...]:
+    names = np.asarray(read_array(file['run_names']))
+    if names.ndim != 1 or names.dtype.kind != 'S':
+        raise MapError(f'run_names is {names.dtype} of shape {names.shape}: expected texts')
+    return tuple(name.decode(errors='replace') for name in names)
 
 
 def _read_arrays(file: h5py.File) -> dict[str, Any]:

@@ -54,6 +54,8 @@ def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
     when numbers are not finite; what is not mapped is left for the caller to check. Raises
     MapError for an array that ends beyond the file or cannot be read.
     """
+    if not isinstance(dataset, h5py.Dataset):
+        raise MapError(f'{dataset.name[1:]} is a group: expected an array')
     if not is_mapped(dataset):
         return _read_all(dataset)
     start, path = dataset.id.get_offset(), Path(dataset.file.filename)

@@ -16,6 +16,10 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5t, h5z
 from kbr_localization.errors import MapError
 
 MOST_OBJECTS = 10_000
+MOST_ATTRIBUTES = 1000
+"""Of a group or an array."""
+DEEPEST = 16
+"""Groups in each other."""
 MOST_EXPANDED = 100
 """Bytes of a compressed array for each of the file: counts of words come to a tenth of it."""
 _SMALL = 1 << 25  # what any array may be, however well it is compressed
@@ -40,6 +44,8 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
     waiting, seen = [('', root)], {h5o.get_info(root).addr}
     while waiting:
         path, group = waiting.pop()
+        if path.count('/') > DEEPEST:
+            raise MapError(f'its groups are nested more than {DEEPEST} deep')
         yield path or '/', group
         for link in group:
             name = f'{path}/{link.decode(errors="replace")}'
@@ -59,7 +65,10 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _check_attributes(name: str, item: Any) -> None:
-    for index in range(h5a.get_num_attrs(item)):
+    count = h5a.get_num_attrs(item)
+    if count > MOST_ATTRIBUTES:
+        raise MapError(f'{name:.200} has {count} attributes: expected at most {MOST_ATTRIBUTES}')
+    for index in range(count):
         attribute = h5a.open(item, index=index)
         kind, space = attribute.get_type(), attribute.get_space()
         size = kind.get_size() * max(space.get_simple_extent_npoints(), 0)

@@ -89,13 +89,13 @@ TEXTS = {
     'log_level': 'debug, info, warn or error',
     'respawn': 'older name of use_respawn',
     'rviz': 'also open RViz with the package view',
-    'dds_profile': 'Fast DDS profile for raw images; empty: leave DDS as it is',
+    'dds_profile': 'Fast DDS profile for raw images; none: leave DDS as it is',
     'rate': 'speed relative to the recording',
     'loop': 'start over at the end',
     'exit_at_end': 'end everything when the run is over',
     'pose_topic': (
-        'topic of the pose in the map, from AMCL, SLAM or motion capture; empty: nobody knows it, '
-        'and `kbr map build --poses odometry` makes the map'
+        'topic of the pose in the map, from AMCL, SLAM or motion capture; where nobody knows it '
+        'give pose_type:=none, and `kbr map build --poses odometry` makes the map'
     ),
     'folder': 'where the building, its runs and the map are kept',
 }
@@ -123,7 +123,8 @@ def dds_arguments() -> list[Any]:
 
     def set_profile(context: LaunchContext) -> list[Any]:
         profile = LaunchConfiguration('dds_profile').perform(context)
-        if not profile or any(name in os.environ for name in PROFILE_VARIABLES):
+        # `ros2 launch` takes no empty argument
+        if profile in ('', 'none') or any(name in os.environ for name in PROFILE_VARIABLES):
             return []
         return [SetEnvironmentVariable(profile_variable(), profile)]
 
@@ -242,9 +243,10 @@ def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile)
     """
     grid = Path(value('map')).expanduser()
     if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
+        missing = '' if grid.exists() else ', which does not exist'
         raise ConfigurationError(
-            f'map: expected the YAML file of an occupancy grid, got {value("map")!r}: give the '
-            'map of images as map_file'
+            f'map: expected the YAML file of an occupancy grid, got {value("map")!r}{missing}: '
+            'give the map of images as map_file'
         )
     timed: dict[str, Any] = {'use_sim_time': is_true(value('use_sim_time'))}
     managed: dict[str, Any] = {'autostart': value('autostart').lower() != 'false'}

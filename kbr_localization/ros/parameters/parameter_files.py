@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.files import read_text
 import yaml
 
 PARAMETERS = 'ros__parameters'
@@ -15,6 +16,8 @@ WILDCARDS = ('*', '**')
 BESIDE = ('map_server',)
 """Nodes of other packages that a launch file starts with the same parameter file."""
 _DEEPEST, _MOST = 32, 100_000
+_LARGEST = 1 << 22
+"""Bytes; that of Nav2 has 20 thousand."""
 
 
 def shared_names(arguments: Sequence[str]) -> set[str]:
@@ -96,7 +99,7 @@ def _check_keys(root: yaml.Node, path: str) -> None:
 
 def _composed(path: str) -> yaml.MappingNode:
     try:
-        root = yaml.compose(Path(path).expanduser().read_text(encoding='utf-8'))
+        root = yaml.compose(read_text(Path(path).expanduser(), most=_LARGEST))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = ' '.join(str(error).split())
         raise ConfigurationError(
@@ -168,7 +171,7 @@ def _files(arguments: Sequence[str]) -> Iterator[Path]:
 
 def _read(path: Path) -> Any:
     try:
-        text = path.read_text(encoding='utf-8')
+        text = read_text(path, most=_LARGEST)
         root = yaml.compose(text)
         if root is not None:
             _check_keys(root, str(path))

@@ -9,6 +9,8 @@ from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError
 
 NANOSECONDS = 1_000_000_000
+LONGEST_S = 1e9
+"""Seconds, thirty years: what may be left out or played of a run."""
 
 
 @dataclass(frozen=True)
@@ -60,19 +62,25 @@ class Event:
     index: int
 
 
+def _nanoseconds(seconds: float) -> int:
+    if not 0.0 <= seconds <= LONGEST_S:
+        raise DatasetError(f'expected seconds in [0, {LONGEST_S:g}], got {seconds:g}')
+    return round(seconds * NANOSECONDS)
+
+
 def schedule(dataset: Dataset, start: float = 0.0, duration: float = 0.0) -> list[Event]:
     """
     Odometry and images of a run in the order of their stamps, odometry first at equal stamps.
 
     `start` and `duration` in seconds cut a piece out of the run; a duration of 0 goes to its end.
-    Raises DatasetError when no image is left.
+    Raises DatasetError when no image is left, and for more than `LONGEST_S`.
     """
     stamps = dataset.odometry.stamps_ns
     odometry = [Event(int(stamp), 'odometry', index) for index, stamp in enumerate(stamps)]
     images = [Event(dataset[index].stamp_ns, 'image', index) for index in range(len(dataset))]
     events = sorted([*odometry, *images], key=lambda event: event.stamp_ns)
-    first_ns = events[0].stamp_ns + round(start * NANOSECONDS) if events else 0
-    last_ns = first_ns + round(duration * NANOSECONDS) if duration > 0 else None
+    first_ns = events[0].stamp_ns + _nanoseconds(start) if events else 0
+    last_ns = first_ns + _nanoseconds(duration) if duration > 0 else None
     chosen = [
         event
         for event in events

@@ -1,0 +1,48 @@
+"""Outputs that cannot be written: one line, no traceback, and nothing half written."""
+
+import resource
+import signal
+
+from command import assert_one_line, invoke, kbr
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.errors import DatasetError
+from map_helpers import tiny_map
+import pytest
+
+
+@pytest.fixture(scope='module')
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('world')
+    tiny_map().save(folder / 'map.h5')
+    write_tiny_cold_run(folder / 'run', frames=12)
+    return folder
+
+
+def full_disk():
+    """No file of this process may have more than 8 kB; that is refused, and no signal."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+
+
+@pytest.mark.parametrize('out', ['/', '.', ''])
+def test_a_folder_is_no_trajectory(world, out):
+    assert_one_line(invoke('localize', world / 'map.h5', world / 'run', '--out', out), 'a folder')
+
+
+@pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
+def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, storage):
+    pytest.importorskip('rosbags')
+    arguments = ('convert', world / 'run', tmp_path / 'bag', '--storage', storage)
+    result = kbr(*arguments, preexec_fn=full_disk)
+    assert_one_line(result, 'cannot write', 'bag')
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize('seconds', [1e300, float('nan'), float('inf')])
+def test_a_piece_of_a_run_has_an_end(world, seconds):
+    schedule = pytest.importorskip('kbr_localization.ros.playback.schedule').schedule
+    run = open_dataset(world / 'run')
+    with pytest.raises(DatasetError, match='expected seconds in'):
+        schedule(run, start=seconds)
+    assert schedule(run, start=0.5, duration=1.0)
