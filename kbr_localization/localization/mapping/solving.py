@@ -20,6 +20,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _LEARNT_ROUNDS = 2
+_TRUST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,10 @@ def settle(
             problem.learn(solution, kept)
             nodes, of_runs = solution.poses, solution.parameters
     problem.belief = prior.belief
-    solution = problem.solve(nodes, of_runs, kept.astype(np.float64))
+    solution = problem.solve(nodes, of_runs, kept * problem.trust(nodes))
+    for _ in range(_TRUST_ROUNDS):
+        trust = problem.trust(solution.poses)
+        solution = problem.solve(solution.poses, solution.parameters, kept * trust)
     return _solved(problem, solution, kept)
 
 

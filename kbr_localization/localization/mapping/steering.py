@@ -16,15 +16,22 @@ import itertools
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError
+from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trails import Indices
-from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS, Prior, ROBOT
+from kbr_localization.localization.mapping.wheels import (
+    Belief,
+    OFFSET,
+    PARAMETERS,
+    Prior,
+    ROBOT,
+)
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.camera_view import find_view
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.turning import (
-    find_view,
     Flow,
     follow,
     Pixels,
@@ -32,6 +39,7 @@ from kbr_localization.vision.turning import (
     small,
     turned,
     Turns,
+    View,
 )
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
@@ -39,6 +47,7 @@ import numpy as np
 _BATCH = 64  # images of a task
 _FEWEST = 30  # pairs of images of a run that tell its drift
 _SYSTEMATIC = 0.002  # rad/m by which the camera itself may seem to turn
+_BESIDE = 0.03  # metres by which the camera itself may seem to be elsewhere
 _SHARE = 0.1  # of what camera and wheels differ by, in variance, that is the camera's at least
 _IMPLAUSIBLE = 3.0  # standard deviations of the drifts of robots
 _UNLIKE = 0.3  # share of a turn by which camera and odometry differ, at the median
@@ -46,7 +55,6 @@ _IN_VIEW = 0.5  # widths of the image between its middle and where the robot dri
 _OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
 _SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
 _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
-_STRAIGHT, _ASIDE = 0.02, 0.2  # radians of a straight step; metres aside for each ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
 _ROUNDS = 10
 
@@ -141,7 +149,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
     steps = se2.between(odometry[:-1], odometry[1:])
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
-    seen = None if points is None else _seen(points, steps, of_run < 0)
+    view, seen = _seen(points, steps, of_run < 0)
     members = [np.flatnonzero(of_run == number) for number in range(runs)]
     if seen is None or any(np.isfinite(seen.angle[m]).sum() < _FEWEST for m in members):
         return unknown
@@ -158,40 +166,35 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     values, deviations = np.array(found).T
     if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
         return unknown
-    prior = _prior(noise, after / before, float(deviations.max()))
+    prior = _prior(noise, after / before, float(deviations.max()), view)
     return Steered(corrected, values, prior, float(np.isfinite(seen.angle[of_run >= 0]).mean()))
 
 
-def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
-    """Find the turns that the camera saw; None where it looks aside or sees other turns."""
+def _seen(
+    points: Points | None, steps: FloatArray, between_runs: np.ndarray
+) -> tuple[View, Turns | None]:
+    """Find the view, and the turns unless the camera looks aside or sees other turns."""
+    if points is None:
+        return View(1.0, np.zeros(2)), None
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
-    points = replace(points, aside=_aside(steps))
+    points = replace(points, twists=twists(steps))
     view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
     if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
-        return None
-    return turned(points, view, by_odometry)
+        return view, None
+    return view, turned(points, view, by_odometry)
 
 
-def _aside(steps: FloatArray) -> FloatArray:
-    """
-    Metres (m,) to the left for each ahead, beyond an arc, where a step is straight enough.
-
-    In turns the wheels' point goes another way than the camera.
-    """
-    ahead, turn = steps[:, 0], steps[:, 2]
-    straight = (np.abs(turn) < _STRAIGHT) & (np.abs(ahead) > 0.5 * np.median(np.abs(ahead)))
-    slope = np.divide(steps[:, 1], ahead, out=np.zeros(len(steps)), where=straight)
-    return np.where(straight, np.clip(slope - 0.5 * turn, -_ASIDE, _ASIDE), 0.0)
-
-
-def _prior(noise: MotionNoise, share: float, deviation: float) -> Prior:
+def _prior(noise: MotionNoise, share: float, deviation: float, view: View) -> Prior:
     """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
     scale = np.array([1.0, 1.0, share])
-    deviations = ROBOT.copy()
+    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
     deviations[-1] = min(float(np.hypot(deviation, _SYSTEMATIC)), ROBOT[-1])
+    spread = float(np.hypot(view.deviation, _BESIDE))
+    if spread < ROBOT[OFFSET]:
+        mean[OFFSET], deviations[OFFSET] = view.offset, spread
     return Prior(
         replace(noise, per_metre=noise.per_metre * scale, per_radian=noise.per_radian * scale),
-        Belief(np.zeros(PARAMETERS), deviations),
+        Belief(mean, deviations),
     )
 
 
