@@ -3,7 +3,8 @@
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.steering import follow_images, steer
-from kbr_localization.vision.turning import find_view, follow, Points, small, turned
+from kbr_localization.vision.camera_view import find_view
+from kbr_localization.vision.turning import follow, Points, small, turned
 from kbr_localization.workers import ThisProcess
 import numpy as np
 import pytest

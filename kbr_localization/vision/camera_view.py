@@ -45,19 +45,31 @@ def find_view(points: Points, turns: FloatArray, metres: FloatArray) -> View:
     view = View(_USUAL_FOCAL, np.zeros(2))
     for _ in range(_CAMERA_ROUNDS):
         view = _ahead(points.some(straight), view)
-        seen = turned(around, view, turns).angle
-        have = np.isfinite(seen)
-        wide = have & (np.abs(turns) > _TURNING)
-        if wide.sum() < _ENOUGH_TURNS:
-            continue
-        scale, drift = _line(np.column_stack([seen, metres])[have], turns[have])
-        left = turns - scale * seen - drift * metres
-        unlike = float(np.median(np.abs(left[wide] / turns[wide])))
-        view = replace(_scaled(view, scale), unlike=unlike)
-        own = np.searchsorted(use, bends)
+        view, drift = _compared(around, view, turns, metres)
         if points.twists is not None and len(bends) >= _ENOUGH_TURNS:
+            own = np.searchsorted(use, bends)
             view = _offset(points.some(bends), view, turns[own] - drift * metres[own])
+            view, _ = _compared(around, view, turns, metres)
     return view
+
+
+def _compared(
+    points: Points, view: View, turns: FloatArray, metres: FloatArray
+) -> tuple[View, float]:
+    """Make the camera's turns those of the odometry; also return the odometry's drift."""
+    seen = turned(points, view, turns).angle
+    have = np.isfinite(seen)
+    wide = have & (np.abs(turns) > _TURNING)
+    if wide.sum() < _ENOUGH_TURNS:
+        return view, 0.0
+    # turns err more than straight ways do, which would outvote them
+    narrow, scale = have & ~wide, 1.0
+    for _ in range(_FOCAL_ROUNDS):
+        drift = _line(metres[narrow, np.newaxis], (turns - scale * seen)[narrow])[0]
+        scale = float(_line(seen[wide, np.newaxis], (turns - drift * metres)[wide])[0])
+    left = turns - scale * seen - drift * metres
+    unlike = float(np.median(np.abs(left[wide] / turns[wide])))
+    return replace(_scaled(view, float(scale)), unlike=unlike), float(drift)
 
 
 def _line(columns: FloatArray, values: FloatArray) -> FloatArray:

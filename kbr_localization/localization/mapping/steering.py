@@ -60,18 +60,28 @@ _ROUNDS = 10
 
 
 @dataclass(frozen=True)
+class Watched:
+    """The `images` (n,) of a map, points that were `followed` between them, and who did it."""
+
+    images: Sequence[LoadableImage]
+    followed: Points
+    workers: Workers
+
+
+@dataclass(frozen=True)
 class Steered:
     """
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
     `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
-    those on which the camera saw the turn.
+    those on which the camera saw the turn. `view`: of that camera, None where it told nothing.
     """
 
     odometry: FloatArray
     drift: FloatArray
     prior: Prior
     share: float = 0.0
+    view: View | None = None
 
     def told(self) -> list[str]:
         """Say what the camera did, in a line, if it did."""
@@ -89,7 +99,7 @@ def watch(
     described: KernelMap,
     progress: Progress | None = None,
     workers: Workers | None = None,
-) -> Points | None:
+) -> Watched | None:
     """
     Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
 
@@ -103,10 +113,11 @@ def watch(
         of_run = described.stamps_ns[described.run_index == number]
         images += [at[int(stamp)] for stamp in of_run]
     report = partial(progress or silent, 'following points')
-    flows = follow_images(images, report, workers or ThisProcess())
+    workers = workers or ThisProcess()
+    flows = follow_images(images, report, workers)
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Points.of(flows)
+    return Watched(images, Points.of(flows), workers)
 
 
 def follow_images(
@@ -167,7 +178,8 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
         return unknown
     prior = _prior(noise, after / before, float(deviations.max()), view)
-    return Steered(corrected, values, prior, float(np.isfinite(seen.angle[of_run >= 0]).mean()))
+    share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
+    return Steered(corrected, values, prior, share, view)
 
 
 def _seen(
