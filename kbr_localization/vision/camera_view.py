@@ -29,11 +29,12 @@ _OFFSETS = _APART * np.arange(-6, 7)
 _CLOSE, _BESIDE = 0.002, 0.05  # metres: of the offset, and where its law is looked at
 
 
-def find_view(points: Points, turns: FloatArray, metres: FloatArray) -> View:
+def find_view(points: Points, turns: FloatArray, metres: FloatArray, beside: bool = False) -> View:
     """
     Find how a camera looks by the turns (p,) and the metres (p,) that an odometry has of pairs.
 
-    The odometry may drift with every metre. It is NaN where there is none.
+    The odometry may drift with every metre. It is NaN where there is none. `beside`: whether the
+    camera is elsewhere than the odometry's point, which is sought then.
     """
     moving = metres > 0.5 * np.nanmedian(metres)
     usual = np.abs(turns) < _LARGEST_TURN
@@ -46,7 +47,7 @@ def find_view(points: Points, turns: FloatArray, metres: FloatArray) -> View:
     for _ in range(_CAMERA_ROUNDS):
         view = _ahead(points.some(straight), view)
         view, drift = _compared(around, view, turns, metres)
-        if points.twists is not None and len(bends) >= _ENOUGH_TURNS:
+        if beside and len(bends) >= _ENOUGH_TURNS:
             own = np.searchsorted(use, bends)
             view = _offset(points.some(bends), view, turns[own] - drift * metres[own])
             view, _ = _compared(around, view, turns, metres)

@@ -33,7 +33,7 @@ class Corners:
 
 def find_corners(image: Pixels) -> Corners:
     """Find points of a small grey image (see `turning.small`)."""
-    sift = cv2.SIFT_create(_POINTS, contrastThreshold=_CONTRAST)
+    sift = cv2.SIFT.create(_POINTS, contrastThreshold=_CONTRAST)
     points, looks = sift.detectAndCompute(image, None)
     if looks is None:
         return Corners.none()

@@ -117,7 +117,7 @@ class Points:
         ahead, left, turn = self.twists.T
         moved = left - offset * turn
         known = np.abs(moved) < _ASIDE * np.abs(ahead)
-        return np.divide(moved, ahead, out=np.zeros(self.pairs), where=known)
+        return np.asarray(np.divide(moved, ahead, out=np.zeros(self.pairs), where=known))
 
 
 def small(image: Pixels) -> Pixels:

@@ -38,8 +38,8 @@ class Closures:
 
     `first`, `second`: (m,) images. `relative`: (m, 3) pose of the first in the frame of the
     second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain that each belongs to:
-    closures of neighbouring images that advance alike on both ways. `seen`: (m,) those whose images
-    told how they lie beside each other (see `looking`), None for none.
+    closures of neighbouring images that advance alike on both ways. `seen`: (m,) those whose
+    images told how they lie beside each other (see `looking`), None for none.
     """
 
     first: Indices

@@ -120,7 +120,7 @@ def _agreed(
     rings = _Rings(middles, trails, prior, belief)
     consistent, alone = rings.consistent()
     chosen = _largest_set(consistent, np.where(alone, strengths, 0.0))
-    return chosen, float(strengths[chosen].sum()), rings.parameters(chosen)
+    return chosen, float(strengths[chosen].sum()), rings.parameters(chosen, prior.belief)
 
 
 class _Rings:
@@ -137,7 +137,7 @@ class _Rings:
         self.closed = (piece[self.first] == piece[self.other_first]) & (
             piece[self.second] == piece[self.other_second]
         )
-        self.middles, self.belief, self._pieces, self._told = middles, belief, piece, prior.belief
+        self.middles, self.belief, self._pieces = middles, belief, piece
         self.poses = tracks(trails, belief.mean)
         units = np.eye(PARAMETERS)
         self.moved = [tracks(trails, belief.mean + _STEP * unit) for unit in units]
@@ -153,9 +153,11 @@ class _Rings:
         np.fill_diagonal(pairs, True)
         return pairs & alone & alone[:, np.newaxis], alone
 
-    def parameters(self, chosen: Indices) -> FloatArray:
+    def parameters(self, chosen: Indices, told: Belief) -> FloatArray:
         """
         Parameters (6,) that close the rings of some closures best, by robust least squares.
+
+        `told`: what is known of them without closures.
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
@@ -168,8 +170,8 @@ class _Rings:
             return self.belief.mean
         information = np.linalg.inv(total[use]) / max(len(chosen), 1)
         error, effect = errors[use], effects[use]
-        prior, change = np.diag(1.0 / self._told.deviations**2), np.zeros(PARAMETERS)
-        before = self.belief.mean - self._told.mean
+        prior, change = np.diag(1.0 / told.deviations**2), np.zeros(PARAMETERS)
+        before = self.belief.mean - told.mean
         for _ in range(_ROBUST_ROUNDS):
             left = error + effect @ change
             squared = np.einsum('mi,mij,mj->m', left, information, left) * len(chosen)

@@ -80,7 +80,8 @@ class Solution:
     """
     Poses (n, 3) of the nodes, parameters (runs, 6), and what is needed for their covariances.
 
-    `common`: (6,) parameters that the runs have in common. `factor`: of the normal equations, whose first unknowns are those of the nodes.
+    `common`: (6,) parameters that the runs have in common. `factor`: of the normal equations,
+    whose first unknowns are those of the nodes.
     """
 
     poses: FloatArray

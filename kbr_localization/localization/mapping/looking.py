@@ -33,7 +33,8 @@ _BATCH = 32  # images of a task
 _NOISE = 0.5 / WIDTH  # of a matched point
 _COUNT = 5.0  # points that the matches of a closure count as: they err alike
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
-_SHARPENED = (16.0, 8.0, 4.0, 2.0, 1.0)  # deviations of the law of Cauchy, in those of a point
+_STARTS = np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])  # metres aside: there are local optima
+_SHARPENED = (8.0, 4.0, 2.0, 1.0)  # deviations of the law of Cauchy, in those of a point
 _ROUNDS = 4
 _SLOPE = 1e-4  # metres and radians of a difference
 _AGREEING, _FEWEST, _SHARE = 4.0, 25, 0.35  # deviations, matches, and their share of all
@@ -66,9 +67,7 @@ def look(
         return closures
     beside = [_beside(trails, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
-    corners = dict(
-        zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True)
-    )
+    corners = dict(zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True))
     poses = tracks(trails, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     for done, (number, about) in enumerate(zip(chosen, beside, strict=True)):
@@ -94,23 +93,29 @@ def find_pose(
     which = np.repeat(np.arange(len(matches)), [len(each) for each in matches])
     if len(which) < _FEWEST:
         return None
-    middle = np.tile(view.ahead, 2)
-    rays = (np.concatenate(list(matches)) - middle) / view.focal
-    noise, pose = _NOISE / view.focal, guess.copy()
-    prior = np.diag(1.0 / _GUESS**2)
+    rays = (np.concatenate(list(matches)) - np.tile(view.ahead, 2)) / view.focal
+    noise = _NOISE / view.focal
+    poses = [_refined(guess, start, rays, ways[which], noise) for start in guess + _STARTS]
+    agreeing = [np.abs(_missed(pose, rays, ways[which])) < _AGREEING * noise for pose in poses]
+    best = int(np.argmax([each.sum() for each in agreeing]))
+    enough = agreeing[best].sum() >= _FEWEST and agreeing[best].mean() > _SHARE
+    near = np.all(np.abs(poses[best] - guess) < _FARTHEST * _GUESS)
+    return poses[best] if enough and near else None
+
+
+def _refined(
+    guess: FloatArray, start: FloatArray, rays: FloatArray, ways: FloatArray, noise: float
+) -> FloatArray:
+    """Pose (3,) that points agree on best near a start, by the law of Cauchy."""
+    pose, prior = start.copy(), np.diag(1.0 / _GUESS**2)
+    each = _COUNT / len(rays) / noise**2
     for sharp in _SHARPENED:
-        scale = noise * sharp
-        each = _COUNT / len(which) / noise**2
         for _ in range(_ROUNDS):
-            missed = _missed(pose, rays, ways[which])
-            slope = _slope(pose, rays, ways[which])
-            weighted = slope.T * (each / (1.0 + (missed / scale) ** 2))
+            missed, slope = _missed(pose, rays, ways), _slope(pose, rays, ways)
+            weighted = slope.T * (each / (1.0 + (missed / noise / sharp) ** 2))
             right = weighted @ missed + prior @ (pose - guess)
             pose = pose - np.linalg.solve(weighted @ slope + prior, right)
-    agreeing = np.abs(_missed(pose, rays, ways[which])) < _AGREEING * noise
-    enough = agreeing.sum() >= _FEWEST and agreeing.mean() > _SHARE
-    near = np.all(np.abs(pose - guess) < _FARTHEST * _GUESS)
-    return pose if enough and near else None
+    return pose
 
 
 def _slope(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
@@ -147,9 +152,7 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
 
 def _beside(trails: Trails, image: int) -> Indices:
     """Images of the same piece before and behind an image."""
-    found = trails.at_way(
-        int(trails.piece[image]), trails.way[image] + trails.step * _STEPS
-    )
+    found = trails.at_way(int(trails.piece[image]), trails.way[image] + trails.step * _STEPS)
     return found[found >= 0]
 
 

@@ -31,10 +31,10 @@ class Solved:
     Poses (n, 3) of all images and their covariances (n, 3, 3) about the best rigid alignment.
 
     `parameters`: (runs, 6) of the odometry; `common`: (6,) those of another run and their
-    covariance (6, 6), in the metres of these runs. `closures`: all of the agreement; `kept`: (m,) which
-    of them hold. `misses`: (m, 3) along, across and in heading. `deviation`: (3,) learnt of these.
-    `covered`: (n,) images whose piece is related to the others; others have no pose. `growth`:
-    deviations (3,) of the last image against the first, without alignment.
+    covariance (6, 6), in the metres of these runs. `closures`: all of the agreement; `kept`: (m,)
+    which of them hold. `misses`: (m, 3) along, across and in heading. `deviation`: (2, 3) learnt
+    of these, of closures that are not seen and of those that are. `growth`: deviations (3,) of
+    the last image against the first, without alignment.
     """
 
     poses: FloatArray

@@ -55,6 +55,8 @@ _IN_VIEW = 0.5  # widths of the image between its middle and where the robot dri
 _OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
 _SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
 _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
+_STRAIGHT = 0.02  # radians of a straight step
+_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step that goes nowhere but ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
 _ROUNDS = 10
 
@@ -84,14 +86,23 @@ class Steered:
     view: View | None = None
 
     def told(self) -> list[str]:
-        """Say what the camera did, in a line, if it did."""
+        """Say what the camera did, in a line each, if it did."""
         if not self.share:
             return []
         found = ', '.join(f'{value:+.4f}' for value in self.drift)
-        return [
+        lines = [
             f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
             f'{found} rad per metre too much'
         ]
+        deviation = float(self.prior.belief.deviations[OFFSET])
+        if deviation < ROBOT[OFFSET]:
+            offset = float(self.prior.belief.mean[OFFSET])
+            side = 'behind' if offset > 0.0 else 'ahead of'
+            lines.append(
+                f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
+                f'tells, give or take {deviation:.2f} m: the poses are those of the camera'
+            )
+        return lines
 
 
 def watch(
@@ -129,14 +140,15 @@ def follow_images(
     tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
     found: list[list[Flow]] = [[] for _ in tasks]
     done = 0
-    for number, flows in workers.run(_follow_all, tasks):
+    for number, flows in workers.run(follow_all, tasks):
         found[number] = flows
         done += len(flows)
         report(done, len(images) - 1)
     return [flow for part in found for flow in part]
 
 
-def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+def follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+    """Follow points from each image to the next one."""
     pictures = [_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
@@ -189,11 +201,16 @@ def _seen(
     if points is None:
         return View(1.0, np.zeros(2)), None
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
-    points = replace(points, twists=twists(steps))
-    view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
-    if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
+    metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
+    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
+    # in turns an offset that is not quite right would bend them; on arcs the focal length takes
+    # up what is wrong, and all turns together are those of the odometry
+    straight = np.abs(steps[:, 2]) < _STRAIGHT
+    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, _ARC))
+    on_arcs = find_view(points, by_odometry, metres)
+    if on_arcs.unlike > _UNLIKE or np.abs(on_arcs.ahead).max() > _IN_VIEW:
         return view, None
-    return view, turned(points, view, by_odometry)
+    return view, turned(points, on_arcs, by_odometry)
 
 
 def _prior(noise: MotionNoise, share: float, deviation: float, view: View) -> Prior:
