@@ -102,8 +102,8 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
     described = replace(by_truth, poses=odometry)
-    points = watch(training, described)
-    mapped = map_described(described, [run.odometry for run in training], points)
+    watched = watch(training, described)
+    mapped = map_described(described, [run.odometry for run in training], watched)
     place = {int(stamp): n for n, stamp in enumerate(by_truth.stamps_ns)}
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.kernel_map.stamps_ns]]
     record = mapped.kernel_map.mapping

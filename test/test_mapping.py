@@ -5,6 +5,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.evaluation.map_report import worst_first, write_map_report
+from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align
@@ -29,6 +30,16 @@ def test_closures_take_out_the_drift(ring):
     assert mapped.joined
     assert trajectory_error(run.odometry.poses, run.true) > 1.0
     assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.35
+
+
+def test_the_map_keeps_the_errors_of_its_odometry(ring):
+    run, mapped = ring
+    known = mapped.kernel_map.calibration
+    drift = NAMES.index('drift')
+    assert known.values[drift] == pytest.approx(run.drift, abs=0.003)
+    assert known.observable()[drift]
+    assert known.deviations[NAMES.index('forward_scale')] < 0.01
+    assert not known.observable()[NAMES.index('lateral_scale')]
 
 
 def test_no_closure_joins_places_apart(ring):
@@ -196,12 +207,13 @@ def test_too_few_known_poses_are_refused(ring):
         align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])
 
 
-def test_a_build_that_was_interrupted_goes_on(tmp_path):
+@pytest.mark.parametrize('during', ['describing images', 'following points'])
+def test_a_build_that_was_interrupted_goes_on(tmp_path, during):
     run = RingRun(metres=30.0)
     first = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
 
     def interrupt(what, done, total):
-        if what == 'describing images' and done > 40:
+        if what == during and done > 40:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -210,6 +222,8 @@ def test_a_build_that_was_interrupted_goes_on(tmp_path):
     resumed = map_from_odometry([run], VISION, workers=again).kernel_map
     whole = map_from_odometry([run], VISION).kernel_map
     assert again.taken > 0
+    assert bool(again.followed) == (during == 'following points')
+    np.testing.assert_array_equal(resumed.poses, whole.poses)
     np.testing.assert_array_equal(resumed.descriptors, whole.descriptors)
     assert tuple(resumed.thumbnails) == tuple(whole.thumbnails)
     again.close()

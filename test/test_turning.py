@@ -1,9 +1,12 @@
 """Turns of a camera by points that are followed, and what they make of an odometry."""
 
+from dataclasses import replace
+
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.steering import follow_images, steer
-from kbr_localization.vision.turning import find_view, follow, Points, small, turned
+from kbr_localization.vision.camera_view import find_view
+from kbr_localization.vision.turning import follow, Points, small, turned
 from kbr_localization.workers import ThisProcess
 import numpy as np
 import pytest
@@ -45,6 +48,21 @@ def test_the_view_and_the_turns_are_found():
     view = find_view(points, turns, np.full(len(turns), STEP))
     assert view.focal == pytest.approx(FOCAL, rel=0.02)
     np.testing.assert_allclose(view.ahead, AHEAD, atol=0.004)
+    np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
+
+
+@pytest.mark.parametrize('offset', [-0.3, 0.0, 0.2])
+def test_a_camera_beside_the_wheels_is_found(offset):
+    rng = np.random.default_rng(5)
+    turns = drive(rng)
+    # the wheels' point lies ahead of the camera and goes straight; the camera swings out
+    points = seen(turns, rng, aside=-offset * turns)
+    twists = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    points = replace(points, twists=twists)
+    view = find_view(points, turns, np.full(len(turns), STEP), beside=True)
+    assert view.deviation < 0.02
+    assert view.offset == pytest.approx(offset, abs=0.02)
+    assert view.focal == pytest.approx(FOCAL, rel=0.01)
     np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
 
 

@@ -129,6 +129,8 @@ def built(
     resumed.close()
     if resumed.taken:
         console.note(f'{resumed.taken} images were described by a build that was interrupted')
+    if resumed.followed:
+        console.note(f'points of {resumed.followed} images had been followed by it')
     for line in mapped.notes:
         console.note(line)
     return mapped.kernel_map

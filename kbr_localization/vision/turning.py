@@ -7,8 +7,8 @@ from where it moves to, and at (x', y') afterwards, with
     tan(angle / 2) = (x' y - x y') / (y + y'),
 
 however far away the point is: each point tells the angle (Scaramuzza, Fraundorfer and Siegwart,
-ICRA 2009, with all points in place of one). Where the camera moves to is found as that place about
-which the points of an image agree best, the focal length by an odometry's turns.
+ICRA 2009, with all points in place of one). A camera that moves aside as well sees the same as one
+that is turned to where it moves. See `camera_view` for how the camera is found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import cv2
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 
 Pixels = NDArray[np.uint8]
 Flow = NDArray[np.float32]
@@ -34,13 +33,9 @@ _WINDOW, _LEVELS = (15, 15), 3
 _RETURN = 0.5  # pixels from where it began, of a point that is followed there and back
 _NOISE = 0.3 / WIDTH  # of a point that is followed
 _LEVEL = 0.02  # focal lengths above or below where it moves to: points nearer tell nothing
-_USUAL_FOCAL = 0.7  # widths: 71 degrees
-_FOCALS = (0.2, 4.0)
-_STRAIGHT, _TURNING, _LARGEST_TURN = 0.02, 0.03, 0.5  # radians between two images
-_ROUNDS, _CAMERA_ROUNDS = 8, 3
+_ROUNDS = 8
 _AGREEING = 5.0  # standard deviations of following, within which a point agrees
-_EXAMPLES = 250  # pairs of images that the camera is found by
-_ENOUGH_TURNS = 10
+_ASIDE = 0.5  # metres aside for each ahead, beyond which a step is more of a turn
 
 
 @dataclass(frozen=True)
@@ -48,12 +43,16 @@ class View:
     """
     Focal length, and where a camera moves to (2,), from its middle: in widths of its image.
 
-    `unlike`: share of a turn by which camera and odometry differ, at the median.
+    `unlike`: share of a turn by which camera and odometry differ, at the median. `offset`: metres
+    by which the point whose way the odometry tells lies ahead of the camera, and its standard
+    `deviation`, infinite where nothing tells it.
     """
 
     focal: float
     ahead: FloatArray
     unlike: float = 0.0
+    offset: float = 0.0
+    deviation: float = np.inf
 
 
 @dataclass(frozen=True)
@@ -82,14 +81,14 @@ class Points:
     """
     Points of many pairs of images: `flow` (m, 4) and the number of the `pair` (m,) of each.
 
-    `aside`: (p,) metres to the left for each metre ahead, beyond those of an arc, by which the
-    camera moved between the images of each pair; None for none.
+    `twists`: (p, 3) metres ahead and to the left and radians by which an odometry moved between
+    the images of each pair, NaN where it tells nothing; None for a camera that moves on arcs.
     """
 
     flow: Flow
     pair: NDArray[np.intp]
     pairs: int
-    aside: FloatArray | None = None
+    twists: FloatArray | None = None
 
     @staticmethod
     def of(flows: list[Flow]) -> Points:
@@ -103,8 +102,22 @@ class Points:
         place = np.full(self.pairs, -1)
         place[pairs] = np.arange(len(pairs))
         inside = place[self.pair] >= 0
-        aside = None if self.aside is None else self.aside[pairs]
-        return Points(self.flow[inside], place[self.pair[inside]], len(pairs), aside)
+        twists = None if self.twists is None else self.twists[pairs]
+        return Points(self.flow[inside], place[self.pair[inside]], len(pairs), twists)
+
+    def aside(self, offset: float) -> FloatArray:
+        """
+        Metres (p,) to the left for each ahead by which a camera moves, beyond those of an arc.
+
+        `offset`: metres by which the odometry's point lies ahead of it. None for steps that are
+        more of a turn than of a way.
+        """
+        if self.twists is None:
+            return np.zeros(self.pairs)
+        ahead, left, turn = self.twists.T
+        moved = left - offset * turn
+        known = np.abs(moved) < _ASIDE * np.abs(ahead)
+        return np.asarray(np.divide(moved, ahead, out=np.zeros(self.pairs), where=known))
 
 
 def small(image: Pixels) -> Pixels:
@@ -163,83 +176,35 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     )
 
 
-def find_view(points: Points, turns: FloatArray, metres: FloatArray) -> View:
-    """
-    Find how a camera looks by the turns (p,) and the metres (p,) that an odometry has of pairs.
-
-    The odometry may drift with every metre. It is NaN where there is none.
-    """
-    moving = metres > 0.5 * np.nanmedian(metres)
-    straight = _examples(points, moving & (np.abs(turns) < _STRAIGHT))
-    use = np.flatnonzero(np.abs(turns) < _LARGEST_TURN)
-    around, turns, metres = points.some(use), turns[use], metres[use]
-    view = View(_USUAL_FOCAL, np.zeros(2))
-    for _ in range(_CAMERA_ROUNDS):
-        view = _ahead(straight, view)
-        seen = turned(around, view, turns).angle
-        turning = np.isfinite(seen) & (np.abs(turns) > _TURNING)
-        if turning.sum() >= _ENOUGH_TURNS:
-            have = np.isfinite(seen)
-            scale, drift = _line(np.column_stack([seen, metres])[have], turns[have])
-            focal = float(np.clip(view.focal / max(scale, 1e-3), *_FOCALS))
-            left = turns - scale * seen - drift * metres
-            unlike = float(np.median(np.abs(left[turning] / turns[turning])))
-            view = View(focal, view.ahead, unlike)
-    return view
-
-
-def _line(columns: FloatArray, values: FloatArray) -> FloatArray:
-    """Coefficients of columns (m, c) that make values (m,), by Cauchy's law."""
-    weight = np.ones(len(values))
-    for _ in range(_ROUNDS):
-        weighted = columns.T * weight
-        found = np.linalg.lstsq(weighted @ columns, weighted @ values, rcond=None)[0]
-        left = values - columns @ found
-        scale = max(2.0 * 1.4826 * float(np.median(np.abs(left))), 1e-5)
-        weight = 1.0 / (1.0 + (left / scale) ** 2)
-    return np.asarray(found)
-
-
-def _examples(points: Points, which: NDArray[np.bool_]) -> Points:
-    """Points of pairs with many of them, spread over all."""
-    size = np.bincount(points.pair, minlength=points.pairs)
-    pairs = np.flatnonzero(which & (size >= 2 * FEWEST))
-    spread = np.linspace(0, max(len(pairs) - 1, 0), min(_EXAMPLES, len(pairs)))
-    return points.some(pairs[np.unique(spread.astype(np.intp))])
-
-
-def _ahead(points: Points, view: View) -> View:
-    """Find where the camera moves to: about that place the points of each pair agree best."""
-    if not len(points.flow):
-        return view
-
-    def disagreement(ahead: FloatArray) -> float:
-        angle, spread, pair = _angles(points, View(view.focal, ahead))
-        if not len(pair):
-            return np.inf
-        found = _agreed(angle, spread, pair, points.pairs)
-        missed = np.log1p(((angle - found[pair]) / spread) ** 2)
-        size = np.bincount(pair, minlength=points.pairs)
-        total = np.bincount(pair, missed, minlength=points.pairs)
-        return float(np.mean(total[size > 0] / size[size > 0]))
-
-    corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    options = {'initial_simplex': corners, 'xatol': 2e-4, 'fatol': 1e-6, 'maxiter': 60}
-    found = minimize(disagreement, view.ahead, method='Nelder-Mead', options=options)
-    return View(view.focal, np.asarray(found.x), view.unlike)
+def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
+    """Tell how much the points of each pair (p,) disagree about a turn; NaN where none has any."""
+    angle, spread, pair = _angles(points, view)
+    found = _agreed(angle, spread, pair, points.pairs, near)
+    missed = np.log1p(((angle - found[pair]) / spread) ** 2)
+    size = np.bincount(pair, minlength=points.pairs)
+    total = np.bincount(pair, missed, minlength=points.pairs)
+    return np.where(size > 0, total / np.maximum(size, 1), np.nan)
 
 
 def _angles(points: Points, view: View) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
     """Angles of points and their deviations by that of following, and the pair of each."""
     place = (points.flow.reshape(-1, 2, 2) - view.ahead) / view.focal
-    if points.aside is not None:
-        place[:, :, 0] += points.aside[points.pair, np.newaxis]
+    if points.twists is not None:
+        place = _turned_to(place, points.aside(view.offset)[points.pair])
     (x, y), (x_after, y_after) = place[:, 0].T, place[:, 1].T
     known = (y * y_after > 0.0) & (np.abs(y) > _LEVEL)
     x, y, x_after, y_after = x[known], y[known], x_after[known], y_after[known]
     angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
     spread = _NOISE / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
     return angle, spread, points.pair[known]
+
+
+def _turned_to(place: FloatArray, aside: FloatArray) -> FloatArray:
+    """Return where points (m, 2, 2) are for cameras turned to where they move: `aside` (m,)."""
+    x, y = place[:, :, 0], place[:, :, 1]
+    slope = aside[:, np.newaxis]
+    away = 1.0 - slope * x
+    return np.stack([x + slope, y * np.sqrt(1.0 + slope**2)], axis=-1) / away[..., np.newaxis]
 
 
 def _agreed(

@@ -103,6 +103,10 @@ class Bordered:
             result[:, block] = self._factor.solve(some) + self._carried @ rest
         return result
 
+    def of_border(self) -> FloatArray:
+        """Rows of the last unknowns (k, k) of the inverse: the covariance of these."""
+        return np.asarray(linalg.cho_solve(self._schur, np.eye(self._carried.shape[1])))
+
     def covariances(self, columns: Indices, slopes: FloatArray) -> FloatArray:
         """Covariances (m, d, d) of linear functions (m, d, w) of unknowns at columns (m, w)."""
         m, d, _ = slopes.shape

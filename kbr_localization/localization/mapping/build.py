@@ -13,6 +13,7 @@ from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.looking import look, Pictures
 from kbr_localization.localization.mapping.pieces import (
     carried_places,
     Cut,
@@ -21,13 +22,12 @@ from kbr_localization.localization.mapping.pieces import (
 )
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
-from kbr_localization.localization.mapping.steering import steer, Steered, watch
+from kbr_localization.localization.mapping.steering import steer, Steered, watch, Watched
 from kbr_localization.localization.mapping.telling import largest_group, told
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
-from kbr_localization.vision.turning import Points
 from kbr_localization.workers import Workers
 import numpy as np
 
@@ -93,9 +93,9 @@ def map_from_odometry(
         _check_way(dataset)
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
-    points = watch(datasets, described, progress, workers)
+    watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, points, filter_config, progress)
+    mapped = map_described(described, tracks, watched, filter_config, progress)
     whole = mapped.kernel_map
     if max_images is not None and max_images < len(whole):
         rng = np.random.default_rng(seed)
@@ -106,23 +106,28 @@ def map_from_odometry(
 def map_described(
     described: KernelMap,
     tracks: Sequence[OdometryTrack],
-    points: Points | None,
+    watched: Watched | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Mapped:
     """
     Give a map whose poses are those of the odometry the poses that its images tell.
 
-    `tracks`: the odometry of each run at full rate. `points`: those that were followed from each
-    image to the next one (`watch`), if any.
+    `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
+    that is looked at.
     """
     cuts = _cuts(described, tracks)
     run = described.run_index.astype(np.intp)
     piece, run_of_piece = piece_numbers(run, cuts)
+    points = None if watched is None else watched.followed
     steered = steer(described.poses, run, points)
     trails = Trails.of(steered.odometry, piece, run_of_piece)
     report = progress or silent
     found = relate(described.describer, described.descriptors[:], trails, report, steered.prior)
+    if watched is not None and steered.view is not None:
+        pictures = Pictures(watched.images, steered.view, watched.workers)
+        parameters = steered.prior.belief.mean
+        found = replace(found, believed=look(trails, found.believed, parameters, pictures, report))
     members, notes = largest_group(described, trails, found, cuts)
     solved = _solve(trails, found, members, steered)
     whole = _with_poses(described, trails, found, solved, members)
@@ -182,7 +187,9 @@ def _solve(trails: Trails, found: Related, members: Indices, steered: Steered) -
     solved = settle(part, anchors[anchors >= 0], closures, parameters, steered.prior)
     of_wheels = solved.parameters.copy()
     of_wheels[:, -1] += steered.drift[: len(of_wheels)]
-    return replace(solved, parameters=of_wheels)
+    common = solved.common.copy()
+    common[-1] += float(np.mean(steered.drift))
+    return replace(solved, parameters=of_wheels, common=common)
 
 
 def _with_poses(
@@ -204,6 +211,7 @@ def _with_poses(
         next_poses=following,
         controls=np.where(ends[:, np.newaxis], np.nan, part.controls),
         motion_noise=_at_least_usual(estimate_noise(tracks)),
+        calibration=solved.calibration(),
         mapping=_record(part, found, solved, members, len(described)),
     )
 
@@ -229,13 +237,13 @@ def _record(
     pairs = np.stack([place[proposed.first], place[proposed.second]], axis=1)
     among = np.all(pairs >= 0, axis=1)
     pairs = pairs[among].reshape(-1, 2)
-    used = {
-        (int(a), int(b))
-        for a, b in zip(solved.closures.first[solved.kept], solved.closures.second[solved.kept],
-                        strict=True)
-    }  # fmt: skip
-    kept = np.array([(int(a), int(b)) in used for a, b in pairs], dtype=np.uint8)
+    ends = zip(solved.closures.first.tolist(), solved.closures.second.tolist(), strict=True)
+    number = {pair: at for at, pair in enumerate(ends)}
+    believed = np.array([number.get((int(a), int(b)), -1) for a, b in pairs], dtype=np.intp)
+    kept = np.zeros(len(pairs), dtype=np.uint8)
+    kept[believed >= 0] = solved.kept[believed[believed >= 0]]
     relative = proposed.relative[among].reshape(-1, 3)
+    relative[believed >= 0] = solved.closures.relative[believed[believed >= 0]]
     poses = solved.poses
     misses = se2.between(relative, se2.between(poses[pairs[:, 1]], poses[pairs[:, 0]]))
     return MappingRecord(

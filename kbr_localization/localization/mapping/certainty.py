@@ -45,7 +45,7 @@ def _of_constants(problem: Problem, poses: FloatArray) -> FloatArray:
     changes = []
     if len(problem.known.nodes) < 2:
         changes.append(ROBOT[SCALE] * (poses - poses[0]) * np.array([1.0, 1.0, 0.0]))
-    for axis, offset in enumerate(ROBOT[:2]):
+    for axis, offset in enumerate(problem.belief.deviations[:2]):
         way = poses[:, 2] + 0.5 * np.pi * axis
         changes.append(offset * np.stack([np.cos(way), np.sin(way), 0.0 * way], axis=1))
     for change in changes:

@@ -17,6 +17,7 @@ from kbr_localization.localization.mapping.sequences import FEWEST, REACH, Score
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
 OWN_WAY = 10.0
 """Metres of way within which images of one piece are neighbours, and no closure."""
@@ -37,7 +38,8 @@ class Closures:
 
     `first`, `second`: (m,) images. `relative`: (m, 3) pose of the first in the frame of the
     second. `score`: (m,) of the sequences. `chain`: (m,) number of the chain that each belongs to:
-    closures of neighbouring images that advance alike on both ways.
+    closures of neighbouring images that advance alike on both ways. `seen`: (m,) those whose
+    images told how they lie beside each other (see `looking`), None for none.
     """
 
     first: Indices
@@ -45,6 +47,7 @@ class Closures:
     relative: FloatArray
     score: FloatArray
     chain: Indices
+    seen: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         """Count the closures."""
@@ -54,7 +57,7 @@ class Closures:
         """Return those of indices or of a mask."""
         return Closures(
             self.first[which], self.second[which], self.relative[which], self.score[which],
-            self.chain[which],
+            self.chain[which], None if self.seen is None else self.seen[which],
         )  # fmt: skip
 
 

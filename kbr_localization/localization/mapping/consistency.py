@@ -22,12 +22,10 @@ from kbr_localization.localization.mapping.wheels import (
     Belief,
     PARAMETERS,
     Prior,
-    ROBOT,
     SCALE,
     tracks,
     Wander,
 )
-from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -69,23 +67,25 @@ def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
     apart = ways_apart(trails, closures)
     names = np.sort(_strongest(strengths, apart, _LARGEST))
     middles = joints(trails, closures, names)
-    noise, spread = prior.noise, prior.belief.deviations.copy()
-    usual = spread[-1]
+    told = prior.belief
+    spread, usual = told.deviations.copy(), told.deviations[-1]
     spread[-1] = min(DRIFTS[1] - DRIFTS[0], usual)
+    refined = np.minimum(REFINED, told.deviations)
     drifts = DRIFTS[np.abs(DRIFTS) <= _TRIED * usual]
     few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
     some, weights = middles.some(few), strengths[names][few]
     found = [
-        _agreed(trails, some, weights, noise, Belief(_drifting(drift), spread)) for drift in drifts
+        _agreed(trails, some, weights, prior, Belief(_drifting(told.mean, drift), spread))
+        for drift in drifts
     ]
     best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / usual) ** 2)
     for _ in range(_REFINED):
-        best = _agreed(trails, middles, strengths[names], noise, Belief(best[2], REFINED))
+        best = _agreed(trails, middles, strengths[names], prior, Belief(best[2], refined))
     others = np.setdiff1d(np.arange(len(names)), best[0])
     rival = 0.0
     if others.size:
-        belief = Belief(best[2], REFINED)
-        rings = _Rings(middles.some(others), trails, noise, belief)
+        belief = Belief(best[2], refined)
+        rings = _Rings(middles.some(others), trails, prior, belief)
         consistent, alone = rings.consistent()
         left = np.where(alone, strengths[names][others], 0.0)
         rival = float(left[_largest_set(consistent, left)].sum())
@@ -107,28 +107,26 @@ def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:
     return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count]
 
 
-def _drifting(drift: float) -> FloatArray:
-    result = np.zeros(PARAMETERS)
+def _drifting(parameters: FloatArray, drift: float) -> FloatArray:
+    result = parameters.copy()
     result[-1] = drift
     return result
 
 
 def _agreed(
-    trails: Trails, middles: Joints, strengths: FloatArray, noise: MotionNoise, belief: Belief
+    trails: Trails, middles: Joints, strengths: FloatArray, prior: Prior, belief: Belief
 ) -> tuple[Indices, float, FloatArray]:
     """Chains that hold together under a belief, their weight, and the parameters they tell."""
-    rings = _Rings(middles, trails, noise, belief)
+    rings = _Rings(middles, trails, prior, belief)
     consistent, alone = rings.consistent()
     chosen = _largest_set(consistent, np.where(alone, strengths, 0.0))
-    return chosen, float(strengths[chosen].sum()), rings.parameters(chosen)
+    return chosen, float(strengths[chosen].sum()), rings.parameters(chosen, prior.belief)
 
 
 class _Rings:
     """All pairs (c * c) of closures as rings, and each of them with the way between its images."""
 
-    def __init__(
-        self, middles: Joints, trails: Trails, noise: MotionNoise, belief: Belief
-    ) -> None:
+    def __init__(self, middles: Joints, trails: Trails, prior: Prior, belief: Belief) -> None:
         c = self.count = len(middles.first)
         k, i = (index.ravel() for index in np.meshgrid(np.arange(c), np.arange(c)))
         self.first, self.second = middles.first[i], middles.second[i]
@@ -143,7 +141,7 @@ class _Rings:
         self.poses = tracks(trails, belief.mean)
         units = np.eye(PARAMETERS)
         self.moved = [tracks(trails, belief.mean + _STEP * unit) for unit in units]
-        self._wander = Wander.of(trails, self.poses, noise)
+        self._wander = Wander.of(trails, self.poses, prior.noise)
 
     def consistent(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which pairs (c, c) may be true together, and which closures (c,) at all."""
@@ -155,9 +153,11 @@ class _Rings:
         np.fill_diagonal(pairs, True)
         return pairs & alone & alone[:, np.newaxis], alone
 
-    def parameters(self, chosen: Indices) -> FloatArray:
+    def parameters(self, chosen: Indices, told: Belief) -> FloatArray:
         """
         Parameters (6,) that close the rings of some closures best, by robust least squares.
+
+        `told`: what is known of them without closures.
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
@@ -170,14 +170,15 @@ class _Rings:
             return self.belief.mean
         information = np.linalg.inv(total[use]) / max(len(chosen), 1)
         error, effect = errors[use], effects[use]
-        prior, change = np.diag(1.0 / ROBOT**2), np.zeros(PARAMETERS)
+        prior, change = np.diag(1.0 / told.deviations**2), np.zeros(PARAMETERS)
+        before = self.belief.mean - told.mean
         for _ in range(_ROBUST_ROUNDS):
             left = error + effect @ change
             squared = np.einsum('mi,mij,mj->m', left, information, left) * len(chosen)
             weighted = information / (1.0 + squared / GATE)[:, np.newaxis, np.newaxis]
             projected = np.einsum('mki,mkj->mij', effect, weighted)
             normal = np.einsum('mij,mjk->ik', projected, effect) + prior
-            right = np.einsum('mij,mj->i', projected, error) + prior @ self.belief.mean
+            right = np.einsum('mij,mj->i', projected, error) + prior @ before
             change = -np.linalg.solve(normal, right)
         result = self.belief.mean + change
         result[SCALE] = 0.0

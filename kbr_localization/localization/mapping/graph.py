@@ -80,11 +80,13 @@ class Solution:
     """
     Poses (n, 3) of the nodes, parameters (runs, 6), and what is needed for their covariances.
 
-    `factor`: of the normal equations, whose first unknowns are those of the nodes.
+    `common`: (6,) parameters that the runs have in common. `factor`: of the normal equations,
+    whose first unknowns are those of the nodes.
     """
 
     poses: FloatArray
     parameters: FloatArray
+    common: FloatArray
     factor: Bordered
 
     def relations(self, start: Indices, end: Indices) -> FloatArray:
@@ -92,6 +94,11 @@ class Solution:
         slope = np.concatenate(_by_ends(self.poses[start], self.poses[end], self.poses[end, 2]), 2)
         columns = 3 * np.stack([start, end], axis=1)[:, :, np.newaxis] + np.arange(3)
         return self.factor.covariances(columns.reshape(-1, 6), slope)
+
+    def of_common(self) -> FloatArray:
+        """Covariance (6, 6) of the parameters of another run of that robot."""
+        last = self.factor.of_border()[-PARAMETERS:, -PARAMETERS:]
+        return np.asarray(last + np.diag(RUN**2))
 
     def covariances(self, nodes: Indices) -> FloatArray:
         """Joint covariance (3 k, 3 k) of some nodes, with the gauge that the solution has."""
@@ -161,7 +168,7 @@ def solve(
         parameters, common = parameters + rest[:-1], common + rest[-1]
         if np.abs(change).max() < _SETTLED:
             break
-    return Solution(poses, parameters, factor)
+    return Solution(poses, parameters, common, factor)
 
 
 def _first_stays(poses: FloatArray) -> Known:

@@ -34,7 +34,8 @@ _SURE = 0.3  # metres: where the solution is as sure, a chain that fits is right
 _LEADING = 0.7  # share of the score that the strongest chains have together
 _ADMITTED_OF = 250  # waiting chains, the strongest, that are looked at in a round
 _ADMISSIONS = 12  # rounds in which further chains join
-_SMALLEST = np.array([0.05, 0.05, 0.02])  # deviations of closures, learnt ones
+_SMALLEST = np.array([[0.05, 0.05, 0.02], [0.05, 0.025, 0.008]])
+"""Deviations of closures, learnt ones: of those that are not seen, and of those that are."""
 _NOISE_BOUNDS = (0.2, 5.0)  # factor on the variances of the odometry, learnt from what it misses
 
 
@@ -57,7 +58,9 @@ class Problem:
         self.belief = belief
         trusted = trails.trusted[trails.piece[anchors]]
         self.odometry = odometry_edges(trails, anchors[~trusted], noise, np.flatnonzero(~trusted))
-        self.deviation, self.noise_factor = DEVIATION.copy(), 1.0
+        self.deviation, self.noise_factor = np.tile(DEVIATION, (2, 1)), 1.0
+        unseen = np.zeros(len(closures), dtype=bool)
+        self.seen = (unseen if closures.seen is None else closures.seen).astype(np.intp)
         poses = trails.odometry[anchors[trusted]]
         self.known = Known(np.flatnonzero(trusted), poses, np.full(poses.shape, _AS_KNOWN))
         self._relate()
@@ -80,13 +83,13 @@ class Problem:
         self, guess: FloatArray, parameters: FloatArray, weights: FloatArray, rounds: int = 30
     ) -> Solution:
         """Solve with weights (m,) of the closures, from poses (n, 3) of the nodes."""
-        information = np.diag(1.0 / self.deviation**2) / CORRELATED
         used = weights > 1e-6
+        precision = weights[:, np.newaxis] / self.deviation[self.seen] ** 2 / CORRELATED
         places = Edges(
             self.start[used],
             self.end[used],
             self.relative[used],
-            weights[used, np.newaxis, np.newaxis] * information,
+            precision[used, :, np.newaxis] * np.eye(3),
         )
         ways = Edges(
             self.odometry.start,
@@ -196,14 +199,22 @@ class Problem:
 
     def learn(self, solution: Solution, kept: np.ndarray) -> None:
         """Take the deviations of closures and odometry from what they miss."""
-        if kept.sum() > 3 * REACH:
-            missed = self.misses(solution.poses)[kept]
-            spread = 1.4826 * np.median(np.abs(missed), axis=0)
-            self.deviation = np.clip(spread, _SMALLEST, DEVIATION)
+        for seen in range(2):
+            own = kept & (self.seen == seen)
+            if own.sum() > 3 * REACH:
+                missed = self.misses(solution.poses)[own]
+                spread = 1.4826 * np.median(np.abs(missed), axis=0)
+                self.deviation[seen] = np.clip(spread, _SMALLEST[seen], DEVIATION)
         errors = self.odometry.errors(solution.poses, solution.parameters)
         squared = np.einsum('mi,mij,mj->m', errors, self.odometry.information, errors)
         if len(squared) > 3 * REACH and kept.any():
             self.noise_factor = float(np.clip(np.median(squared) / 2.37, *_NOISE_BOUNDS))
+
+    def trust(self, poses: FloatArray) -> FloatArray:
+        """How much closures (m,) count by what they miss: those that are seen may be outliers."""
+        missed = self.misses(poses) / self.deviation[self.seen]
+        squared = np.sum(missed**2, axis=1)
+        return np.where(self.seen == 1, (GATE / (squared + GATE)) ** 2, 1.0)
 
     def _distances(self, poses: FloatArray) -> FloatArray:
         # by what is allowed of any closure: those that agree best would let the others go

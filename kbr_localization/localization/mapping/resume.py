@@ -1,13 +1,15 @@
 """
-Images that were described before a build was interrupted: they are not described again.
+Images that were looked at before a build was interrupted: that is not done again.
 
-What each task of a build has found is written beside the map to be, and read instead of being
-done when the same images are described by the same describer again.
+What each task of a build has found, descriptors and points that were followed from image to image,
+is written beside the map to be, and read instead of being done when the same images are described
+by the same describer again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 import functools
 import hashlib
 from pathlib import Path
@@ -17,48 +19,72 @@ import zipfile
 
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber
+from kbr_localization.localization.mapping.steering import follow_all
+from kbr_localization.vision.turning import Flow
 from kbr_localization.workers import Work, Workers
 import numpy as np
 
 
+@dataclass(frozen=True)
+class _Kept:
+    """What is kept of a kind of work: the `name` of its files, how they are written and read."""
+
+    name: str
+    write: Callable[[Path, Any], None]
+    read: Callable[[Path, int], Any]
+
+
 class ResumedWorkers:
     """
-    Workers that keep what they describe in a folder, and take it from there.
+    Workers that keep what they find in images in a folder, and take it from there.
 
-    Anything but describing is done as ever. `taken`: images that were there. `close` removes the
-    folder when the work is done.
+    Anything but describing and following is done as ever. `taken`, `followed`: images that were
+    there, and points of images. `close` removes the folder when the work is done.
     """
 
     def __init__(self, workers: Workers, folder: Path) -> None:
-        self.jobs, self.taken = workers.jobs, 0
+        self.jobs, self.taken, self.followed = workers.jobs, 0, 0
         self._workers, self._folder = workers, folder
+        self._images = ''
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number of a task and what it gave, now or before."""
-        describer = _describer_of(work)
-        if describer is None:
+        kept = self._kept(work, tasks)
+        if kept is None:
             yield from self._workers.run(work, tasks)
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        name = _fingerprint(describer, tasks)
         waiting = []
         for number, task in enumerate(tasks):
-            found = _read(self._file(name, number), len(task))
+            found = kept.read(self._file(kept, number), len(task))
             if found is None:
                 waiting.append(number)
                 continue
-            self.taken += len(task)
+            if work is follow_all:
+                self.followed += len(task)
+            else:
+                self.taken += len(task)
             yield number, found
-        for at, described in self._workers.run(work, [tasks[number] for number in waiting]):
-            _write(self._file(name, waiting[at]), described)
-            yield waiting[at], described
+        for at, found in self._workers.run(work, [tasks[number] for number in waiting]):
+            kept.write(self._file(kept, waiting[at]), found)
+            yield waiting[at], found
+
+    def _kept(self, work: Work, tasks: Sequence[Any]) -> _Kept | None:
+        describer = _describer_of(work)
+        if describer is not None:
+            # the words of a describer are those of its images: it names these as well
+            self._images = _fingerprint(describer, tasks)
+            return _Kept(self._images, _write, _read)
+        if work is follow_all and self._images:
+            return _Kept(f'{self._images}_points', _write_flows, _read_flows)
+        return None
 
     def close(self) -> None:
         """Remove what was kept."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _file(self, name: str, number: int) -> Path:
-        return self._folder / f'{name}_{number}.npz'
+    def _file(self, kept: _Kept, number: int) -> Path:
+        return self._folder / f'{kept.name}_{number}.npz'
 
 
 def _describer_of(work: Work) -> SentDescriber | None:
@@ -115,3 +141,23 @@ def _read(path: Path, count: int) -> list[DescribedImage] | None:
         DescribedImage(row, tuple(shape), pictures[slice(start, int(end))])
         for row, shape, start, end in zip(rows, shapes, starts, ends, strict=True)
     ]
+
+
+def _write_flows(path: Path, flows: Sequence[Flow]) -> None:
+    """Keep points that were followed."""
+    sizes = np.array([len(flow) for flow in flows], dtype=np.int64)
+    points = np.concatenate([np.zeros((0, 4), dtype=np.float32), *flows])
+    with new_file(path) as part:
+        np.savez(part, points=points, sizes=sizes)
+
+
+def _read_flows(path: Path, count: int) -> list[Flow] | None:
+    """Return what was kept of the pairs of so many images, None where something else is there."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            points, sizes = arrays['points'], arrays['sizes']
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+        return None
+    if len(sizes) != count - 1 or sizes.sum() != len(points):
+        return None
+    return np.split(points, np.cumsum(sizes)[:-1])

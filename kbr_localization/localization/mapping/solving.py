@@ -9,17 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
+from kbr_localization.localization import calibration
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.mapping.certainty import covariances, poses_of_images
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.consistency import REFINED
 from kbr_localization.localization.mapping.graph import Solution
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import Belief, Prior, tracks
+from kbr_localization.localization.mapping.wheels import Belief, NAMES, Prior, tracks
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _LEARNT_ROUNDS = 2
+_TRUST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -27,20 +30,31 @@ class Solved:
     """
     Poses (n, 3) of all images and their covariances (n, 3, 3) about the best rigid alignment.
 
-    `parameters`: (runs, 6) of the odometry. `closures`: all of the agreement; `kept`: (m,) which
-    of them hold. `misses`: (m, 3) along, across and in heading. `deviation`: (3,) learnt of these.
-    `covered`: (n,) images whose piece is related to the others; others have no pose. `growth`:
-    deviations (3,) of the last image against the first, without alignment.
+    `parameters`: (runs, 6) of the odometry; `common`: (6,) those of another run and their
+    covariance (6, 6), in the metres of these runs. `closures`: all of the agreement; `kept`: (m,)
+    which of them hold. `misses`: (m, 3) along, across and in heading. `deviation`: (2, 3) learnt
+    of these, of closures that are not seen and of those that are. `growth`: deviations (3,) of
+    the last image against the first, without alignment.
     """
 
     poses: FloatArray
     covariances: FloatArray
     parameters: FloatArray
+    common: FloatArray
+    of_common: FloatArray
     closures: Closures
     kept: np.ndarray
     misses: FloatArray
     deviation: FloatArray
     growth: FloatArray
+
+    def calibration(self) -> Calibration:
+        """Return the odometry's errors as the map has to know them; nothing tells those aside."""
+        found = Calibration.unknown()
+        which = [calibration.NAMES.index(name) for name in NAMES]
+        found.values[which] = self.common
+        found.covariance[np.ix_(which, which)] = self.of_common
+        return found
 
 
 def first_guess(
@@ -128,7 +142,10 @@ def settle(
             problem.learn(solution, kept)
             nodes, of_runs = solution.poses, solution.parameters
     problem.belief = prior.belief
-    solution = problem.solve(nodes, of_runs, kept.astype(np.float64))
+    solution = problem.solve(nodes, of_runs, kept * problem.trust(nodes))
+    for _ in range(_TRUST_ROUNDS):
+        trust = problem.trust(solution.poses)
+        solution = problem.solve(solution.poses, solution.parameters, kept * trust)
     return _solved(problem, solution, kept)
 
 
@@ -138,6 +155,8 @@ def _solved(problem: Problem, solution: Solution, kept: np.ndarray) -> Solved:
         poses_of_images(problem.trails, problem.anchors, solution),
         found,
         solution.parameters,
+        solution.common,
+        solution.of_common(),
         problem.closures,
         kept,
         problem.misses(solution.poses),

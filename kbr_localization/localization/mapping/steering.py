@@ -16,15 +16,22 @@ import itertools
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import DatasetError
+from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trails import Indices
-from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS, Prior, ROBOT
+from kbr_localization.localization.mapping.wheels import (
+    Belief,
+    OFFSET,
+    PARAMETERS,
+    Prior,
+    ROBOT,
+)
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.camera_view import find_view
 from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.turning import (
-    find_view,
     Flow,
     follow,
     Pixels,
@@ -32,6 +39,7 @@ from kbr_localization.vision.turning import (
     small,
     turned,
     Turns,
+    View,
 )
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
@@ -39,6 +47,7 @@ import numpy as np
 _BATCH = 64  # images of a task
 _FEWEST = 30  # pairs of images of a run that tell its drift
 _SYSTEMATIC = 0.002  # rad/m by which the camera itself may seem to turn
+_BESIDE = 0.03  # metres by which the camera itself may seem to be elsewhere
 _SHARE = 0.1  # of what camera and wheels differ by, in variance, that is the camera's at least
 _IMPLAUSIBLE = 3.0  # standard deviations of the drifts of robots
 _UNLIKE = 0.3  # share of a turn by which camera and odometry differ, at the median
@@ -46,9 +55,19 @@ _IN_VIEW = 0.5  # widths of the image between its middle and where the robot dri
 _OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
 _SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
 _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
-_STRAIGHT, _ASIDE = 0.02, 0.2  # radians of a straight step; metres aside for each ahead
+_STRAIGHT = 0.02  # radians of a straight step
+_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step that goes nowhere but ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
 _ROUNDS = 10
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The `images` (n,) of a map, points that were `followed` between them, and who did it."""
+
+    images: Sequence[LoadableImage]
+    followed: Points
+    workers: Workers
 
 
 @dataclass(frozen=True)
@@ -57,23 +76,33 @@ class Steered:
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
     `drift`: (runs,) radians per metre that were taken out. `share`: of the ways between images,
-    those on which the camera saw the turn.
+    those on which the camera saw the turn. `view`: of that camera, None where it told nothing.
     """
 
     odometry: FloatArray
     drift: FloatArray
     prior: Prior
     share: float = 0.0
+    view: View | None = None
 
     def told(self) -> list[str]:
-        """Say what the camera did, in a line, if it did."""
+        """Say what the camera did, in a line each, if it did."""
         if not self.share:
             return []
         found = ', '.join(f'{value:+.4f}' for value in self.drift)
-        return [
+        lines = [
             f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
             f'{found} rad per metre too much'
         ]
+        deviation = float(self.prior.belief.deviations[OFFSET])
+        if deviation < ROBOT[OFFSET]:
+            offset = float(self.prior.belief.mean[OFFSET])
+            side = 'behind' if offset > 0.0 else 'ahead of'
+            lines.append(
+                f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
+                f'tells, give or take {deviation:.2f} m: the poses are those of the camera'
+            )
+        return lines
 
 
 def watch(
@@ -81,7 +110,7 @@ def watch(
     described: KernelMap,
     progress: Progress | None = None,
     workers: Workers | None = None,
-) -> Points | None:
+) -> Watched | None:
     """
     Follow points from each of n images of a map to the next one of its run, n - 1 pairs.
 
@@ -95,10 +124,11 @@ def watch(
         of_run = described.stamps_ns[described.run_index == number]
         images += [at[int(stamp)] for stamp in of_run]
     report = partial(progress or silent, 'following points')
-    flows = follow_images(images, report, workers or ThisProcess())
+    workers = workers or ThisProcess()
+    flows = follow_images(images, report, workers)
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]
-    return Points.of(flows)
+    return Watched(images, Points.of(flows), workers)
 
 
 def follow_images(
@@ -110,14 +140,15 @@ def follow_images(
     tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
     found: list[list[Flow]] = [[] for _ in tasks]
     done = 0
-    for number, flows in workers.run(_follow_all, tasks):
+    for number, flows in workers.run(follow_all, tasks):
         found[number] = flows
         done += len(flows)
         report(done, len(images) - 1)
     return [flow for part in found for flow in part]
 
 
-def _follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+def follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
+    """Follow points from each image to the next one."""
     pictures = [_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
@@ -141,7 +172,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
     steps = se2.between(odometry[:-1], odometry[1:])
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
-    seen = None if points is None else _seen(points, steps, of_run < 0)
+    view, seen = _seen(points, steps, of_run < 0)
     members = [np.flatnonzero(of_run == number) for number in range(runs)]
     if seen is None or any(np.isfinite(seen.angle[m]).sum() < _FEWEST for m in members):
         return unknown
@@ -158,40 +189,41 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     values, deviations = np.array(found).T
     if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
         return unknown
-    prior = _prior(noise, after / before, float(deviations.max()))
-    return Steered(corrected, values, prior, float(np.isfinite(seen.angle[of_run >= 0]).mean()))
+    prior = _prior(noise, after / before, float(deviations.max()), view)
+    share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
+    return Steered(corrected, values, prior, share, view)
 
 
-def _seen(points: Points, steps: FloatArray, between_runs: np.ndarray) -> Turns | None:
-    """Find the turns that the camera saw; None where it looks aside or sees other turns."""
+def _seen(
+    points: Points | None, steps: FloatArray, between_runs: np.ndarray
+) -> tuple[View, Turns | None]:
+    """Find the view, and the turns unless the camera looks aside or sees other turns."""
+    if points is None:
+        return View(1.0, np.zeros(2)), None
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
-    points = replace(points, aside=_aside(steps))
-    view = find_view(points, by_odometry, np.hypot(steps[:, 0], steps[:, 1]))
-    if view.unlike > _UNLIKE or np.abs(view.ahead).max() > _IN_VIEW:
-        return None
-    return turned(points, view, by_odometry)
+    metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
+    view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
+    # in turns an offset that is not quite right would bend them; on arcs the focal length takes
+    # up what is wrong, and all turns together are those of the odometry
+    straight = np.abs(steps[:, 2]) < _STRAIGHT
+    points = replace(points, twists=np.where(straight[:, np.newaxis], moved, _ARC))
+    on_arcs = find_view(points, by_odometry, metres)
+    if on_arcs.unlike > _UNLIKE or np.abs(on_arcs.ahead).max() > _IN_VIEW:
+        return view, None
+    return view, turned(points, on_arcs, by_odometry)
 
 
-def _aside(steps: FloatArray) -> FloatArray:
-    """
-    Metres (m,) to the left for each ahead, beyond an arc, where a step is straight enough.
-
-    In turns the wheels' point goes another way than the camera.
-    """
-    ahead, turn = steps[:, 0], steps[:, 2]
-    straight = (np.abs(turn) < _STRAIGHT) & (np.abs(ahead) > 0.5 * np.median(np.abs(ahead)))
-    slope = np.divide(steps[:, 1], ahead, out=np.zeros(len(steps)), where=straight)
-    return np.where(straight, np.clip(slope - 0.5 * turn, -_ASIDE, _ASIDE), 0.0)
-
-
-def _prior(noise: MotionNoise, share: float, deviation: float) -> Prior:
+def _prior(noise: MotionNoise, share: float, deviation: float, view: View) -> Prior:
     """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
     scale = np.array([1.0, 1.0, share])
-    deviations = ROBOT.copy()
+    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
     deviations[-1] = min(float(np.hypot(deviation, _SYSTEMATIC)), ROBOT[-1])
+    spread = float(np.hypot(view.deviation, _BESIDE))
+    if spread < ROBOT[OFFSET]:
+        mean[OFFSET], deviations[OFFSET] = view.offset, spread
     return Prior(
         replace(noise, per_metre=noise.per_metre * scale, per_radian=noise.per_radian * scale),
-        Belief(np.zeros(PARAMETERS), deviations),
+        Belief(mean, deviations),
     )
 
 

@@ -24,6 +24,7 @@ ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
 RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004])
 """The same between runs of one robot: tyres, load, floor; the offset stays."""
+OFFSET = NAMES.index('offset_x')
 SCALE = NAMES.index('forward_scale')
 """What closures cannot tell: a map that is larger as a whole has all of them as well."""
 

@@ -1,0 +1,61 @@
+"""Points of images that are found again in images of another light: SIFT, matched one to one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import cv2
+from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.turning import Pixels, WIDTH
+import numpy as np
+from numpy.typing import NDArray
+
+_POINTS, _CONTRAST = 300, 0.02
+_RATIO = 0.8  # of the distances to the nearest and to the next one (Lowe, IJCV 2004)
+
+
+@dataclass(frozen=True)
+class Corners:
+    """
+    Points of an image, and what they look like.
+
+    `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128), of length one.
+    """
+
+    places: NDArray[np.float32]
+    looks: NDArray[np.float32]
+
+    @staticmethod
+    def none() -> Corners:
+        """Return those of an image without any."""
+        return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.float32))
+
+
+def find_corners(image: Pixels) -> Corners:
+    """Find points of a small grey image (see `turning.small`)."""
+    sift = cv2.SIFT.create(_POINTS, contrastThreshold=_CONTRAST)
+    points, looks = sift.detectAndCompute(image, None)
+    if looks is None:
+        return Corners.none()
+    middle = 0.5 * np.array(image.shape[::-1])
+    places = (np.array([point.pt for point in points]) - middle) / WIDTH
+    # root SIFT (Arandjelovic and Zisserman, CVPR 2012): of length one as it is
+    total = np.maximum(looks.sum(axis=1, keepdims=True), 1e-9)
+    return Corners(places.astype(np.float32), np.sqrt(looks / total).astype(np.float32))
+
+
+def matched(first: Corners, second: Corners) -> FloatArray:
+    """Places (m, 4) in both images of points that are each other's nearest and unlike others."""
+    if len(first.looks) < 2 or len(second.looks) < 2:
+        return np.zeros((0, 4))
+    alike = first.looks @ second.looks.T
+    rows = np.arange(len(alike))
+    best = np.argmax(alike, axis=1)
+    nearest = alike[rows, best]
+    mutual = np.argmax(alike, axis=0)[best] == rows
+    alike[rows, best] = -1.0
+    # of unit vectors: squared distances
+    clear = 1.0 - nearest < _RATIO**2 * (1.0 - alike.max(axis=1))
+    kept = mutual & clear
+    both = np.concatenate([first.places[kept], second.places[best[kept]]], axis=1)
+    return np.asarray(both, dtype=np.float64)
