@@ -28,7 +28,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
-_LEAST_EVIDENCE = 0.15  # log E of images that say next to nothing
+_LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
 
@@ -83,14 +83,14 @@ def _margins(kernel_map: KernelMap) -> tuple[float, float]:
         # another run has another light
         others &= (kernel_map.run_index != kernel_map.run_index[index]) | (not several)
         away = other_places(kernel_map.poses, kernel_map.poses[index])
-        found, at = _lead_among(kernel_map, values, others)
+        found, at = _margin_among(kernel_map, values, others)
         if at >= 0 and distance[at] < NEARBY:
             here.append(found)
-        elsewhere.append(_lead_among(kernel_map, values, away)[0])
+        elsewhere.append(_margin_among(kernel_map, values, away)[0])
     return _mean(here, _USUAL.margin_here), _mean(elsewhere, _USUAL.margin_elsewhere)
 
 
-def _lead_among(
+def _margin_among(
     kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_]
 ) -> tuple[float, int]:
     """Margin of an image on some of the map's images, and which of these is the best match."""
@@ -129,12 +129,12 @@ def _limits(found: FloatArray) -> list[float]:
     Drives that have been wrong for less than a memory do not tell what is possible over one: the
     limit of the shorter memory is kept.
     """
-    limits = [_LEAST_EVIDENCE]
+    limits = [_LEAST_LOG_LIKELIHOOD]
     for column, memory in zip(found.T, MEMORIES, strict=True):
         known = column[np.isfinite(column)]
         told = known.size >= (memory if len(limits) > 1 else 1)
         largest = SAFETY_FACTOR * float(known.max(initial=0.0))
-        limits.append(max(_LEAST_EVIDENCE, largest) if told else limits[-1])
+        limits.append(max(_LEAST_LOG_LIKELIHOOD, largest) if told else limits[-1])
     return limits[1:]
 
 
