@@ -189,9 +189,10 @@ def _exp(twist: FloatArray) -> FloatArray:
 
 def twists(increments: FloatArray) -> FloatArray:
     """
-    Take steps (..., 3) for arcs: the constant twists (..., 3) that make them, with the least turn.
+    Take steps for arcs: the constant twists that make them, with the least turn.
 
-    A twist is metres ahead and to the left, and radians of turn, over one unit of time.
+    A twist is metres ahead and to the left, and radians of turn, over one unit of time. Shapes:
+    (..., 3) -> (..., 3).
     """
     increments = np.asarray(increments, dtype=np.float64)
     angle = wrap_angle(increments[..., 2])
