@@ -66,19 +66,19 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
     surprise = errors.position_surprise[said & np.isfinite(errors.position_surprise)]
     return {
         'right': float(right.mean()),
-        'said': _share(said[right]),
-        'wrong': _share(~right[said & late]),
-        'covered': _share(surprise <= sigma_region(2.0, 2)),
+        'said': _mean(said[right]),
+        'wrong': _mean(~right[said & late]),
+        'covered': _mean(surprise <= sigma_region(2.0, 2)),
     }
 
 
 def mean_of(rows: list[Mapping[str, float]]) -> dict[str, float]:
     """Means over runs by name, of those that have the number."""
     return {
-        name: _share(np.array([row[name] for row in rows if np.isfinite(row[name])]))
+        name: _mean(np.array([row[name] for row in rows if np.isfinite(row[name])]))
         for name in rows[0]
     }
 
 
-def _share(values: NDArray) -> float:
+def _mean(values: NDArray) -> float:
     return float(np.mean(values)) if values.size else float('nan')

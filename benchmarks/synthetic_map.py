@@ -32,7 +32,7 @@ SPACING = 0.2
 _ROW_DISTANCE = 5.0
 _SCENE_DISTANCE = 1.2
 _MOTIFS = 64
-_MOTIF_SHARE = 0.5
+_MOTIF_FRACTION = 0.5
 _TABLE = 1 << 22
 _NOISE = 3.0  # eighths of a root count
 _SMALLEST = 5.5  # less is a count of zero
@@ -90,8 +90,8 @@ class Corridors:
 
     def _scene(self, index: int, direction: int) -> np.ndarray:
         own, motif = int(self._own[direction, index]), int(self._motif[direction, index])
-        own_part = (1.0 - _MOTIF_SHARE) * self._drawn(self._table, own)
-        motif_part = _MOTIF_SHARE * self._drawn(self._table, motif)
+        own_part = (1.0 - _MOTIF_FRACTION) * self._drawn(self._table, own)
+        motif_part = _MOTIF_FRACTION * self._drawn(self._table, motif)
         return np.asarray(self._common * (own_part + motif_part))
 
     def _drawn(self, table: np.ndarray, start: int) -> np.ndarray:

@@ -20,10 +20,15 @@ collect_ignore_glob = ['test_ros_*.py'] if WITHOUT_ROS else []
 def pytest_addoption(parser):
     parser.addoption('--claims', type=Path, help='folder and order, see side_by_side.py')
 
+    parser.addoption('--again', type=Path, help='file of the tests that are to run, and no others')
+
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
-    claims = config.getoption('claims')
+    claims, again = config.getoption('claims'), config.getoption('again')
+    if again is not None:
+        wanted = set(again.read_text().splitlines())
+        items[:] = [item for item in items if item.nodeid in wanted]
     if claims is None:
         return
     modules = [list(group) for _, group in itertools.groupby(items, lambda item: item.path)]

@@ -37,7 +37,7 @@ def main(options):
         if code != TESTS_FAILED or not again or _failed(folder / OTHERS):
             return code
         print(f'once more, by themselves: {" ".join(again)}', flush=True)
-        command = [*_pytest(options), *again]
+        command = [*_pytest(options), f'--again={folder / OVER_DDS}']
         return subprocess.run(command, check=False, env=environment).returncode
 
 

@@ -125,7 +125,7 @@ def test_images_all_alike_confirm_nothing():
     assert abs(hypotheses.confirmation.mean) < 0.2
 
 
-def test_the_lead_is_that_over_another_place():
+def test_the_margin_is_that_over_another_place():
     poses = np.array([straight(0.0), straight(1.0), straight(9.0), [0.2, 0.0, 3.0]])
     assert margin(poses, FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6]))) == pytest.approx(0.3)
     assert np.isnan(margin(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
@@ -142,7 +142,7 @@ def test_margins_tell_images_of_the_map_from_others():
     assert law.shows == 1.0
 
 
-def test_under_other_light_smaller_leads_are_learnt():
+def test_under_other_light_smaller_margins_are_learnt():
     law = Informative(STATISTICS)
     law.see(0.015)
     first = law.shows

@@ -95,7 +95,7 @@ def test_it_is_forgotten_with_a_new_start():
     assert localizer.monitor.check.wrong == 0.0 and not localizer.monitor.check.refuted
 
 
-def test_a_robot_that_stands_still_gives_no_reason_to_doubt():
+def test_a_robot_that_stands_still_does_not_make_the_odometry_seem_wrong():
     localizer = driven(1.0, 1.0, 1.0)
     before = localizer.monitor.check.wrong
     for _ in range(50):

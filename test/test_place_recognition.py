@@ -19,7 +19,7 @@ photographs = importlib.import_module('benchmarks.photographs')
 DISTANCE = np.abs(np.subtract.outer(np.arange(4.0), np.arange(4.0)))
 
 
-def test_recall_is_the_share_of_images_with_a_right_one_among_the_best():
+def test_recall_is_the_fraction_of_images_with_a_right_one_among_the_best():
     similarity = np.eye(4)
     similarity[0] = [0.2, 0.1, 0.0, 0.9]
     assert recognition.recalls(similarity, DISTANCE, 0.5) == [0.75, 1.0, 1.0]

@@ -9,7 +9,14 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
-from ros_node_helpers import by_stamp, diagnostics, start_node, start_player, wait_for_answer
+from ros_node_helpers import (
+    by_stamp,
+    diagnostics,
+    is_localized,
+    start_node,
+    start_player,
+    wait_for_answer,
+)
 from ros_robot import Robot
 from rosgraph_msgs.msg import Clock
 
@@ -181,10 +188,12 @@ def test_a_pose_of_an_earlier_simulation_is_not_taken_for_a_fresh_one(ros, tiny_
 
 def test_a_pose_whose_file_is_old_is_not_used_whatever_its_stamp_says(ros, tiny_world, poses):
     file, robot = ros.folder / 'pose.json', Robot(ros)
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
     start_node(ros, tiny_world)
     robot.wait_for_listeners()
-    robot.drive(0.0, 4.0)
-    wait_for_answer(ros, poses, robot.stamp_ns(4.0))
+    robot.drive(0.0, 6.0)
+    wait_for_answer(ros, poses, robot.stamp_ns(6.0))
+    ros.spin_until(lambda: is_localized(reports))  # only such a pose is saved
     assert ros.processes[0].stop() == 0
     os.utime(file, (file.stat().st_atime, time.time() - 3600.0))
     kept = file.read_bytes(), file.stat()
@@ -194,7 +203,7 @@ def test_a_pose_whose_file_is_old_is_not_used_whatever_its_stamp_says(ros, tiny_
         node = start_node(ros, tiny_world, initialize_at_saved_pose=anyway)
         robot.wait_for_listeners()
         poses.clear()
-        robot.drive(4.05, 5.25)
+        robot.drive(6.05, 7.25)
         ros.spin_until(lambda: poses)
         assert ('going on from the saved pose' in node.output) == anyway
         assert node.stop() == 0

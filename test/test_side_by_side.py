@@ -36,7 +36,7 @@ def run(folder, **modules):
     for name, (marker, failures) in modules.items():
         text = MODULE.format(marker=marker, failures=failures)
         (folder / f'test_{name}.py').write_text(text)
-    command = [sys.executable, 'side_by_side.py', '-q']
+    command = [sys.executable, 'side_by_side.py', '-q', '.']
     # what plugins are installed takes a process a second to import, and is not needed here
     environment = os.environ | {'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1'}
     ended = subprocess.run(

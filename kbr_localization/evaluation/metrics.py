@@ -128,7 +128,7 @@ def summarize(errors: RunErrors) -> Metrics:
 
 
 def wrong_called_localized(errors: RunErrors) -> float | None:
-    """Share of the answers more than `LOST_M` off that were called localized, if there are any."""
+    """Fraction of the answers more than `LOST_M` off that were called localized, None of none."""
     if errors.said is None:
         return None
     wrong = errors.answered & errors.lost

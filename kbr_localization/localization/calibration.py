@@ -98,7 +98,7 @@ def moved(increments: FloatArray, values: FloatArray) -> FloatArray:
 
     Shapes: (..., 3) and (7,) -> (..., 3), in the frame before the motion.
     """
-    return _exp(_pose_twist(_log(increments), values))
+    return _exp(_pose_twist(twists(increments), values))
 
 
 def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
@@ -107,7 +107,7 @@ def reported(motions: FloatArray, values: FloatArray) -> FloatArray:
 
     Shapes: (..., 3) and (7,) -> (..., 3).
     """
-    twist = _log(motions)
+    twist = twists(motions)
     offset_x, offset_y, mounting, forward, lateral, turn, drift = values
     x = twist[..., 0] - twist[..., 2] * offset_y
     y = twist[..., 1] + twist[..., 2] * offset_x
@@ -134,7 +134,7 @@ def moved_with_effects(
 
     Shapes: (..., 3) and (7,) -> (..., 3) and (..., 3, 7).
     """
-    reports = _log(increments)
+    reports = twists(increments)
     twist = _pose_twist(reports, values)
     return _exp(twist), _right_jacobian(twist) @ _twist_effects(reports, twist, values)
 
@@ -154,15 +154,6 @@ def _twist_effects(reports: FloatArray, twist: FloatArray, values: FloatArray) -
         by[..., 0, column], by[..., 1, column] = turned * offset_y, -turned * offset_x
         by[..., 2, column] = turned
     return by
-
-
-def twists(increments: FloatArray) -> FloatArray:
-    """
-    Take steps for arcs: their twists, which are metres ahead and to the left, and the turn.
-
-    Shapes: (..., 3) -> (..., 3).
-    """
-    return _log(increments)
 
 
 def _pose_twist(reports: FloatArray, values: FloatArray) -> FloatArray:
@@ -196,15 +187,20 @@ def _exp(twist: FloatArray) -> FloatArray:
     return increment
 
 
-def _log(increment: FloatArray) -> FloatArray:
-    """Constant twists (..., 3) that make increments (..., 3), with the smallest turn."""
-    increment = np.asarray(increment, dtype=np.float64)
-    angle = wrap_angle(increment[..., 2])
+def twists(increments: FloatArray) -> FloatArray:
+    """
+    Take steps for arcs: the constant twists that make them, with the least turn.
+
+    A twist is metres ahead and to the left, and radians of turn, over one unit of time. Shapes:
+    (..., 3) -> (..., 3).
+    """
+    increments = np.asarray(increments, dtype=np.float64)
+    angle = wrap_angle(increments[..., 2])
     s, c = _sine_and_cosine_over(angle)
     squared = s**2 + c**2
-    twist = np.empty(increment.shape)
-    twist[..., 0] = (s * increment[..., 0] + c * increment[..., 1]) / squared
-    twist[..., 1] = (s * increment[..., 1] - c * increment[..., 0]) / squared
+    twist = np.empty(increments.shape)
+    twist[..., 0] = (s * increments[..., 0] + c * increments[..., 1]) / squared
+    twist[..., 1] = (s * increments[..., 1] - c * increments[..., 0]) / squared
     twist[..., 2] = angle
     return twist
 

@@ -57,16 +57,6 @@ class Windows:
     instruments: FloatArray
 
 
-def calibrate(tracks: Sequence[Track]) -> Calibration:
-    """
-    Estimate the systematic errors of the odometry of runs, which may be of different rigs.
-
-    Runs that are too short to tell give `Calibration.unknown()`.
-    """
-    found = (calibrate_run(*track) for track in tracks)
-    return combined([run for run in found if run is not None])
-
-
 def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | None:
     """
     Estimate the systematic errors of one run, None of one that is too short or fits no errors.

@@ -17,7 +17,7 @@ AMBIENT = 0.35
 LAMP_REACH = 1.6
 """Metres over which a lamp's light falls to one half."""
 LEAK = 0.2
-"""Share of a lamp's light that reaches other regions, through open doors."""
+"""Fraction of a lamp's light that reaches other regions, through open doors."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 
-_SHARE_OF_HEIGHT = 0.48  # radius that is assumed where nothing can be found
-_SHARE_OF_OUTER = 0.3
+_OUTER_RADIUS = 0.48  # of the height, that is assumed where nothing can be found
+_INNER_RADIUS = 0.3  # of the outer one
 _LEAST_IMAGES = 5
 _CORNER = 10  # part of the height and of the width
 
@@ -88,8 +88,8 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     assumed = Mirror(
         width / 2,
         height / 2,
-        _SHARE_OF_HEIGHT * _SHARE_OF_OUTER * height,
-        _SHARE_OF_HEIGHT * height,
+        _OUTER_RADIUS * _INNER_RADIUS * height,
+        _OUTER_RADIUS * height,
     )
     if len(images) < _LEAST_IMAGES:
         return assumed

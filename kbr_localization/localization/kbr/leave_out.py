@@ -33,7 +33,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
-_LEAST_LIMIT = 0.15  # log E of images that say next to nothing
+_LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
 
@@ -86,14 +86,14 @@ def _margins(kernel_map: KernelMap) -> tuple[float, float]:
         # another run has another light
         others &= (kernel_map.run_index != kernel_map.run_index[index]) | (not several)
         away = other_places(kernel_map.poses, kernel_map.poses[index])
-        found, at = _lead_among(kernel_map, values, others)
+        found, at = _margin_among(kernel_map, values, others)
         if at >= 0 and distance[at] < NEARBY:
             here.append(found)
-        elsewhere.append(_lead_among(kernel_map, values, away)[0])
+        elsewhere.append(_margin_among(kernel_map, values, away)[0])
     return _mean(here, _USUAL.margin_here), _mean(elsewhere, _USUAL.margin_elsewhere)
 
 
-def _lead_among(
+def _margin_among(
     kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_]
 ) -> tuple[float, int]:
     """Margin of an image on some of the map's images, and which of these is the best match."""
@@ -139,7 +139,7 @@ def _limits(sums: FloatArray, weights: FloatArray) -> tuple[list[float], float]:
     missing = np.maximum(CONFIRMED_AFTER - weights, 0.0)
     means = (sums + missing * typical) / (weights + missing)
     largest = SAFETY_FACTOR * means.max(axis=0, initial=0.0)
-    return np.maximum(_LEAST_LIMIT, largest).tolist(), typical
+    return np.maximum(_LEAST_LOG_LIKELIHOOD, largest).tolist(), typical
 
 
 def _drive(

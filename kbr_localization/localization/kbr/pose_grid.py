@@ -53,11 +53,6 @@ class PoseGrid:
         found.sort()
         return found
 
-    def within_cells_of(self, points: FloatArray, others: FloatArray) -> NDArray[np.bool_]:
-        """Which points (m, 3) have a reach that may include any of the others (k, 3)."""
-        around = _distinct(_distinct(self._keys(others))[:, np.newaxis] + self._around)
-        return np.isin(self._keys(points), around)
-
     def blocks(self, points: FloatArray, width: int = 7) -> list[Indices]:
         """Group points (m, 3) by square blocks of `width` cells: lists of their indices."""
         blocks = self._cells(points) // width

@@ -18,7 +18,7 @@ import numpy as np
 FARTHEST = 1e7
 """Metres; no building is so large."""
 _LARGEST_DRIFT = 10.0  # rad/m
-_LARGEST_EVIDENCE = 100.0  # log of a ratio
+_LARGEST_LOG_RATIO = 100.0  # of likelihoods
 _LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
@@ -121,7 +121,7 @@ def check_statistics(statistics: MapStatistics) -> None:
     low = {'margin_here': 0.0, 'margin_elsewhere': 0.0}
     high = {'margin_here': 1.0, 'margin_elsewhere': 1.0}
     for name, value in dataclasses.asdict(statistics).items():
-        least, most = low.get(name, -_LARGEST_EVIDENCE), high.get(name, _LARGEST_EVIDENCE)
+        least, most = low.get(name, -_LARGEST_LOG_RATIO), high.get(name, _LARGEST_LOG_RATIO)
         # written so that NaN fails
         if not isinstance(value, float) or not least <= value <= most:
             raise MapError(

@@ -6,8 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 LOSS_SECONDS = 10
-LOST_SHARE, LOST_AT_LEAST = 0.1, 5
-"""Share and number of messages lost within the last seconds from which that is told."""
+LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
+"""Fraction and number of messages lost within the last seconds from which that is told."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 
@@ -79,7 +79,7 @@ class InputWatch:
     def _loss(self) -> str:
         count_then, lost_then = self._recent[0]
         arrived, lost = self.count - count_then, self.lost - lost_then
-        if lost < LOST_AT_LEAST or lost < LOST_SHARE * (arrived + lost):
+        if lost < LOST_AT_LEAST or lost < LOST_FRACTION * (arrived + lost):
             return ''
         return (
             f'{self.topic}: {arrived} of {arrived + lost} messages arrive, the others are lost on '

@@ -18,7 +18,7 @@ from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 
 SURE_MASS = 0.95
-"""Share of the belief about the pose from which an image may join the map."""
+"""Fraction of the belief about the pose from which an image may join the map."""
 SURE_TRAVEL = 2.0
 """Metres for which the pose has been sure before an image joins the map by itself."""
 RECENT, FEW = 30, 8

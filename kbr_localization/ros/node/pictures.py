@@ -82,7 +82,7 @@ def _colour(value: float) -> ColorRGBA:
 
 
 def weights_near(poses: se2.FloatArray, particles: se2.FloatArray) -> se2.FloatArray | None:
-    """Share of the particles (m, 3) within half a metre of each pose (n, 3); None without any."""
+    """Fraction (n,) of the particles (m, 3) within half a metre of each pose (n, 3), if any."""
     if len(particles) == 0:
         return None
     tree = cKDTree(particles[:, :2])
