@@ -78,13 +78,18 @@ class Problem:
             )
         )
         self.relative = se2.compose(se2.compose(before, closures.relative), after)
+        # closures share their images: of many runs along one way, all pairs say no more than a few
+        ends = np.concatenate([self.start, self.end])
+        count = np.bincount(ends, minlength=len(self.anchors))
+        shared = 0.25 * (count[self.start] + count[self.end])
+        self.alike = CORRELATED * np.maximum(shared, 1.0)
 
     def solve(
         self, guess: FloatArray, parameters: FloatArray, weights: FloatArray, rounds: int = 30
     ) -> Solution:
         """Solve with weights (m,) of the closures, from poses (n, 3) of the nodes."""
         used = weights > 1e-6
-        precision = weights[:, np.newaxis] / self.deviation[self.seen] ** 2 / CORRELATED
+        precision = (weights / self.alike)[:, np.newaxis] / self.deviation[self.seen] ** 2
         places = Edges(
             self.start[used],
             self.end[used],
