@@ -43,7 +43,7 @@ def scan_bomb(side, scans):
     runs = -(-((side // 8) ** 2) // 32767)
     bits = ('0' + '1' * 14) * runs
     bits += '1' * (-len(bits) % 8)
-    packed = bytes(int(bits[at : at + 8], 2) for at in range(0, len(bits), 8))
+    packed = bytes(int(''.join(octet), 2) for octet in zip(*[iter(bits)] * 8, strict=True))
     scan = segment(0xDA, bytes([1, 1, 0x10, 1, 63, 0])) + packed.replace(b'\xff', b'\xff\x00')
     return b'\xff\xd8' + tables + segment(0xC2, shape) + words + scan * scans + b'\xff\xd9'
 

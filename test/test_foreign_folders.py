@@ -175,8 +175,8 @@ def test_a_sensor_may_have_rows(tmp_path):
     path = write_euroc(tmp_path / 'run')
     plain = open_dataset(path)
     text = (path / 'mav0/cam0/sensor.yaml').read_text()
-    numbers = text[text.index('[') + 1 : text.index(']')].split(',')
-    rows = [numbers[start : start + 4] for start in range(0, 16, 4)]
+    numbers = text.partition('[')[2].partition(']')[0].split(',')
+    rows = zip(*[iter(numbers)] * 4, strict=True)
     data = ', '.join(f'[{", ".join(row)}]' for row in rows).replace('\n', ' ')
     (path / 'mav0/cam0/sensor.yaml').write_text(f'T_BS: {{data: [{data}]}}')
     np.testing.assert_array_equal(
