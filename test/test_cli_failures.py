@@ -8,10 +8,9 @@ from pathlib import Path
 import signal
 import subprocess
 import sys
-import time
 from types import UnionType
 
-from command import assert_one_line, invoke, KBR, kbr
+from command import assert_one_line, invoke, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization import __version__
 import kbr_localization.cli
@@ -98,22 +97,32 @@ def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_an_interrupt_leaves_with_130_and_one_line(tmp_path):
-    os.mkfifo(tmp_path / 'slow.tum')
-    run = write_tiny_cold_run(tmp_path / 'run')
-    command = [*KBR, 'evaluate', run, tmp_path / 'slow.tum']
+READING = """
+import sys, time
+from kbr_localization import files
+from kbr_localization.cli import main
+
+def slow(*_, **__):
+    print('reading', flush=True)
+    time.sleep(20.0)
+
+files.read_text = slow
+main(['evaluate', *sys.argv[1:]])
+"""
+
+
+def test_an_interrupt_leaves_with_130_and_one_line(run_with_truth):
     # whoever started the tests may ignore interrupts, and a child would inherit that
     process = subprocess.Popen(
-        command,
+        [sys.executable, '-c', READING, *map(str, run_with_truth)],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=_heed_interrupts,  # noqa: PLW1509
     )
-    # opening the other end waits until the command reads the trajectory
-    with (tmp_path / 'slow.tum').open('w'):
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=20)
+    assert process.stdout.readline() == 'reading\n'
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=20)
     assert process.returncode == 130
     assert stderr == 'kbr: interrupted\n'
 

@@ -38,9 +38,9 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_INDEPENDENT = 0.18  # a: fraction of the points' covariance that is that of independent errors
+_INDEPENDENT = 0.17  # a: fraction of the points' covariance that is that of independent errors
 _CAMERA = np.array([0.12, 0.0, 0.04])  # b: m, m, rad
-_UNLIKE = 0.19  # e: m
+_UNLIKE = 0.22  # e: m
 _HALVINGS = 20
 OTHER_WAY = 1.0
 """Radians: a belief that faces as far off is another one, and does not turn by itself."""
