@@ -59,7 +59,7 @@ def newest_answer(ros, localization, stamp_ns):
 
 
 @pytest.mark.parametrize('what', [jump_back_in_time, reset_the_odometry])
-def test_an_answer_from_before_a_reset_sends_no_transform(ros, tiny_world, monkeypatch, what):
+def test_an_answer_from_before_a_reset_is_counted_and_not_sent(ros, tiny_world, monkeypatch, what):
     sender = Sender()
     monkeypatch.setattr(outputs, 'have_tf', lambda: True)
     monkeypatch.setattr(outputs, 'TransformSender', lambda *_: sender)
@@ -70,7 +70,11 @@ def test_an_answer_from_before_a_reset_sends_no_transform(ros, tiny_world, monke
         robot.drive(0.0, 3.2)
         on_its_way = newest_answer(ros, localization, robot.stamp_ns(3.2))
         ros.spin_until(lambda: robot.stamp_ns(4.2) in sender.stamps)
+        answered, used = localization.session.answered, localization.session.used
         what(localization)
         localization._publish(on_its_way)
+        assert localization.session.dropped['before a reset'] == 1
+        assert localization.session.answered == answered - 1
+        assert localization.session.used == used - on_its_way.estimate.updated
         localization.outputs.follow_odometry(robot.stamp_ns(0.1), Added.NEWEST)
         assert not sender.stamps

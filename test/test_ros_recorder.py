@@ -88,11 +88,19 @@ def test_poses_that_come_seldom_are_carried_by_the_odometry(tmp_path):
     np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
 
 
-def test_without_a_pose_nothing_is_recorded_and_the_reason_counted(tmp_path):
+def test_without_a_pose_nothing_is_recorded_and_each_image_counted_once(tmp_path):
     drive = Drive(tmp_path / 'run', max_pose_age=1.0)
     drive.go(0.0, 4.0, pose_every=None)
     assert drive.session.recorded == 0
-    assert drive.session.dropped['no pose near enough in time'] > 10
+    images = len(range(0, 81, 2))
+    drive.session.close()
+    dropped = drive.session.dropped
+    assert dropped['no pose near enough in time'] > 10
+    assert set(dropped) == {
+        'no pose near enough in time',
+        'still without odometry or pose at the end',
+    }
+    assert sum(dropped.values()) == images
 
 
 def test_a_run_without_poses_is_recorded_by_the_odometry_and_says_so(tmp_path):

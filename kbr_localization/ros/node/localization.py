@@ -220,7 +220,9 @@ class Localization:
 
     def _publish(self, answer: Answer) -> None:
         self.outputs.localizer = self.session.tracking.tracker.localizer
-        self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets)
+        if not self.outputs.publish(answer, lambda: answer.resets == self._feed.buffer.resets):
+            self.session.withdraw(answer)
+            return
         grown = self.keeper.look(answer)
         if grown is not None:
             self._use_grown(grown)

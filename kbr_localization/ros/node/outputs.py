@@ -104,10 +104,19 @@ class Outputs:
             if self._transforms is not None:
                 self._transforms.restart()
 
-    def publish(self, answer: Answer, is_current: Callable[[], bool] = lambda: True) -> None:
-        """Publish an answer, if it is still current, and whatever somebody wants to see of it."""
-        if not is_known(answer) or not self._take(answer, is_current):
-            return
+    def publish(self, answer: Answer, is_current: Callable[[], bool] = lambda: True) -> bool:
+        """
+        Publish an answer, and whatever somebody wants to see of it, unless a reset came before.
+
+        Returns whether it was current.
+        """
+        if not self._take(answer, is_current):
+            return False
+        if is_known(answer):
+            self._publish_current(answer)
+        return True
+
+    def _publish_current(self, answer: Answer) -> None:
         self._publish_pose(answer)
         if answer.estimate.has_pose:
             self._send_transform(answer.stamp_ns)

@@ -211,9 +211,7 @@ class RecordingSession:
             return state
         waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
         late = waited_ns > self.config.max_pose_age * SECOND
-        if late:
-            self._count('no pose near enough in time')
-        return Coverage.GAP if late else Coverage.EARLY
+        return Coverage.UNPLACED if late else Coverage.EARLY
 
     def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
         """Pose (3,) in the map at an image's stamp, or by the odometry where that is enough."""

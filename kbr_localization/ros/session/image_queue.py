@@ -87,7 +87,7 @@ class ImageQueue:
         `coverage`: what the odometry has at a stamp in nanoseconds.
         """
         states = [coverage(image.stamp_ns) for image in self._images]
-        for state in (Coverage.LATE, Coverage.GAP):
+        for state in (Coverage.LATE, Coverage.GAP, Coverage.UNPLACED):
             self._drop(state.value, states.count(state))
         pairs = list(zip(self._images, states, strict=True))
         ready = [image for image, state in pairs if state is Coverage.READY]

@@ -50,12 +50,13 @@ class Added(enum.Enum):
 
 
 class Coverage(enum.Enum):
-    """How an image's stamp lies to the buffered odometry."""
+    """How an image's stamp lies to the buffered odometry, and to the poses of a recorder."""
 
     READY = 'ready'
     EARLY = 'ahead of the odometry'
     LATE = 'older than the odometry buffer'
     GAP = 'in an odometry gap'
+    UNPLACED = 'no pose near enough in time'
 
 
 class OdometryBuffer:

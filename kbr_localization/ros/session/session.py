@@ -149,6 +149,13 @@ class Session:
             self.tracking.outdate()
             self.last = None
 
+    def withdraw(self, answer: Answer) -> None:
+        """Count the image of an answer as dropped: a reset came before it could be sent."""
+        with self._lock:
+            self.answered -= 1
+            self.used -= answer.estimate.updated
+            self._count('before a reset')
+
     def recover_from_error(self) -> None:
         """Start anew after an unexpected error, globally once there has been an answer."""
         self._count('internal error')
