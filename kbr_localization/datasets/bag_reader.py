@@ -11,6 +11,12 @@ import threading
 from typing import Any
 import weakref
 
+from kbr_localization.datasets.bag_sizes import (
+    check_files,
+    check_message,
+    compression,
+    METADATA,
+)
 from kbr_localization.errors import DatasetError
 
 try:
@@ -23,7 +29,6 @@ except ImportError as error:
 
 TYPESTORE = get_typestore(Stores.ROS2_JAZZY)
 STORAGE_SUFFIXES = ('.mcap', '.db3')
-METADATA = 'metadata.yaml'
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,18 @@ class Bag:
 
     def __init__(self, path: Path) -> None:
         self.path = _storage_of(path)
+        with self._failures():
+            self._check_room()
         self._open()
+
+    def _check_room(self) -> None:
+        """Raise DatasetError when there is no room for what is compressed."""
+        check_files(self.path)
+        mode, files = compression(self.path) if self.path.is_dir() else ('', [])
+        for file in files if mode == 'message' else []:
+            with Reader(file) as storage:  # the messages as they lie there
+                for _, _, data in storage.messages():
+                    check_message(data, self.path)
 
     def _open(self) -> None:
         self._lock = threading.Lock()
@@ -102,6 +118,8 @@ class Bag:
         """Turn whatever a damaged bag makes the reader raise into one line."""
         try:
             yield
+        except DatasetError:
+            raise
         except Exception as error:
             reason = ' '.join(str(error).split())[:200] or type(error).__name__
             raise DatasetError(
