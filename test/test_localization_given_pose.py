@@ -10,10 +10,12 @@ from test_localization_odometry_check import MAP, PATH, similarities
 GIVEN = np.diag([0.25, 0.25, 0.068])  # what RViz sends
 
 
-def given(beside, seed=0):
+def given(beside, seed=0, stated=None, turned=0.0):
+    """Localizer from a pose beside the place; `stated`: deviation of its position in metres."""
     rng = np.random.default_rng(seed)
     localizer = KernelBayesFilter(MAP, KbrConfig(points=600), rng)
-    localizer.initialize(PATH[50] + np.array([*beside, 0.0]), GIVEN)
+    covariance = GIVEN if stated is None else np.diag([stated**2, stated**2, 0.01])
+    localizer.initialize(PATH[50] + np.array([*beside, turned]), covariance)
     return localizer
 
 
@@ -43,16 +45,50 @@ def test_an_image_that_says_nothing_makes_it_no_surer():
     assert localizer.estimate().covariance[0, 0] > 0.13
 
 
+def sure_and_wrong(errors, estimates):
+    return [e.localized and error > 1.0 for e, error in zip(estimates, errors, strict=True)]
+
+
 @pytest.mark.parametrize('beside', [(2.0, 0.0), (-2.0, 0.0), (0.0, 2.0), (-1.4, -1.4)], ids=str)
 def test_a_click_beside_the_place_is_mended_within_five_metres_and_never_sure(beside):
     for seed in range(3):
         errors, estimates = drive(given(beside, seed), metres=8.0)
         assert errors[24:].max() < 1.0
-        wrong = [e.localized and error > 1.0 for e, error in zip(estimates, errors, strict=True)]
-        assert not any(wrong)
+        assert not any(sure_and_wrong(errors, estimates))
 
 
-def test_a_click_at_the_place_is_sure_at_once():
+@pytest.mark.parametrize('stated', [0.1, 0.25], ids='{} m'.format)
+@pytest.mark.parametrize('beside', [(2.0, 0.0), (-2.0, 0.0), (0.0, 2.0)], ids=str)
+def test_a_click_beside_the_place_is_never_sure_however_sure_it_was_given(beside, stated):
+    for seed in range(3):
+        errors, estimates = drive(given(beside, seed, stated), metres=8.0)
+        assert errors[0] > 1.5 and not any(sure_and_wrong(errors, estimates))
+
+
+@pytest.mark.parametrize('stated', [0.1, 0.25], ids='{} m'.format)
+def test_a_click_that_faces_the_other_way_is_never_sure(stated):
+    for seed in range(3):
+        localizer = given((0.0, 0.0), seed, stated, turned=np.pi)
+        _, estimates = drive(localizer, metres=8.0)
+        for at, estimate in enumerate(estimates, start=50):
+            off = abs(se2.wrap_angle(estimate.pose[2] - PATH[at, 2]))
+            assert off < 1.0 or not estimate.localized
+
+
+def test_a_click_at_the_place_is_sure_as_soon_as_a_start_without_one():
+    def images_until_sure(localizer):
+        _, estimates = drive(localizer)
+        first = next(i for i, estimate in enumerate(estimates) if estimate.localized)
+        return sum(estimate.updated for estimate in estimates[: first + 1])
+
+    for seed in range(5):
+        anywhere = given((0.0, 0.0), seed)
+        anywhere.initialize_globally()
+        clicked = images_until_sure(given((0.2, 0.1), seed, 0.25))
+        assert 2 <= clicked <= images_until_sure(anywhere)
+
+
+def test_a_click_at_the_place_stays_right_and_is_sure():
     errors, estimates = drive(given((0.2, 0.1)))
     assert errors.max() < 0.6
-    assert sum(estimate.localized for estimate in estimates) >= len(estimates) - 5
+    assert all(estimate.localized for estimate in estimates[15:])

@@ -13,6 +13,7 @@ from ros_node_helpers import (
     by_stamp,
     diagnostics,
     is_localized,
+    node_at_hand,
     start_node,
     start_player,
     wait_for_answer,
@@ -75,6 +76,20 @@ def test_an_initial_pose_in_a_wrong_frame_is_refused(ros, robot, poses):
     robot.drive(1.05, 2.0)
     ros.spin(0.5)
     assert not poses
+
+
+@pytest.mark.parametrize(
+    ('spread', 'taken'),
+    [(0.0, [0.09, 0.09, 0.04]), (0.1, [0.01] * 3), (0.001, [0.0025] * 3)],
+    ids=['nothing', 'as usual', 'too sure'],
+)
+def test_a_pose_without_a_covariance_has_the_one_of_the_parameters(ros, tiny_world, spread, taken):
+    deviations = {'initial_pose.std_xy': 0.3, 'initial_pose.std_yaw': 0.2}
+    with node_at_hand(ros, map_file=tiny_world.map_file, **deviations) as node:
+        robot, poses = Robot(ros), node.configured().session.initial_poses
+        robot.send_initial_pose(None, robot.pose(1.0), spread=spread)
+        ros.spin_until(lambda: poses.given is not None)
+        np.testing.assert_allclose(np.diag(poses.given.covariance), taken)
 
 
 def test_a_late_image_is_counted_and_changes_nothing(ros, robot, poses, reports):

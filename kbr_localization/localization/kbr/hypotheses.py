@@ -122,11 +122,6 @@ class Confirmation:
         """Let no image have been seen."""
         self.sums, self.weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
 
-    def given(self) -> None:
-        """Start from a pose that somebody gave, which counts as a few images."""
-        self.weights[0] = CONFIRMED_AFTER[0]
-        self.sums[0] = self.weights[0] * (self._limits[0] + 1.0)
-
     def see(self, log_likelihood: float, coverage: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage

@@ -55,12 +55,15 @@ class FilterParts(GatedLocalizer, FormerNames):
         self._global_start = self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a Gaussian about a pose (3,), covariance (3, 3): metres and radians."""
+        """
+        Start from a Gaussian about a pose (3,), covariance (3, 3): metres and radians.
+
+        It is a claim: called localized when the images from now on have confirmed it.
+        """
         self.initialize_globally()
         self._global_start = False
         self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.odometry.begin([self.belief])
-        self.confirmation.given()
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""

@@ -13,6 +13,7 @@ import numpy as np
 
 _MISSED = 0.1  # fraction of the mass of a given pose that allows for a click beside it
 _MISSED_BY, _TURNED_BY = 3.0, 1.5  # factors of the deviations of position and heading there
+_FARTHER = np.array([1.0, 1.0, 0.3])  # m, m, rad: added, for who states too small ones
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
 _CALMING = 0.85  # of it, from update to update, once the belief lies about one place
@@ -54,12 +55,13 @@ def drawn_about(
     """
     Points about a pose (3,) that somebody gave, with that covariance (3, 3).
 
-    Who clicks on a map may click beside it: a part of the mass lies farther about, on half of
-    the points, so that the first images can find the robot there.
+    Who clicks on a map may click beside the place, however sure: a part of the mass lies farther
+    about, on half of the points, so that the first images can find a robot that is 2 m away.
     """
     wider = np.diag([_MISSED_BY, _MISSED_BY, _TURNED_BY])
     near = Belief.gaussian(pose, covariance, size - size // 2, rng)
-    far = Belief.gaussian(pose, wider @ covariance @ wider, size // 2, rng)
+    farther = wider @ covariance @ wider + np.diag(_FARTHER**2)
+    far = Belief.gaussian(pose, farther, size // 2, rng)
     weights = np.concatenate([near.weights * (1.0 - _MISSED), far.weights * _MISSED])
     return Belief(np.concatenate([near.points, far.points]), weights)
 

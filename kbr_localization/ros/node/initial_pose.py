@@ -73,6 +73,8 @@ class InitialPoseInput:
             )
         pose = conversions.pose_from_message(message.pose.pose)
         covariance = conversions.covariance_from_message(message.pose.covariance)
+        if not covariance.any():  # unset, as BasicNavigator leaves it
+            covariance = self._owner.settings.initial_pose.covariance
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         floor = SMALLEST_DEVIATION**2 - np.diag(covariance)
         return GivenPose(pose, covariance + np.diag(np.maximum(floor, 0.0)), stamp_ns or None)

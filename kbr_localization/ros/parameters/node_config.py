@@ -9,6 +9,8 @@ from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.ros.common.defaults import MAX_SPEED
 from kbr_localization.ros.parameters.map_files import parse_map_files
+from kbr_localization.se2 import FloatArray
+import numpy as np
 
 
 @dataclass(frozen=True)
@@ -158,17 +160,28 @@ class NodeConfig:
 
 @dataclass(frozen=True)
 class InitialPose:
-    """The parameters initial_pose.x and so on, used with set_initial_pose."""
+    """
+    The parameters initial_pose.x and so on, used with set_initial_pose.
+
+    The standard deviations are also those of a pose that somebody gives without any.
+    """
 
     x: float = parameter(0.0, 'x in the map frame, metres')
     y: float = parameter(0.0, 'y in the map frame, metres')
     z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
     yaw: float = parameter(0.0, 'heading in the map frame, radians')
-    std_xy: float = parameter(0.5, 'standard deviation of x and y, metres', 1e-3)
-    std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians', 1e-3)
+    std_xy: float = parameter(
+        0.5, 'standard deviation of x and y, metres; also of a pose that comes without any', 1e-3
+    )
+    std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians; likewise', 1e-3)
 
     def __post_init__(self) -> None:
         validate(self, 'initial_pose.')
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance (3, 3) of x, y, yaw."""
+        return np.diag([self.std_xy**2, self.std_xy**2, self.std_yaw**2])
 
 
 CHANGEABLE = (

@@ -93,8 +93,7 @@ def gather(
 
 
 def _initial_pose(pose: InitialPose, in_use: MapInUse, log: NodeLogger) -> GivenPose | None:
-    variances = [pose.std_xy**2, pose.std_xy**2, pose.std_yaw**2]
-    given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), np.diag(variances))
+    given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)
     try:
         check_is_near(in_use, given.pose, log)
     except RosError as error:
