@@ -186,17 +186,17 @@ def test_a_pose_of_an_earlier_simulation_is_not_taken_for_a_fresh_one(ros, tiny_
     node = starts(first)
     first.robot.send_initial_pose(None, first.robot.pose(0.0))
     ros.spin_until(lambda: 'initial pose x' in node.output)
-    first.drive(0.0, 3.0)
-    wait_for_answer(ros, poses, first.robot.stamp_ns(2.8))
+    first.drive(0.0, 6.0)  # only a pose that images have confirmed is saved
+    wait_for_answer(ros, poses, first.robot.stamp_ns(6.0))
     assert node.stop() == 0
     node = starts(first)
-    first.drive(3.05, 4.0)
+    first.drive(6.05, 7.0)
     ros.spin_until(lambda: 'going on from the saved pose' in node.output)
     assert node.stop() == 0
     first.end()
     second = Simulation(ros)
     node = starts(second)
-    second.drive(4.05, 5.0)
+    second.drive(7.05, 8.0)
     ros.spin_until(lambda: 'saved pose not used: it is of another run' in node.output)
     assert 'going on from' not in node.output
 

@@ -16,6 +16,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
+from kbr_localization.datasets.odometry_jumps import without_jumps
 from kbr_localization.datasets.run_folder import new_folder, read_notes, WITHOUT_POSES, write_notes
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
@@ -101,6 +102,8 @@ class ColdRun(Dataset):
             [line.stamp_ns for line in lines], [line.pose for line in lines]
         )
         self._count('odometry of a repeated stamp', repeated)
+        track, notes = without_jumps(track)
+        self.notes += notes
         return track
 
     def _read_labels(self) -> dict[str, str]:

@@ -24,6 +24,7 @@ from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.odometry_jumps import without_jumps
 from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
 from kbr_localization.datasets.run_folder import read_notes
 from kbr_localization.datasets.selection import (
@@ -229,8 +230,12 @@ class BagRun(Dataset):
 
     def _odometry_track(self, poses: dict[str, list[tuple[int, se2.FloatArray]]]) -> OdometryTrack:
         if self.odometry_topic.message_type == TF:
-            return self._transforms.track(self._transforms.odometry_way)
-        return self._track(poses, self.odometry_topic)
+            track = self._transforms.track(self._transforms.odometry_way)
+        else:
+            track = self._track(poses, self.odometry_topic)
+        track, notes = without_jumps(track)
+        self.notes += notes
+        return track
 
     def _reference_track(
         self, poses: dict[str, list[tuple[int, se2.FloatArray]]]

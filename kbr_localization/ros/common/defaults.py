@@ -1,12 +1,9 @@
-"""Values that several parts of the nodes begin with."""
+"""Where nodes keep what they remember."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-
-MAX_SPEED = 3.0
-"""Metres per second that few robots in buildings exceed."""
 
 
 def own_folder() -> Path:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization.configuration import parameter, validate
+from kbr_localization.datasets.odometry_jumps import MAX_SPEED
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.methods.registry import METHODS
-from kbr_localization.ros.common.defaults import MAX_SPEED
 from kbr_localization.ros.parameters.map_files import parse_map_files
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -193,9 +193,11 @@ class RecordingSession:
             waiting = len(self._queue)
             self.work(0.0)
         with self._news:
+            reason = 'still without odometry or pose at the end'
             if self._held is not None:
-                self.counts['could not be written'] += 1 + len(self._queue)
-            self._queue.clear('still without odometry or pose at the end')
+                reason = 'could not be written'
+                self._count(reason)
+            self._queue.clear(reason)
             unwritten, self._unwritten = self._unwritten, []
         try:
             self._odometry.write(unwritten)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbr_localization import se2
+from kbr_localization.datasets.odometry_jumps import MAX_SPEED
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.ros.common.defaults import MAX_SPEED
 from kbr_localization.ros.session.image_queue import QueuedImage
 from kbr_localization.ros.session.persistence import SavedPose
 

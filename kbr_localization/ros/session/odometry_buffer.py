@@ -13,14 +13,20 @@ import enum
 import math
 
 from kbr_localization import se2
+from kbr_localization.datasets.odometry_jumps import (
+    begins_anew,
+    FEWEST,
+    MAX_SPEED,
+    MAX_TURN_RATE,
+    PAUSE,
+    PAUSE_PERIODS,
+    SLACK,
+)
 from kbr_localization.errors import ConfigurationError, RosError
-from kbr_localization.ros.common.defaults import MAX_SPEED
 import numpy as np
 
-RESTART_NS, RESTART_PERIODS = 1_000_000_000, 5
+RESTART_NS, RESTART_PERIODS = round(PAUSE * 1e9), PAUSE_PERIODS
 """Without odometry for so long, or so many of its usual periods, its driver may have restarted."""
-AT_ORIGIN = 0.1
-"""Metres and radians from zero where the odometry of a driver that was started again begins."""
 
 
 class Added(enum.Enum):
@@ -75,7 +81,7 @@ class OdometryBuffer:
     ConfigurationError for durations that are not positive and counts below 2.
     """
 
-    jump_slack = 0.5
+    jump_slack = SLACK
 
     def __init__(
         self,
@@ -84,9 +90,9 @@ class OdometryBuffer:
         max_gap_ns: int = 2_000_000_000,
         jump_back_ns: int = 1_000_000_000,
         jump_ahead_ns: int = 10_000_000_000,
-        jump_count: int = 3,
+        jump_count: int = FEWEST,
         max_speed: float = MAX_SPEED,
-        max_turn_rate: float = 10.0,
+        max_turn_rate: float = MAX_TURN_RATE,
     ) -> None:
         durations = (duration_ns, max_gap_ns, jump_back_ns, jump_ahead_ns)
         if min(durations) <= 0 or min(max_samples, jump_count) < 2:
@@ -280,16 +286,6 @@ class OdometryBuffer:
         # cutting the head moves the whole list: do it in blocks
         if surplus > len(self._stamps) // 4 or len(self._stamps) > self._max_samples:
             del self._stamps[:surplus], self._poses[:surplus]
-
-
-def begins_anew(before: se2.FloatArray, pose: se2.FloatArray, slack: float = 0.5) -> bool:
-    """
-    Whether a pose (3,) after a pause is where odometry begins, and the one before was not.
-
-    `slack`: metres or radians between the two from which on that is no chance.
-    """
-    at_origin = math.hypot(pose[0], pose[1]) < AT_ORIGIN and abs(float(pose[2])) < AT_ORIGIN
-    return at_origin and max(_step(before, pose)) > slack
 
 
 def _step(start: se2.FloatArray, end: se2.FloatArray) -> tuple[float, float]:

@@ -8,12 +8,12 @@ import math
 from pathlib import Path
 
 from kbr_localization import se2
+from kbr_localization.datasets.odometry_jumps import begins_anew, MAX_SPEED
 from kbr_localization.errors import RosError
 from kbr_localization.files import read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.map.checks import FARTHEST
-from kbr_localization.ros.common.defaults import MAX_SPEED, own_folder
-from kbr_localization.ros.session.odometry_buffer import begins_anew
+from kbr_localization.ros.common.defaults import own_folder
 import numpy as np
 
 FORMAT = 1

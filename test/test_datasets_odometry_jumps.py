@@ -1,0 +1,123 @@
+"""Odometry in files that jumps is taken as the node takes messages that do."""
+
+from bag_helpers import bag, drive, images
+from helpers import tiny_frames, tiny_odometry
+from kbr_localization import se2
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.rosbag import BagRun
+from kbr_localization.ros.session.odometry_buffer import Added, OdometryBuffer
+import numpy as np
+import pytest
+
+SECOND = 10**9
+HALF = 100
+"""Of the 200 poses of a track."""
+
+
+def winding(speed=0.5, hertz=20.0):
+    """Poses (200, 3) of a drive that bends, and its stamps from 100 s on."""
+    count = np.arange(2 * HALF)
+    turns = 0.3 * np.sin(count / 15.0) / hertz
+    chain = np.column_stack([np.full(2 * HALF, speed / hertz), np.zeros(2 * HALF), turns])[1:]
+    stamps = (100 * SECOND + count * SECOND / hertz).astype(np.int64)
+    return OdometryTrack(stamps, se2.chain(np.array([3.0, -2.0, 1.0]), chain))
+
+
+def restarted(track, origin=(0.0, 0.0, 0.0)):
+    """Let a track begin at another origin from its middle on."""
+    poses = track.poses.copy()
+    moved = se2.between(np.broadcast_to(poses[HALF], (HALF, 3)), poses[HALF:])
+    poses[HALF:] = se2.compose(np.array(origin), moved)
+    return OdometryTrack(track.stamps_ns, poses)
+
+
+def increments(track):
+    return se2.between(track.poses[:-1], track.poses[1:])
+
+
+@pytest.mark.parametrize('speed', [0.0, 0.5, 2.9, 30.0])
+@pytest.mark.parametrize('hertz', [1.0, 20.0, 200.0])
+def test_what_does_not_jump_is_left_as_it_is(speed, hertz):
+    track = winding(speed, hertz)
+    assert without_jumps(track) == (track, ())
+
+
+@pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (500.0, 0.0, -2.0), (3.0, -2.0, -2.5)])
+def test_a_driver_that_was_started_again_moves_nothing(origin):
+    track = winding()
+    going_on, notes = without_jumps(restarted(track, origin))
+    assert notes == ('the odometry jumped once: taken as reset, without motion',)
+    expected = increments(track)
+    expected[HALF - 1] = 0.0
+    np.testing.assert_allclose(increments(going_on), expected, atol=1e-9)
+    np.testing.assert_array_equal(going_on.stamps_ns, track.stamps_ns)
+
+
+def test_a_driver_that_was_started_again_near_its_origin_is_told_by_the_pause():
+    track = winding()
+    poses = se2.compose(se2.inverse(se2.compose(track.poses[HALF], [0.7, 0.0, 0.0])), track.poses)
+    stamps = track.stamps_ns.copy()
+    stamps[HALF:] += SECOND
+    _, notes = without_jumps(restarted(OdometryTrack(stamps, poses)))
+    assert notes and 'jumped once' in notes[0]
+
+
+@pytest.mark.parametrize('count', [1, 2])
+def test_a_pose_that_was_sent_by_mistake_is_left_out(count):
+    track = winding()
+    poses = track.poses.copy()
+    poses[HALF : HALF + count] += [50.0, 0.0, 0.0]
+    cleaned, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
+    assert notes == (f'poses of the odometry that do not continue it, left out: {count}',)
+    kept = np.r_[:HALF, HALF + count : 2 * HALF]
+    np.testing.assert_array_equal(cleaned.stamps_ns, track.stamps_ns[kept])
+    np.testing.assert_allclose(cleaned.poses, track.poses[kept])
+
+
+@pytest.mark.parametrize('seed', range(20))
+def test_the_node_takes_them_in_the_same_way(seed):
+    rng, track = np.random.default_rng(seed), winding()
+    poses, at = track.poses.copy(), rng.choice(np.arange(10, 190, 10), 4, replace=False)
+    for index in at[:2]:  # from there on elsewhere
+        poses[index:] = se2.compose(rng.normal(0.0, 30.0, 3), poses[index:])
+    for index in at[2:]:
+        poses[index : index + rng.integers(1, 3)] += rng.normal(0.0, 30.0, 3)
+    cleaned, _ = without_jumps(OdometryTrack(track.stamps_ns, poses))
+    buffer, jumps = OdometryBuffer(), 0
+    for stamp, pose in zip(track.stamps_ns.tolist(), poses, strict=True):
+        jumps += buffer.add(stamp, pose) is Added.POSE_JUMP
+    assert jumps == 2
+    last = buffer.continued(buffer.newest_pose())
+    step = se2.between(cleaned.poses[-1], last)
+    np.testing.assert_allclose(step, 0.0, atol=1e-8)
+
+
+def test_any_poses_are_finite_and_in_order_of_time():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        size = rng.integers(1, 40)
+        poses = rng.normal(0.0, 10.0 ** rng.uniform(-3, 6), (size, 3))
+        stamps = np.unique(rng.integers(0, 10 ** rng.integers(2, 11), size))
+        cleaned, _ = without_jumps(OdometryTrack(stamps, poses[: len(stamps)]))
+        assert len(cleaned.stamps_ns) == len(cleaned.poses) >= 1
+        assert np.isfinite(cleaned.poses).all() and np.all(np.diff(cleaned.stamps_ns) > 0)
+
+
+def test_bags_and_runs_of_cold_say_so(tmp_path):
+    moved = drive()
+    for _, message, _ in moved[30:]:
+        message.pose.pose.position.x += 40.0
+    run = BagRun(bag(tmp_path / 'bag', moved, images()))
+    assert 'the odometry jumped once: taken as reset, without motion' in run.notes
+    assert np.hypot(*increments(run.odometry)[:, :2].T).max() < 0.1
+
+    odometry = tiny_odometry(8)
+    half = len(odometry.poses) // 2
+    poses = odometry.poses.copy()
+    poses[half:] = se2.compose(np.array([70.0, 0.0, 1.0]), poses[half:])
+    jumped = OdometryTrack(odometry.stamps_ns, poses)
+    cold = write_cold_run(tmp_path / 'run', tiny_frames(8), jumped)
+    assert 'the odometry jumped once: taken as reset, without motion' in cold.notes
+    assert np.hypot(*increments(cold.odometry)[:, :2].T).max() < 0.1
