@@ -132,3 +132,18 @@ def tiny_world_copy(tiny_world, tmp_path):
     from ros_robot import TinyWorld
 
     return TinyWorld(tiny_world.run, Path(shutil.copy(tiny_world.map_file, tmp_path / 'map.h5')))
+
+
+@pytest.fixture(scope='session')
+def shared_map():
+    """Give the map of a tiny run, for tests that leave it as it is."""
+    from map_helpers import tiny_map
+
+    return tiny_map()
+
+
+@pytest.fixture
+def saved(shared_map, tmp_path):
+    """Save the map of a tiny run in a file of the test's own."""
+    shared_map.save(tmp_path / 'map.h5')
+    return tmp_path / 'map.h5'

@@ -6,20 +6,8 @@ from command import assert_one_line, invoke
 import h5py
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import KernelMap
-from map_helpers import tiny_map
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope='module')
-def kernel_map():
-    return tiny_map()
-
-
-@pytest.fixture
-def saved(kernel_map, tmp_path):
-    kernel_map.save(tmp_path / 'map.h5')
-    return tmp_path / 'map.h5'
 
 
 @pytest.mark.parametrize(

@@ -16,27 +16,16 @@ from kbr_localization.localization.map.map_statistics import FORMER_NAMES, MapSt
 from kbr_localization.localization.map.storage import CHECKSUMS, write_array
 from kbr_localization.localization.map.verified import BLOCK_BYTES, checksums_of, VerifiedArray
 from kbr_localization.localization.map.verify import check_map
-from map_helpers import assert_equal_maps, tiny_map
+from map_helpers import assert_equal_maps
 import numpy as np
 import pytest
 
 
-@pytest.fixture(scope='module')
-def kernel_map():
-    return tiny_map()
-
-
 @pytest.fixture
-def saved(kernel_map, tmp_path):
-    kernel_map.save(tmp_path / 'map.h5')
-    return tmp_path / 'map.h5'
-
-
-@pytest.fixture
-def large(kernel_map, tmp_path, monkeypatch):
+def large(shared_map, tmp_path, monkeypatch):
     """Give a map file whose arrays lie in one piece, as those of large maps do."""
     monkeypatch.setattr(storage, 'MAPPED_BYTES', 1 << 16)
-    many = kernel_map.subset(np.arange(3000) % len(kernel_map))
+    many = shared_map.subset(np.arange(3000) % len(shared_map))
     rows = np.random.default_rng(0).integers(0, 9, many.descriptors.shape, dtype=np.uint8)
     replace(many, descriptors=rows).save(tmp_path / 'large.h5')
     return tmp_path / 'large.h5'
@@ -167,7 +156,7 @@ def test_a_verified_array_is_used_like_any_other(shape, dtype):
         VerifiedArray(plain, damaged, 'it')
 
 
-def test_maps_of_before_the_checksums_still_load(large, kernel_map):
+def test_maps_of_before_the_checksums_still_load(large, shared_map):
     with h5py.File(large, 'r+') as file:
         del file[CHECKSUMS]
     loaded = KernelMap.load(large)
@@ -219,9 +208,9 @@ def twice(file, target):
 
 
 @pytest.mark.parametrize('trick', [external, virtual, linked, soft, twice])
-def test_a_map_reads_nothing_but_itself(kernel_map, saved, tmp_path, trick):
+def test_a_map_reads_nothing_but_itself(shared_map, saved, tmp_path, trick):
     other = tmp_path / 'secret'
-    kernel_map.save(other)
+    shared_map.save(other)
     with h5py.File(saved, 'r+') as file:
         del file['poses']
         trick(file, other)
@@ -324,18 +313,18 @@ def test_a_map_of_one_or_two_images_works_everywhere(tmp_path, count):
         assert result.returncode == 0 or 'needs at least 2' in result.stderr, result.stderr
 
 
-def test_a_run_of_a_map_may_have_no_images(kernel_map, tmp_path):
-    names = ('none', *kernel_map.run_names)
-    replace(kernel_map, run_names=names, run_index=kernel_map.run_index + 1).save(
+def test_a_run_of_a_map_may_have_no_images(shared_map, tmp_path):
+    names = ('none', *shared_map.run_names)
+    replace(shared_map, run_names=names, run_index=shared_map.run_index + 1).save(
         tmp_path / 'map.h5'
     )
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['runs']['none'] == {'images': 0, 'metres': 0}
 
 
-def test_statistics_of_a_map_of_the_version_before_are_read(kernel_map, tmp_path):
+def test_statistics_of_a_map_of_the_version_before_are_read(shared_map, tmp_path):
     known = MapStatistics(0.05, 0.01, 0.6, 0.7, 0.8, 0.2)
-    replace(kernel_map, statistics=known).save(tmp_path / 'map.h5')
+    replace(shared_map, statistics=known).save(tmp_path / 'map.h5')
     with h5py.File(tmp_path / 'map.h5', 'r+') as file:
         names = file['statistics'].attrs
         for former, name in FORMER_NAMES.items():

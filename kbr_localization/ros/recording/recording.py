@@ -193,11 +193,10 @@ class RecordingSession:
             waiting = len(self._queue)
             self.work(0.0)
         with self._news:
-            reason = 'still without odometry or pose at the end'
             if self._held is not None:
-                reason = 'could not be written'
-                self._count(reason)
-            self._queue.clear(reason)
+                self._count('could not be written')
+                self._queue.clear('could not be written')
+            self._queue.clear('still without odometry or pose at the end')
             unwritten, self._unwritten = self._unwritten, []
         try:
             self._odometry.write(unwritten)
