@@ -125,3 +125,19 @@ def test_what_a_full_disk_cuts_off_is_taken_back(tmp_path):
     assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
     lines = (tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()
     assert len(lines) % 2 == 0 and len(set(lines)) == 1
+
+
+def test_a_folder_that_is_moved_meanwhile_is_told_and_gone_on_with_when_it_is_back(tmp_path):
+    recording = ColdRecording(tmp_path / 'run')
+    recording.append_odometry([(START_NS, straight_reference(0.0))] * 2)
+    (tmp_path / 'run').rename(tmp_path / 'moved')
+    for attempt in (
+        lambda: recording.append_odometry([(START_NS, straight_reference(0.0))]),
+        lambda: recording.append_image(START_NS, straight_reference(0.0), JPEG),
+    ):
+        with pytest.raises(DatasetError, match=r'No such .*: it was moved or removed: put'):
+            attempt()
+    (tmp_path / 'moved').rename(tmp_path / 'run')
+    recording.append_image(START_NS, straight_reference(0.0), JPEG)
+    recording.close()
+    assert len(open_dataset(tmp_path / 'run')) == 1

@@ -161,9 +161,11 @@ class ColdRecording:
         try:
             yield
         except OSError as error:
+            gone = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            remedy = 'it was moved or removed: put it back' if gone else 'free some space'
             raise DatasetError(
-                f'cannot record into {self.path}: {error.strerror or error}: '
-                'free some space, or choose another folder'
+                f'cannot record into {self.path}: {error.strerror or error}: {remedy}, or choose '
+                'another folder'
             ) from error
 
 
