@@ -173,3 +173,12 @@ def test_a_belief_is_confirmed_by_more_than_the_map_gives_a_wrong_one():
     for _ in range(50):
         confirmation.see(0.0, 0.0)  # in a gap of the map nothing is asked
     assert confirmation.confirmed and confirmation.mean == pytest.approx(before)
+
+
+def test_a_belief_that_was_confirmed_counts_as_such_until_images_refute_it():
+    confirmation = Confirmation(STATISTICS)
+    confirmation.go_on()
+    assert confirmation.confirmed
+    for _ in range(6):
+        confirmation.see(-1.0, 1.0)
+    assert not confirmation.confirmed

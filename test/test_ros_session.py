@@ -361,11 +361,23 @@ def test_a_request_that_fails_does_not_take_the_next_one_along(drive):
 
 
 def test_another_tracker_takes_over_the_belief(drive):
-    drive.go(0.0, 4.0)
+    drive.go(0.0, 6.0)
+    assert drive.answers[stamp(6.0)].estimate.localized
     drive.session.replace_tracker()
-    drive.image(4.2, lambda: GREY)
-    drive.go(4.05, 4.2, image_every=100)
-    assert drive.error(4.2) < 0.3
+    drive.image(6.2, lambda: GREY)
+    drive.go(6.05, 6.2, image_every=100)
+    assert drive.error(6.2) < 0.3
+    # images have confirmed it, so another parameter does not stop the robot
+    assert drive.answers[stamp(6.2)].estimate.localized
+
+
+def test_a_pose_that_somebody_gives_is_localized_when_images_have_confirmed_it(drive):
+    drive.go(0.0, 6.0)
+    given = straight_reference(6.0)
+    drive.session.give_pose(GivenPose(given, COVARIANCE, stamp(6.0)))
+    drive.go(6.05, 12.0)
+    said = [drive.answers[at].estimate.localized for at in sorted(drive.answers) if at > stamp(6)]
+    assert not said[0] and said[-1]
 
 
 def test_a_global_start_asked_for_right_after_a_jump_in_time_is_one(drive):

@@ -100,7 +100,7 @@ class Localizer(Protocol):
     A recursive estimator of the pose on a position-image map.
 
     Poses are (3,), covariances (3, 3), descriptors those of the map's describer. A class that
-    inherits from this has the last four methods already, for a localizer without belief, gate and
+    inherits from this has the last five methods already, for a localizer without belief, gate and
     learning.
     """
 
@@ -143,6 +143,10 @@ class Localizer(Protocol):
         False, with everything as it was, where that is not possible.
         """
         return False
+
+    def confirm(self) -> None:
+        """Take the pose that was given last as one that images have confirmed a moment ago."""
+        return
 
     def know_odometry(self, learnt: Calibration) -> None:
         """Take what was learnt of the odometry in an earlier drive, from the next start on."""

@@ -122,6 +122,11 @@ class Confirmation:
         """Let no image have been seen."""
         self.sums, self.weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
 
+    def go_on(self) -> None:
+        """Go on from a belief that was confirmed, which counts as a few images."""
+        self.weights[0] = CONFIRMED_AFTER[0]
+        self.sums[0] = self.weights[0] * (self._limits[0] + 1.0)
+
     def see(self, log_likelihood: float, coverage: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage

@@ -65,6 +65,10 @@ class FilterParts(GatedLocalizer, FormerNames):
         self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.odometry.begin([self.belief])
 
+    def confirm(self) -> None:
+        """Call the belief localized until images refute it: it goes on from a confirmed one."""
+        self.confirmation.go_on()
+
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""
         self.belief = None

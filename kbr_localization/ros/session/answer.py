@@ -14,11 +14,16 @@ from kbr_localization.ros.session.persistence import SavedPose
 
 @dataclass(frozen=True)
 class GivenPose:
-    """A pose (3,) with covariance (3, 3) that somebody claims; `stamp_ns` None means now."""
+    """
+    A pose (3,) with covariance (3, 3) that somebody claims; `stamp_ns` None means now.
+
+    `confirmed`: it is that of a belief which images had confirmed until now.
+    """
 
     pose: se2.FloatArray
     covariance: se2.FloatArray
     stamp_ns: int | None = None
+    confirmed: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,10 @@ class Answer:
     @property
     def as_given(self) -> GivenPose:
         """Return the estimate as a pose to start from."""
-        return GivenPose(self.estimate.pose, self.estimate.covariance, self.stamp_ns)
+        estimate = self.estimate
+        return GivenPose(
+            estimate.pose, estimate.covariance, self.stamp_ns, confirmed=estimate.localized
+        )
 
 
 @dataclass(frozen=True)

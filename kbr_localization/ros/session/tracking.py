@@ -45,6 +45,8 @@ class Tracking:
         """Start from a pose that is one of now."""
         with self._lock:
             self.tracker.initialize(given.pose, given.covariance)
+            if given.confirmed:
+                self.tracker.localizer.confirm()
             self.state = State.INITIALIZED
 
     def begin_globally(self) -> None:
