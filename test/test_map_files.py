@@ -156,6 +156,33 @@ def test_a_verified_array_is_used_like_any_other(shape, dtype):
         VerifiedArray(plain, damaged, 'it')
 
 
+def test_a_map_that_is_overwritten_in_place_while_it_is_in_use_is_told(large):
+    """Without a look at the file the process would be ended by SIGBUS."""
+    loaded, whole = KernelMap.load(large), large.read_bytes()
+    rows = np.asarray(loaded.descriptors[:5])
+    image = rows[3].copy()
+    os.truncate(large, 5000)  # as cp does before it writes
+    for use in (lambda: loaded.descriptors[2000:2005], lambda: loaded.similarities(image)):
+        with pytest.raises(MapError, match='was cut off to 5000 bytes while it is in use'):
+            use()
+    with large.open('r+b') as file:
+        file.write(whole)
+    np.testing.assert_array_equal(loaded.descriptors[:5], rows)
+    with large.open('r+b') as file:
+        file.write(bytes(len(whole)))
+    with pytest.raises(MapError, match='is damaged at bytes'):
+        loaded.similarities(image)
+
+
+def test_a_map_in_whose_place_another_one_is_moved_is_used_on(large, tmp_path):
+    loaded = KernelMap.load(large)
+    image = np.asarray(loaded.descriptors[3])
+    expected = loaded.similarities(image)
+    (tmp_path / 'other.h5').write_bytes(b'no map')
+    (tmp_path / 'other.h5').rename(large)
+    np.testing.assert_array_equal(loaded.similarities(image), expected)
+
+
 def test_maps_of_before_the_checksums_still_load(large, shared_map):
     with h5py.File(large, 'r+') as file:
         del file[CHECKSUMS]

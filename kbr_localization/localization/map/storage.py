@@ -20,6 +20,7 @@ from kbr_localization.localization.map.verified import (
     BlockChecksums,
     checksums_of,
     VerifiedArray,
+    WatchedFile,
 )
 import numpy as np
 
@@ -61,11 +62,12 @@ def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
     start, path = dataset.id.get_offset(), Path(dataset.file.filename)
     with path.open('rb') as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    if start + dataset.nbytes > len(mapped):
-        raise MapError(f'{dataset.name} ends beyond the end of the file')
+        if start + dataset.nbytes > len(mapped):
+            raise MapError(f'{dataset.name} ends beyond the end of the file')
+        watched = WatchedFile(file, start + dataset.nbytes)
     flat = np.frombuffer(mapped, dataset.dtype, count=dataset.size, offset=start)
-    name = f'{dataset.name[1:]} of {path}'
-    return VerifiedArray(flat.reshape(dataset.shape), _read_checksums(dataset), name, finite)
+    name, checksums = f'{dataset.name[1:]} of {path}', _read_checksums(dataset)
+    return VerifiedArray(flat.reshape(dataset.shape), checksums, name, finite, watched)
 
 
 def _read_all(dataset: h5py.Dataset) -> np.ndarray:

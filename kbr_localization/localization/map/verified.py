@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 import operator
-from typing import Any
+import os
+import time
+from typing import Any, BinaryIO
+import weakref
 import zlib
 
 from kbr_localization.errors import MapError
@@ -19,6 +22,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 BLOCK_BYTES = 1 << 16
+_TICK_NS = 100_000_000
 _LOOKED_AT = 8  # blocks of an array that are verified at once: half of a file may be zeros
 
 
@@ -53,6 +57,35 @@ def checksums_of(array: Any) -> NDArray[np.uint32]:
     return sums.array()
 
 
+class WatchedFile:
+    """
+    An open file of which the first `size` bytes are mapped into memory, and others may write.
+
+    A process that touches a page beyond the end of a file that somebody has cut off is ended.
+    """
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._handle, self._size = os.dup(file.fileno()), size
+        weakref.finalize(self, os.close, self._handle)
+        self._written = os.fstat(self._handle).st_mtime_ns
+
+    def has_changed(self, name: str) -> bool:
+        """
+        Tell whether it may have been written to since last asked.
+
+        Raises MapError when it is shorter.
+        """
+        found = os.fstat(self._handle)
+        if found.st_size < self._size:
+            raise MapError(
+                f'{name} was cut off to {found.st_size} bytes while it is in use: copy a map '
+                'beside the old one and rename it, then load it again'
+            )
+        before, self._written = self._written, found.st_mtime_ns
+        # times of files go by ticks, in which there may be a look and another write
+        return before != self._written or abs(time.time_ns() - self._written) < _TICK_NS
+
+
 class VerifiedArray(NDArrayOperatorsMixin):
     """
     A read-only array (n, ...) whose blocks are verified when they are used first.
@@ -60,7 +93,8 @@ class VerifiedArray(NDArrayOperatorsMixin):
     `array[rows]` verifies these rows, everything else that can be done with an array verifies all
     of it; both raise MapError where bytes are not those of `checksums` (blocks,), which are None
     in maps made before there were any, and, with `finite`, where numbers are not finite. `name`:
-    what an error calls the array.
+    what an error calls the array. `file`: that it is mapped from; when somebody writes into it
+    everything is verified anew.
     """
 
     def __init__(
@@ -69,8 +103,10 @@ class VerifiedArray(NDArrayOperatorsMixin):
         checksums: NDArray[np.uint32] | None,
         name: str,
         finite: bool = False,
+        file: WatchedFile | None = None,
     ) -> None:
         self._array, self._checksums, self._name = array, checksums, name
+        self._file = file
         self._finite = finite and array.dtype.kind == 'f'
         self._bytes = array.reshape(-1).view(np.uint8)
         count = -(-self._bytes.size // BLOCK_BYTES)
@@ -124,7 +160,7 @@ class VerifiedArray(NDArrayOperatorsMixin):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """Return all of it, verified."""
-        self.verify(np.flatnonzero(~self._verified))
+        self.verify(np.arange(len(self._verified)))
         if copy or (dtype is not None and dtype != self._array.dtype):
             return np.array(self._array, dtype=dtype)
         return self._array
@@ -146,6 +182,8 @@ class VerifiedArray(NDArrayOperatorsMixin):
 
     def verify(self, blocks: NDArray[np.intp]) -> None:
         """Verify those of the blocks, numbers (b,), that have not been yet; raises MapError."""
+        if self._file is not None and self._file.has_changed(self._name):
+            self._verified[:] = False
         for block in blocks[~self._verified[blocks]].tolist():
             start = block * BLOCK_BYTES
             end = start + BLOCK_BYTES
