@@ -23,7 +23,7 @@ from kbr_localization.files import read_text
 import yaml
 
 METADATA = 'metadata.yaml'
-_LARGEST_METADATA = 1 << 24
+_LARGEST_METADATA = 1 << 22
 _MCAP, _MCAP_START = '.mcap', 8
 _CHUNK, _CHUNK_INDEX = 0x06, 0x08
 _RECORD, _LENGTH, _SIZE = struct.Struct('<BQ'), struct.Struct('<I'), struct.Struct('<Q')
