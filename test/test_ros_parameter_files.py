@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+import re
 
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.ros.parameters.parameter_files import (
@@ -126,3 +127,33 @@ def test_the_text_parameters_of_the_launch_files_are_known():
     listed = source.read_text().split('TEXT_PARAMETERS = (')[1].split(')')[0]
     texts = [name for name, value in vars(RecorderConfig(out='x')).items() if type(value) is str]
     assert texts and all(f"'{name}'" in listed for name in texts)
+
+
+def as_launch_reads(text):
+    """Give the values of a file as nodes get them: launch takes backslashes for its own."""
+    assert not re.search(r'(?<!\\)(\\\\)*\$\(', text)  # nothing to replace
+    sections = yaml.safe_load(re.sub(r'\\(.)', r'\1', text))
+    return next(iter(sections.values()))['ros__parameters']
+
+
+ODD = (
+    'Büro/größe 2.h5',
+    "it's a map.h5",
+    'back\\slash.h5',
+    'cost $(5) or $5.h5',
+    '/maps/' + 'long name ' * 20 + 'ü.h5',
+    '地図.h5',
+    '"quoted": #1.h5',
+)
+
+
+@pytest.mark.parametrize('name', ODD, ids=range(len(ODD)))
+def test_names_of_files_come_to_the_node_as_they_are(tmp_path, name):
+    given = {'map_file': name, 'map_files': [name, 'b']}
+    assert as_launch_reads(launch_file_parameters('', '', 'localization', given)) == given
+    if '\\' in name or '$' in name:
+        return  # in a file of the user's they are for launch
+    path = tmp_path / 'params.yaml'
+    section = {'localization': {'ros__parameters': given}}
+    path.write_text(yaml.safe_dump(section, allow_unicode=True), encoding='utf-8')
+    assert as_launch_reads(launch_file_parameters(str(path), '', 'localization', {})) == given

@@ -16,6 +16,7 @@ WILDCARDS = ('*', '**')
 BESIDE = ('map_server',)
 """Nodes of other packages that a launch file starts with the same parameter file."""
 _DEEPEST, _MOST = 32, 100_000
+_ENDLESS = 1 << 30  # characters of a line
 _LARGEST = 1 << 22
 """Bytes; that of Nav2 has 20 thousand."""
 
@@ -43,7 +44,8 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
     Sections without a namespace are put into the node's, as nav2_bringup does. A given value takes
     the place of the file's in every section: which of two sections wins depends on their order.
     The text of all other values stays as it is. Sections of other nodes are left out: they may
-    ask for packages that are not there. `path` empty: the given values alone.
+    ask for packages that are not there. `path` empty: the given values alone. The text is one in
+    which launch replaces substitutions such as $(env NAME); the given values stay as they are.
 
     Raises ConfigurationError when the file cannot be read.
     """
@@ -56,9 +58,20 @@ def launch_file_parameters(path: str, namespace: str, node: str, given: Mapping[
     if namespace:
         _move(root, namespace)
     if given:
-        section = {f'/{namespace}/{node}'.replace('//', '/'): {PARAMETERS: dict(given)}}
-        _merge(root, yaml.compose(yaml.safe_dump(section)))
-    return str(yaml.serialize(root))
+        literal = {key: _escaped(value) for key, value in given.items()}
+        section = {f'/{namespace}/{node}'.replace('//', '/'): {PARAMETERS: literal}}
+        _merge(root, yaml.compose(yaml.safe_dump(section, allow_unicode=True)))
+    # launch takes backslashes for its own: none to write a letter, none to break a line
+    return str(yaml.serialize(root, allow_unicode=True, width=_ENDLESS))
+
+
+def _escaped(value: Any) -> Any:
+    """Return a value of which launch makes what it was."""
+    if isinstance(value, list):
+        return [_escaped(part) for part in value]
+    if isinstance(value, str):
+        return value.replace('\\', '\\\\').replace('$(', '\\$(')
+    return value
 
 
 def unrenamed_section(path: str, node: str) -> str:
