@@ -183,6 +183,14 @@ def test_a_map_in_whose_place_another_one_is_moved_is_used_on(large, tmp_path):
     np.testing.assert_array_equal(loaded.similarities(image), expected)
 
 
+def test_a_run_whose_folder_has_a_name_that_is_no_text_is_mapped(shared_map, tmp_path):
+    name = os.fsdecode(b'r\xf6n')
+    replace(shared_map, run_names=(name,)).save(tmp_path / name)
+    assert KernelMap.load(tmp_path / name).run_names == ('r\ufffdn',)
+    result = invoke('map', 'info', tmp_path / name, '--json')
+    assert result.returncode == 0 and json.loads(result.stdout)['images'] == len(shared_map)
+
+
 def test_maps_of_before_the_checksums_still_load(large, shared_map):
     with h5py.File(large, 'r+') as file:
         del file[CHECKSUMS]

@@ -122,7 +122,9 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     file.attrs['image_shape'] = kernel_map.image_shape
     for name in _ARRAYS:
         write_array(file, name, getattr(kernel_map, name))
-    write_array(file, 'run_names', np.array([name.encode() for name in kernel_map.run_names]))
+    # names of folders may be no text
+    names = [name.encode(errors='surrogateescape') for name in kernel_map.run_names]
+    write_array(file, 'run_names', np.array(names))
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
     if kernel_map.calibration is not None:
