@@ -43,6 +43,10 @@ GARDENS_POINT = (
 )  # fmt: skip
 TOLERANCES = (1, 3)
 """Frames."""
+# half a frame of room, that a place at the edge counts
+_ROOM = 0.5
+RIGHT_FRAMES = TOLERANCES[-1] + _ROOM
+"""Frames from the truth within which an answer of a filter is right."""
 POSED_FRAME_M = 1.0 / 3.0
 FILTERS = ('kbr', 'knn-particle', 'nearest')
 SHOWN = {'right': 'right', 'said': 'localized said', 'wrong': 'wrong', 'covered': '2 sigma'}
@@ -84,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     retrieval: list[list[Any]] = []
     filters: list[list[Any]] = []
     for paths in _paths(options):
-        for number, pair in enumerate(_pairs(*paths, options.spacing, options.set)):
+        for number, pair in enumerate(pairs(*paths, options.spacing, options.set)):
             sequence = sequence_scores(pair)
             if number == 0:
                 retrieval += retrieved(pair, sequence)
@@ -132,10 +136,10 @@ def _paths(options: argparse.Namespace) -> list[tuple[Path, Path]]:
     return found
 
 
-def _pairs(
-    mapped: Path, test: Path, spacings: Sequence[float], settings: Sequence[str]
+def pairs(
+    mapped: Path, test: Path, spacings: Sequence[float], settings: Sequence[str] = ()
 ) -> Iterator[Pair]:
-    """Map and test run at every spacing; once for runs that have poses."""
+    """Make map and test run at every spacing, in metres; once for runs that have poses."""
     vision, filter_values = configurations(settings)
     bare = needs_spacing(mapped)
     for spacing in spacings if bare else (None,):
@@ -172,8 +176,7 @@ def retrieved(pair: Pair, sequences: Mapping[str, NDArray[np.float64]]) -> list[
         sure = seqslam.distinctness(-scores) if name in sequences else None
         row: list[Any] = [pair.name, name]
         for tolerance in TOLERANCES:
-            # half a frame of room, that a place at the edge counts
-            within = tolerance + 0.5
+            within = tolerance + _ROOM
             found = recalls(scores, pair.distance, within)
             area = area_under_precision_recall(scores, pair.distance, within, sure)
             row += [' / '.join(f'{value:.2f}' for value in found), area]
@@ -188,21 +191,20 @@ def localized(
     sequences: Mapping[str, NDArray[np.float64]],
 ) -> list[list[Any]]:
     """Rows of the table of the filters, and of sequence matching beside them."""
-    within = TOLERANCES[-1] + 0.5
     known = on_described_run(pair.kernel_map, pair.test)
     found: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
     for seed in range(seeds):
         run = with_odometry_of_seed(pair, seed)
         for method in methods:
             trajectory = localize(known, run, method, seed=seed)
-            found[method].append(answers(run, trajectory, within * pair.frame_m))
+            found[method].append(answers(run, trajectory, RIGHT_FRAMES * pair.frame_m))
     spacing = '–' if pair.spacing is None else f'{pair.spacing:g}'
     rows: list[list[Any]] = [
         [pair.name, spacing, method, *_numbers(each)] for method, each in found.items()
     ]
     for name, scores in sequences.items():
         best = scores.argmax(axis=1)[:, np.newaxis]
-        right = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= within))
+        right = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= RIGHT_FRAMES))
         rows.append([pair.name, spacing, name, right, right, *['–'] * 3])
     return rows
 
