@@ -50,7 +50,7 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['image_shape'] == [96, 128]
     assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
-    assert 'runs.train.images' in table and 'filter.sharpening' in table
+    assert 'runs.train.images' in table and 'filter.image_bandwidth' in table
     assert facts['odometry']['offset_x']['observable'] is False
     assert 'not observable' in table
 
@@ -186,7 +186,7 @@ def test_a_failed_build_leaves_no_file_behind(tmp_path):
 def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     options = (
         '--set',
-        'sharpening=1',
+        'image_bandwidth=1',
         '--set',
         'odometry_calibration=off',
         '--set',
@@ -195,7 +195,7 @@ def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
     assert result.returncode == 0, result.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
-    assert facts['filter']['sharpening'] == 1.0
+    assert facts['filter']['image_bandwidth'] == 1.0
     assert facts['filter']['odometry_calibration'] == 'off'
     assert facts['descriptor_size'] == 4 * 20
 
@@ -207,10 +207,10 @@ def test_trials_without_a_tuner_are_refused(tiny, tmp_path):
 
 def test_every_parameter_is_described():
     described = json.loads(invoke('parameters', '--json').stdout)
-    assert described['sharpening']['default'] > 0
+    assert described['image_bandwidth']['default'] > 0
     assert described['vision.words']['range'] == '2 … 4096'
     assert all(parameter['description'] for parameter in described.values())
-    assert 'sharpening' in invoke('parameters').stdout
+    assert 'image_bandwidth' in invoke('parameters').stdout
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
