@@ -7,6 +7,7 @@ import shutil
 
 from command import assert_one_line, invoke, kbr
 import cv2
+import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
@@ -280,3 +281,22 @@ def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
     assert_one_line(invoke('map', 'grown', path, '--merge'), 'not those of this map')
     assert_one_line(invoke('map', 'grown', path, '--drop', '--added', path), 'the map itself')
     assert beside.exists() and len(KernelMap.load(path)) == 17
+
+
+def test_a_map_of_an_earlier_version_is_measured_and_keeps_that(tiny, tmp_path):
+    old, new = tmp_path / 'old.h5', tmp_path / 'new.h5'
+    shutil.copy(tiny / 'map.h5', old)
+    with h5py.File(old, 'r+') as file:
+        del file['statistics']
+    poses = tmp_path / 'poses.tum'
+    told = invoke('localize', old, tiny / 'test', '--out', poses)
+    assert told.returncode == 0 and 'kbr map measure' in told.stderr
+    result = invoke('map', 'measure', old, '--out', new)
+    assert result.returncode == 0, result.stderr
+    assert 'wrong places stay below' in result.stderr
+    assert KernelMap.load(old).statistics is None
+    assert KernelMap.load(new).statistics == KernelMap.load(tiny / 'map.h5').statistics
+    silent = invoke('localize', new, tiny / 'test', '--out', poses)
+    assert 'kbr map measure' not in silent.stderr
+    same = invoke('map', 'measure', new, '--out', new)
+    assert same.returncode == 2 and str(new) in same.stderr

@@ -37,6 +37,11 @@ _LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
+MEASURED_NOW = (
+    'its statistics are missing or those of an earlier version and are measured now, as at every '
+    'start; `kbr map measure` writes a map that keeps them'
+)
+
 
 def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
     """
