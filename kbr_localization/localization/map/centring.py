@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_REFERENCES = 256  # images whose mean is taken: its standard error is 1/16 of the deviation of k
+_REFERENCES = 128  # images whose mean is taken: its standard error is 9% of the deviation of k
 _LEAST_VARIANCE = 0.01  # |phi - mu|^2 of an image that the mean is all but equal to
 _AT_ONCE = 1024  # images that are compared with the references in one go
 
@@ -32,7 +32,7 @@ class Centring:
     """
     Mean of a map's images in the feature space of the image kernel.
 
-    `describer`, `descriptors`: k and the images (n, d). The mean is over at most 256 of them,
+    `describer`, `descriptors`: k and the images (n, d). The mean is over at most 128 of them,
     evenly spread. What k~ needs of each image is computed when it is asked for, and kept.
     """
 
