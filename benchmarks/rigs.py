@@ -23,10 +23,11 @@ from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import localized_from, RunErrors
 from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.motion import measure_odometry, Track
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray, interpolate, StampArray
 from kbr_localization.simulation import random_robot, SyntheticRun
@@ -121,7 +122,9 @@ def _faultless(noise: OdometryNoise) -> OdometryNoise:
     return replace(usual, slip_rate=noise.slip_rate, slip_size=noise.slip_size)
 
 
-def on_wheels(place: Place, small: KernelMap, pair: Pair, how: str) -> tuple[KernelMap, DescribedRun]:
+def on_wheels(
+    place: Place, small: KernelMap, pair: Pair, how: str
+) -> tuple[KernelMap, DescribedRun]:
     """Let a map have been recorded, and its test run driven, by such wheels."""
     tracks: list[Track] = [
         (tour.reported(pair.mapping, [*pair.seed, number]), tour.references)
@@ -221,7 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add('--same', action='store_true', help='test with the rig of the map')
     add('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
-    buildings = range(options.first, options.first + options.step * options.buildings, options.step)
+    last = options.first + options.step * options.buildings
+    buildings = range(options.first, last, options.step)
     rows: list[list[Any]] = []
     with open_workers(None) as workers:
         for index, found in workers.run(of_building, [(b, options) for b in buildings]):

@@ -50,7 +50,7 @@ def measure_delay(
     `reference`: poses (n, 3) at `stamps_ns` (n,). None where there are too few steps, or no turn
     begins or ends in them, or the best delay is not within `FARTHEST_S`.
     """
-    times, moments = (1e-9 * (stamps - track.stamps_ns[:1]) for stamps in (track.stamps_ns, stamps_ns))
+    times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
     inside = _within(times, moments)
     if np.count_nonzero(inside) <= _FEWEST:
         return None
@@ -101,7 +101,8 @@ class _Turns:
         self._interval = float(np.median(np.diff(times)))
         lines = np.stack([np.unwrap(odometry[:, 2]), se2.travelled(odometry)], axis=1)
         steps = 0.5 * (lines[1:] + lines[:-1]) * np.diff(times)[:, np.newaxis]
-        self._lines, self._sums = lines, np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
+        self._lines = lines
+        self._sums = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
 
     def design(self, delay: float) -> FloatArray:
         """Turn and way of each step (n - 1, 2)."""
@@ -124,6 +125,10 @@ class _Turns:
         return np.asarray((after - before) / (2.0 * _STEP_S))
 
 
+def _seconds(stamps_ns: StampArray, since: StampArray) -> FloatArray:
+    return np.asarray(1e-9 * (stamps_ns - since), dtype=np.float64)
+
+
 def _within(times: FloatArray, moments: FloatArray) -> np.ndarray:
     """Which moments the odometry covers for every delay."""
     if len(times) < 2:
@@ -143,7 +148,7 @@ def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray
         weights = (_FREEDOM + 1.0) / (_FREEDOM + squares / variance)
     spread = len(target) * float(np.log(variance))
     tails = (_FREEDOM + 1.0) * float(np.sum(np.log1p(squares / (_FREEDOM * variance))))
-    return found, weights, spread + tails
+    return np.asarray(found), np.asarray(weights, dtype=np.float64), spread + tails
 
 
 def _refined(told: _Turns, turns: FloatArray, delay: float) -> Delay | None:

@@ -11,11 +11,12 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.motion import measure_odometry, Track
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.odometry_delay import (
     common_delay,
     is_late,
