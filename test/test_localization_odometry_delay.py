@@ -1,9 +1,15 @@
 """Odometry whose stamps are late: the delay is measured, said, and put right in a map."""
 
+import h5py
+from helpers import textured_image
 from kbr_localization import se2
-from kbr_localization.datasets import OdometryTrack
+from kbr_localization.cli.map_facts import describe_map
+from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
+from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, described, UNLIKE
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.odometry_delay import (
     common_delay,
     is_late,
@@ -11,6 +17,7 @@ from kbr_localization.localization.odometry_delay import (
     measure_delay,
     put_right,
 )
+from map_helpers import tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest
 
@@ -126,3 +133,59 @@ def test_a_delay_is_said_in_words():
     words = described(known)['delay']['words']
     assert words == 'the stamps of the odometry are 0.050 ± 0.002 s ahead of those of the poses'
     assert 'delay' not in described(Calibration.unknown())
+
+
+class LateRun(TinyRun):
+    """A drive along corridors, its odometry so many seconds late."""
+
+    def __init__(self, delay, seed=0):
+        truth = corridors()
+        self.odometry = late(truth, delay, seed)
+        stamps, poses = images(truth)
+        inside = (stamps > 10**9) & (stamps < stamps[-1] - 10**9)
+        image = textured_image(0)
+        self.name, self.skipped = f'late by {delay} s', {}
+        self._frames = [
+            Frame(int(stamp), image, self.odometry.at(int(stamp)), pose)
+            for stamp, pose in zip(stamps[inside], poses[inside], strict=True)
+        ]
+
+    def __len__(self):
+        return len(self._frames)
+
+
+def build(*runs):
+    return build_map(runs, vision=TINY_VISION, max_images=5)
+
+
+def test_a_map_of_late_odometry_says_so_and_measures_its_errors_at_the_right_time(caplog):
+    built = build(LateRun(0.1), LateRun(0.1, 1))
+    known = built.calibration
+    np.testing.assert_allclose(known.delay[0], 0.1, atol=0.005)
+    assert 'late by 0.1 s is 0.1' in caplog.text
+    assert abs(known.values[0] - COLD.offset_x) < 4.0 * known.deviations[0] < 0.03
+    late_noise, noise = (one.motion_noise.per_radian[2] for one in (built, build(LateRun(0.0))))
+    assert late_noise < 4.0 * noise + 1e-4
+
+
+def test_a_map_of_odometry_in_time_keeps_it_as_it_is(caplog):
+    known = build(LateRun(0.0)).calibration
+    assert abs(known.delay[0]) < 0.005
+    assert not caplog.records
+
+
+def test_a_map_file_keeps_the_delay(tmp_path):
+    built = build(LateRun(0.1))
+    built.save(tmp_path / 'map.h5')
+    loaded = KernelMap.load(tmp_path / 'map.h5')
+    np.testing.assert_array_equal(loaded.calibration.delay, built.calibration.delay)
+    assert 'behind' in describe_map(loaded)['odometry']['delay']['words']
+
+
+@pytest.mark.parametrize('delay', [np.array([np.nan, 0.1]), np.array([0.1, -0.1]), np.zeros(3)])
+def test_a_delay_that_cannot_be_is_refused(tmp_path, delay):
+    tiny_map().save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'r+') as file:
+        file['calibration']['delay'] = delay
+    with pytest.raises(MapError, match='calibration/delay'):
+        KernelMap.load(tmp_path / 'map.h5')

@@ -33,6 +33,7 @@ _FREEDOM = 4.0  # of Student's t, as in `calibration_fit`
 _WEIGHINGS, _ROUNDS = 10, 10  # rounds of the weights, and of Gauss and Newton
 _FEWEST = 30  # steps without which a run tells nothing
 _LEAST_VARIANCE = 1e-12  # rad²: odometry that is the truth
+_SHORTEST_S = 1e-9
 _LEAST_FREE = 0.1  # of a step is left to its own noise
 _UNSEEN = 1e-9  # rad/s: a robot that never changes its rate of turning tells no delay
 
@@ -114,7 +115,7 @@ class _Turns:
         before = np.clip(np.searchsorted(self._times, at) - 1, 0, len(self._times) - 2)
         elapsed = (at - self._times[before])[:, np.newaxis]
         whole = (self._times[before + 1] - self._times[before])[:, np.newaxis]
-        rate = (self._lines[before + 1] - self._lines[before]) / whole
+        rate = (self._lines[before + 1] - self._lines[before]) / np.maximum(whole, _SHORTEST_S)
         return np.asarray(
             self._sums[before] + elapsed * (self._lines[before] + 0.5 * elapsed * rate)
         )
