@@ -14,12 +14,13 @@ from typing import Any
 from benchmarks import results, workload
 from kbr_localization.evaluation.protocol import Outcome, run_tasks, Task
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.methods.configs import AdaptedConfig
 from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.workers import open_workers
 import numpy as np
 
 _KBR = KbrConfig()
-_SHARP = {'sharpening': _KBR.sharpening}
+_SHARP = {'sharpening': AdaptedConfig().sharpening}
 _GATED = _SHARP | {'update_min_d': _KBR.update_min_d, 'update_min_a': _KBR.update_min_a}
 _ADAPTED = 'algorithm1-adapted'
 # the best values of a search with every switch off
@@ -44,7 +45,6 @@ STEPS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
     ('+ predictions composed over several steps', _ADAPTED, _PLAIN | _COMPOSED),
     ('+ thresholded rule', _ADAPTED, _PLAIN | _COMPOSED | {'bayes_rule': 'thresholded'}),
     ('+ belief on moving points, three hypotheses: **kbr**', 'kbr', {}),
-    ('kbr without sharpening', 'kbr', {'sharpening': 0.0}),
     ('kbr without gating', 'kbr', {'update_min_d': 0.0, 'update_min_a': 0.0}),
     ('kbr, delta = 0.01', 'kbr', {'delta': 0.01}),
     ('kbr, delta = 0.1', 'kbr', {'delta': 0.1}),

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import workload
-from benchmarks.photographs import GARDENS_POINT, TOLERANCES
+from benchmarks.photographs import GARDENS_POINT, Pair, pairs, RIGHT_FRAMES
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.protocol import random_map, Task
 from kbr_localization.localization.localizer import LOST_M
-from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.simulation import random_robot
 from threadpoolctl import threadpool_limits
@@ -61,12 +60,12 @@ def given(options: argparse.Namespace) -> list[Case]:
 def _given(options: argparse.Namespace) -> Iterator[Case]:
     sizes = [int(size) for size in options.sizes.split(',')]
     for mapped, test in GARDENS_POINT if options.photographs else ():
-        for spacing in SPACINGS:
-            yield _photographs(options.photographs, mapped, test, spacing)
-    pairs = [([mapped], [test]) for mapped, test in options.pair]
+        for pair in pairs(options.photographs / mapped, options.photographs / test, SPACINGS):
+            yield _photographs(pair)
+    posed = [([mapped], [test]) for mapped, test in options.pair]
     if options.train and options.test:
-        pairs.append((options.train, options.test))
-    for paths in pairs:
+        posed.append((options.train, options.test))
+    for paths in posed:
         runs = [[open_dataset(path) for path in side] for side in paths]
         yield from _on_random_maps(runs[0], runs[1], sizes)
     for seed in options.buildings:
@@ -77,13 +76,10 @@ def _given(options: argparse.Namespace) -> Iterator[Case]:
         yield from _on_random_maps(training, test_runs, sizes, 'buildings, robots drawn')
 
 
-def _photographs(data: Path, mapped: str, test: str, spacing: float) -> Case:
-    training, run = (open_dataset(data / name, spacing=spacing) for name in (mapped, test))
-    kernel_map = build_map([training], seed=0)
-    described = describe_run(kernel_map.describer, run)
-    right_m = (TOLERANCES[-1] + 0.5) * spacing
-    group = f'{mapped} → {test}, {spacing:g} m'
-    return Case(group, on_described_run(kernel_map, described), described, right_m)
+def _photographs(pair: Pair) -> Case:
+    known = on_described_run(pair.kernel_map, pair.test)
+    group = f'{pair.name}, {pair.frame_m:g} m'
+    return Case(group, known, pair.test, RIGHT_FRAMES * pair.frame_m)
 
 
 def _on_random_maps(

@@ -13,11 +13,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 import sys
 from typing import Any
 from unittest.mock import patch
 
 from benchmarks import cases, results
+from kbr_localization import se2
 from kbr_localization.evaluation import associate, reference_trajectory, TOLERANCE_S
 from kbr_localization.localization.kbr import estimate
 from kbr_localization.localization.localizer import Localizer, PoseEstimate, sigma_region
@@ -72,7 +74,8 @@ class Recorded:
 def record(case: cases.Case) -> Recorded | None:
     """Localize the run of a case; None where hardly any frame is called localized."""
     seen: list[tuple[FloatArray, estimate.Proof]] = []
-    kept: list[tuple[int, FloatArray, estimate.Proof]] = []
+    kept: dict[int, tuple[FloatArray, estimate.Proof]] = {}
+    frames = count()
     calibrated = estimate.calibrated
 
     def noted(spread: FloatArray, *rest: Any) -> FloatArray:
@@ -80,31 +83,24 @@ def record(case: cases.Case) -> Recorded | None:
         return calibrated(spread, *rest)
 
     def observe(_: Localizer, answer: PoseEstimate) -> None:
-        count[0] += 1
+        frame = next(frames)
         if answer.localized and seen and seen[-1][1].log_likelihood is not None:
-            kept.append((count[0] - 1, *seen[-1]))
+            kept[frame] = seen[-1]
 
-    count = [0]
     with patch.object(estimate, 'calibrated', noted):
         trajectory = localize(case.kernel_map, case.run, 'kbr', seed=0, observe=observe)
     if len(kept) < _FEWEST:
         return None
-    frames = np.array([frame for frame, _, _ in kept])
     reference = reference_trajectory(case.run)
-    at = associate(trajectory.stamps_ns[frames], reference.stamps_ns, TOLERANCE_S)
-    known = at >= 0
-    truth = reference.poses[at[known]]
-    error = (trajectory.poses[frames[known]] - truth)[:, :2]
-    cosine, sine = np.cos(truth[:, 2]), np.sin(truth[:, 2])
-    along = cosine * error[:, 0] + sine * error[:, 1]
-    across = -sine * error[:, 0] + cosine * error[:, 1]
-    chosen = [one for one, is_known in zip(kept, known, strict=True) if is_known]
+    at = associate(trajectory.stamps_ns, reference.stamps_ns, TOLERANCE_S)
+    known = np.array([frame for frame in kept if at[frame] >= 0])
+    proofs = [kept[frame][1] for frame in known]
     return Recorded(
         case.group,
-        np.stack([along, across], axis=1),
-        np.array([spread[:2, :2] for _, spread, _ in chosen]),
-        np.array([proof.log_likelihood for _, _, proof in chosen]),
-        chosen[0][2].spacing,
+        se2.between(reference.poses[at[known]], trajectory.poses[known])[:, :2],
+        np.array([kept[frame][0][:2, :2] for frame in known]),
+        np.array([proof.log_likelihood for proof in proofs]),
+        proofs[0].spacing,
     )
 
 

@@ -32,6 +32,7 @@ from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 import numpy as np
@@ -43,6 +44,10 @@ GARDENS_POINT = (
 )  # fmt: skip
 TOLERANCES = (1, 3)
 """Frames."""
+# half a frame of room, that a place at the edge counts
+_ROOM = 0.5
+RIGHT_FRAMES = TOLERANCES[-1] + _ROOM
+"""Frames from the truth within which an answer of a filter is right."""
 POSED_FRAME_M = 1.0 / 3.0
 FILTERS = ('kbr', 'knn-particle', 'nearest')
 SHOWN = {'right': 'right', 'said': 'localized said', 'wrong': 'wrong', 'covered': '2 sigma'}
@@ -84,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     retrieval: list[list[Any]] = []
     filters: list[list[Any]] = []
     for paths in _paths(options):
-        for number, pair in enumerate(_pairs(*paths, options.spacing, options.set)):
+        for number, pair in enumerate(pairs(*paths, options.spacing, options.set)):
             sequence = sequence_scores(pair)
             if number == 0:
                 retrieval += retrieved(pair, sequence)
@@ -132,10 +137,10 @@ def _paths(options: argparse.Namespace) -> list[tuple[Path, Path]]:
     return found
 
 
-def _pairs(
-    mapped: Path, test: Path, spacings: Sequence[float], settings: Sequence[str]
+def pairs(
+    mapped: Path, test: Path, spacings: Sequence[float], settings: Sequence[str] = ()
 ) -> Iterator[Pair]:
-    """Map and test run at every spacing; once for runs that have poses."""
+    """Make map and test run at every spacing, in metres; once for runs that have poses."""
     vision, filter_values = configurations(settings)
     bare = needs_spacing(mapped)
     for spacing in spacings if bare else (None,):
@@ -152,6 +157,13 @@ def kernel_scores(pair: Pair) -> NDArray[np.float64]:
     return np.array([pair.kernel_map.similarities(d) for d in pair.test.descriptors])
 
 
+def centred_scores(pair: Pair) -> NDArray[np.float64]:
+    """Return the same, centred by the mean of the map as the filter `kbr` has it."""
+    centring = pair.kernel_map.centring
+    rows = (centring.of(FullSimilarity(values)) for values in kernel_scores(pair))
+    return np.array([row.at(row.candidates) for row in rows])
+
+
 def sequence_scores(pair: Pair) -> dict[str, NDArray[np.float64]]:
     """Scores (q, n) of sequences of images of the map, the more the better, by name."""
     at = {tuple(np.round(frame.reference, 6)): frame for frame in pair.mapped}
@@ -160,20 +172,22 @@ def sequence_scores(pair: Pair) -> dict[str, NDArray[np.float64]]:
     thumbnails = seqslam.contrasted(seqslam.differences(*images))
     return {
         'SeqSLAM': -seqslam.sequence_scores(thumbnails),
-        'its sequences of the image kernel': -seqslam.sequence_scores(1.0 - kernel_scores(pair)),
+        'its sequences of the centred kernel': -seqslam.sequence_scores(
+            1.0 - centred_scores(pair)
+        ),
     }
 
 
 def retrieved(pair: Pair, sequences: Mapping[str, NDArray[np.float64]]) -> list[list[Any]]:
     """Rows of the table of the images alone."""
     rows = []
-    scored = {'image kernel': kernel_scores(pair), **sequences}
+    kernels = {'image kernel, centred': centred_scores(pair), 'image kernel': kernel_scores(pair)}
+    scored = {**kernels, **sequences}
     for name, scores in scored.items():
         sure = seqslam.distinctness(-scores) if name in sequences else None
         row: list[Any] = [pair.name, name]
         for tolerance in TOLERANCES:
-            # half a frame of room, that a place at the edge counts
-            within = tolerance + 0.5
+            within = tolerance + _ROOM
             found = recalls(scores, pair.distance, within)
             area = area_under_precision_recall(scores, pair.distance, within, sure)
             row += [' / '.join(f'{value:.2f}' for value in found), area]
@@ -188,21 +202,20 @@ def localized(
     sequences: Mapping[str, NDArray[np.float64]],
 ) -> list[list[Any]]:
     """Rows of the table of the filters, and of sequence matching beside them."""
-    within = TOLERANCES[-1] + 0.5
     known = on_described_run(pair.kernel_map, pair.test)
     found: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
     for seed in range(seeds):
         run = with_odometry_of_seed(pair, seed)
         for method in methods:
             trajectory = localize(known, run, method, seed=seed)
-            found[method].append(answers(run, trajectory, within * pair.frame_m))
+            found[method].append(answers(run, trajectory, RIGHT_FRAMES * pair.frame_m))
     spacing = '–' if pair.spacing is None else f'{pair.spacing:g}'
     rows: list[list[Any]] = [
         [pair.name, spacing, method, *_numbers(each)] for method, each in found.items()
     ]
     for name, scores in sequences.items():
         best = scores.argmax(axis=1)[:, np.newaxis]
-        right = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= within))
+        right = float(np.mean(np.take_along_axis(pair.distance, best, axis=1) <= RIGHT_FRAMES))
         rows.append([pair.name, spacing, name, right, right, *['–'] * 3])
     return rows
 
@@ -246,8 +259,8 @@ def section(
         'spacing; **their odometry is made from that** with errors as large as those of COLD. '
         'SeqSLAM is that of Milford and Wyeth (2012): sequences of '
         f'{seqslam.LENGTH} images, by contrast-normalised thumbnails; below it the same search of '
-        'sequences by the image kernel of the map. They use no odometry but expect 0.8 to 1.2 '
-        'images of the map for each image, and say of no answer that it is sure.\n\n'
+        'sequences by the centred image kernel of the map. They use no odometry but expect 0.8 to '
+        '1.2 images of the map for each image, and say of no answer that it is sure.\n\n'
         'The images alone. Recall of the k most similar map images; area under precision over '
         'recall of the best matches, the recall being over all images that have a place.\n\n'
         f'{results.table(head, retrieval)}\n\n'

@@ -186,7 +186,8 @@ def against_dense(folder: Path, images: int = 4000, updates: int = 3) -> dict[st
     functions = {name: stepper(localizer, frames) for name, localizer in localizers.items()}
     # of this thread alone: where the dense algorithm computes in several, it is flattered
     times = results.interleaved(functions, updates, time.thread_time)
-    belief, seen = local.belief, FullSimilarity(kernel_map.similarities(frames[-1][2]))
+    belief, image = local.belief, FullSimilarity(kernel_map.similarities(frames[-1][2]))
+    seen = kernel_map.centring.of(image)
     full, ours = (
         one.likelihood.match(belief.points, belief.weights, seen) for one in (exact, local)
     )
@@ -221,8 +222,9 @@ def _carried(kernel_map: KernelMap, building: Corridors) -> dict[str, float]:
 
 def _recall(kernel_map: KernelMap, image: np.ndarray, exact: np.ndarray, thorough: bool) -> float:
     """Fraction of the match scores of the ten best images that the ten best proposals have."""
-    tau = kernel_map.filter_config.sharpening
-    scores = np.exp((exact - exact.max()) / tau)
+    seen = kernel_map.centring.of(FullSimilarity(exact))
+    variance = kernel_map.filter_config.image_bandwidth**2
+    scores = np.exp((seen.at(seen.candidates) - seen.best) / variance)
     found = kernel_map.compare(image, thorough).candidates
     return float(np.sort(scores[found])[-_TOP:].sum() / np.sort(scores)[-_TOP:].sum())
 

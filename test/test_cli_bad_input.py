@@ -142,18 +142,18 @@ def test_a_map_of_a_newer_version(good, run):
 def test_a_parameter_out_of_its_range_in_a_map(good, run):
     odd = shutil.copy(good / 'map.h5', run.parent / 'odd.h5')
     with h5py.File(odd, 'r+') as file:
-        file['filter'].attrs['sharpening'] = -1.0
-    assert_one_line(localize(good, run, odd), 'odd.h5', "'sharpening'", '-1.0')
+        file['filter'].attrs['image_bandwidth'] = -1.0
+    assert_one_line(localize(good, run, odd), 'odd.h5', "'image_bandwidth'", '-1.0')
 
 
 @pytest.mark.parametrize(
     ('setting', 'fragments'),
     [
-        ('warp=9', ["unknown parameter 'warp'", 'sharpening']),
-        ('sharpening=-1', ["'sharpening'", '[0.0, inf]', '-1']),
-        ('sharpening=much', ["'sharpening'", 'float', "'much'"]),
-        ('sharpening', ['NAME=VALUE']),
-        ('sharpening=[', ['NAME=VALUE']),
+        ('warp=9', ["unknown parameter 'warp'", 'image_bandwidth']),
+        ('image_bandwidth=-1', ["'image_bandwidth'", '[0.001, 100.0]', '-1']),
+        ('image_bandwidth=much', ["'image_bandwidth'", 'float', "'much'"]),
+        ('image_bandwidth', ['NAME=VALUE']),
+        ('image_bandwidth=[', ['NAME=VALUE']),
     ],
 )
 def test_a_bad_parameter(good, run, setting, fragments):

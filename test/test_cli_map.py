@@ -7,6 +7,7 @@ import shutil
 
 from command import assert_one_line, invoke, kbr
 import cv2
+import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
@@ -50,7 +51,7 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['image_shape'] == [96, 128]
     assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
-    assert 'runs.train.images' in table and 'filter.sharpening' in table
+    assert 'runs.train.images' in table and 'filter.image_bandwidth' in table
     assert facts['odometry']['offset_x']['observable'] is False
     assert 'not observable' in table
 
@@ -186,7 +187,7 @@ def test_a_failed_build_leaves_no_file_behind(tmp_path):
 def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     options = (
         '--set',
-        'sharpening=1',
+        'image_bandwidth=1',
         '--set',
         'odometry_calibration=off',
         '--set',
@@ -195,7 +196,7 @@ def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     result = invoke('map', 'build', tiny / 'train', '--out', tmp_path / 'map.h5', *options)
     assert result.returncode == 0, result.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
-    assert facts['filter']['sharpening'] == 1.0
+    assert facts['filter']['image_bandwidth'] == 1.0
     assert facts['filter']['odometry_calibration'] == 'off'
     assert facts['descriptor_size'] == 4 * 20
 
@@ -207,10 +208,10 @@ def test_trials_without_a_tuner_are_refused(tiny, tmp_path):
 
 def test_every_parameter_is_described():
     described = json.loads(invoke('parameters', '--json').stdout)
-    assert described['sharpening']['default'] > 0
+    assert described['image_bandwidth']['default'] > 0
     assert described['vision.words']['range'] == '2 … 4096'
     assert all(parameter['description'] for parameter in described.values())
-    assert 'sharpening' in invoke('parameters').stdout
+    assert 'image_bandwidth' in invoke('parameters').stdout
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
@@ -280,3 +281,22 @@ def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
     assert_one_line(invoke('map', 'grown', path, '--merge'), 'not those of this map')
     assert_one_line(invoke('map', 'grown', path, '--drop', '--added', path), 'the map itself')
     assert beside.exists() and len(KernelMap.load(path)) == 17
+
+
+def test_a_map_of_an_earlier_version_is_measured_and_keeps_that(tiny, tmp_path):
+    old, new = tmp_path / 'old.h5', tmp_path / 'new.h5'
+    shutil.copy(tiny / 'map.h5', old)
+    with h5py.File(old, 'r+') as file:
+        del file['statistics']
+    poses = tmp_path / 'poses.tum'
+    told = invoke('localize', old, tiny / 'test', '--out', poses)
+    assert told.returncode == 0 and 'kbr map measure' in told.stderr
+    result = invoke('map', 'measure', old, '--out', new)
+    assert result.returncode == 0, result.stderr
+    assert 'wrong places stay below' in result.stderr
+    assert KernelMap.load(old).statistics is None
+    assert KernelMap.load(new).statistics == KernelMap.load(tiny / 'map.h5').statistics
+    silent = invoke('localize', new, tiny / 'test', '--out', poses)
+    assert 'kbr map measure' not in silent.stderr
+    same = invoke('map', 'measure', new, '--out', new)
+    assert same.returncode == 2 and str(new) in same.stderr

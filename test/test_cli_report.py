@@ -23,7 +23,7 @@ def test_page_and_recording_are_written(map_and_run, tmp_path):
 
 def test_parameters_can_be_set_as_for_localize(map_and_run, tmp_path):
     out = tmp_path / 'page.html'
-    result = invoke('report', *map_and_run, '--out', out, '--set', 'sharpening=0.123456')
+    result = invoke('report', *map_and_run, '--out', out, '--set', 'image_bandwidth=0.123456')
     assert result.returncode == 0, result.stderr
     assert '0.123456' in out.read_text()
     assert_one_line(invoke('report', *map_and_run, '--out', out, '--set', 'warp=9'), "'warp'")

@@ -25,7 +25,7 @@ STATISTICS = MapStatistics(
     log_likelihood_limit_40=0.8,
 )
 MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
-CONFIG = KbrConfig(sharpening=0.015)
+CONFIG = KbrConfig(image_bandwidth=0.12)
 
 
 def seen_at(metres):

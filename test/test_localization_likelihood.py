@@ -39,6 +39,14 @@ def random_map(seed, images=40, size=2.0):
     return known, rng
 
 
+def centred(gram):
+    """Cosines of features from whose Gram matrix their mean is taken out."""
+    centre = np.eye(len(gram)) - 1.0 / len(gram)
+    products = centre @ gram @ centre
+    lengths = np.sqrt(np.diag(products))
+    return products / np.outer(lengths, lengths)
+
+
 def exponential(a, b, config):
     h, angle = config.position_bandwidth, config.heading_bandwidth
     left, right = (se2.to_plane_and_circle(p) / [h, h, angle, angle] for p in (a, b))
@@ -55,9 +63,8 @@ def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta)
     gamma, vector = rng.dirichlet(np.ones(30)), kernel_map.describer.gram[7] - 0.1
     system = np.linalg.inv(exponential(x, x, config) + model.ridge * np.eye(len(x)))
     smoother = system @ exponential(x, points, config)
-    k = np.exp((vector - vector.max()) / config.sharpening)
-    gram = kernel_map.describer.cross_gram(kernel_map.descriptors, kernel_map.descriptors)
-    gram = np.exp((gram.astype(float) - 1.0) / config.sharpening)
+    k = np.exp((vector - vector.max()) / config.image_bandwidth**2)
+    gram = np.exp((centred(kernel_map.describer.gram) - 1.0) / config.image_bandwidth**2)
     weights = np.maximum(off_map_bayes_rule(smoother, gram, gamma, k, delta), 0.0)
     match = model.match(points, gamma, FullSimilarity(vector))
     np.testing.assert_allclose(gamma * match.factors, weights / weights.sum(), atol=0.02)
@@ -114,7 +121,7 @@ def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
 @settings(max_examples=15, deadline=None)
 def test_local_systems_err_less_than_their_bound(seed, bandwidth):
     kernel_map, rng = random_map(seed, images=LARGEST_SYSTEM + 1, size=9.0)
-    config = KbrConfig(position_bandwidth=bandwidth, sharpening=0.05, delta=1e9)
+    config = KbrConfig(position_bandwidth=bandwidth, image_bandwidth=0.22, delta=1e9)
     points = kernel_map.poses[5] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
     vector, gamma = rng.random(len(kernel_map)), np.full(30, 1 / 30)
     local = Likelihood(kernel_map, config)
@@ -130,7 +137,7 @@ def test_local_systems_err_less_than_their_bound(seed, bandwidth):
     b = np.linalg.solve(system, kernel.cross_gram(a, points))
     missed = np.linalg.norm(kernel.cross_gram(o, points) - kernel.cross_gram(o, a) @ b, axis=0)
     # `whole` leaves out the images out of reach as well, here as values that are zero
-    size = np.linalg.norm(local.sharpened(vector, float(vector.max())))
+    size = np.linalg.norm(local.image_kernel(vector, float(vector.max())))
     slack = 1e-5 * np.abs(exact).max() + np.abs(b).sum(axis=0) * 1e-12
     assert np.all(np.abs(found - exact) <= missed * size / local.ridge + slack)
 

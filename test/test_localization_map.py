@@ -19,7 +19,7 @@ import pytest
 
 @pytest.fixture(scope='module')
 def kernel_map():
-    return tiny_map(filter_config=KbrConfig(sharpening=0.05, points=77))
+    return tiny_map(filter_config=KbrConfig(image_bandwidth=0.05, points=77))
 
 
 @pytest.fixture

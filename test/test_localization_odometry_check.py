@@ -50,7 +50,7 @@ def drive(*factors):
 
 def driven(*factors):
     """Localizer after such a drive, for a test that goes on with it; the map stays shared."""
-    return copy.deepcopy(drive(*factors)[0], {id(MAP): MAP})
+    return copy.deepcopy(drive(*factors)[0], {id(one): one for one in (MAP, MAP.centring)})
 
 
 def errors(estimates):

@@ -144,7 +144,7 @@ def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
 
 
 def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
-    bad = KbrConfig(points=30, carried_rate=0.0, sharpening=3.0, update_min_d=5.0)
+    bad = KbrConfig(points=30, carried_rate=0.0, image_bandwidth=3.0, update_min_d=5.0)
     plan = replace(SMALL, trials=8)
     better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
     assert result.score < 0.7 * result.default_score
@@ -273,8 +273,8 @@ def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
 
 def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
     folds = make_folds(full_map, runs)
-    record = run_trial(folds, 'kbr', {'sharpening': -1.0}, FULL, 0)
-    assert record['score'] is None and 'sharpening' in record['error']
+    record = run_trial(folds, 'kbr', {'image_bandwidth': -1.0}, FULL, 0)
+    assert record['score'] is None and 'image_bandwidth' in record['error']
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,9 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     assert built.returncode == 0, built.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['cameras'] == ['front', 'rear'] and facts['descriptor'] == 'multi_camera'
-    assert facts['filter']['sharpening'] == pytest.approx(0.55 * KbrConfig().sharpening)
+    assert facts['filter']['image_bandwidth'] == pytest.approx(
+        np.sqrt(0.55 / 1.55) * KbrConfig().image_bandwidth
+    )
     write_bag(two_camera_run(20), tmp_path / 'bag')
     for test in (path, tmp_path / 'bag'):
         out = tmp_path / f'{test.name}.tum'
@@ -181,7 +183,7 @@ def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
     for images in ((front, rear), (front, None), (None, rear)):
         similarity = kernel_map.compare(kernel_map.describer.describe(images))
         assert similarity.missing == sum(image is None for image in images)
-        margins.append(margin(kernel_map.poses, similarity))
+        margins.append(margin(kernel_map.poses, kernel_map.centring.of(similarity)))
         informative = Informative(MapStatistics())
         informative.see(margins[-1])
         assert informative.shows > 0.9

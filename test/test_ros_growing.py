@@ -306,6 +306,15 @@ def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_pat
     assert len(paths) == 2, 'two maps of one file name would overwrite each other'
 
 
+def test_a_map_without_statistics_is_measured_once_when_it_is_read(tiny_world, tmp_path):
+    kernel_map = KernelMap.load(tiny_world.map_file).subset(np.arange(30))
+    kernel_map.save(tmp_path / 'map.h5')
+    told = Told()
+    read = MapRegistry((), '', told).read(str(tmp_path / 'map.h5'))
+    assert read.kernel_map.statistics is not None
+    assert any('kbr map measure' in line for line in told)
+
+
 def registry_entries(registry):
     return tuple(f'{name}={path}' for name, path in registry.paths.items())
 

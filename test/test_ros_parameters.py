@@ -171,7 +171,7 @@ def test_names_for_all_nodes_may_be_those_of_others(make_node):
     [
         ('update_min_d', -1.0, 'range'),
         ('transform_tolerance', 'long', 'type'),
-        ('sharpening', float('nan'), 'range'),
+        ('image_bandwidth', float('nan'), 'range'),
         ('map_file', 7, 'type'),
         ('global_frame_id', 'world', 'read-only'),
     ],
@@ -192,8 +192,8 @@ def test_filter_parameters_follow_the_map_unless_given(make_node):
     assert (settings.filter.delta, settings.filter.points) == (7.0, 77)
     assert node.get_parameter('points').value == 77
     node.set_parameters([Parameter('points', value=88)])
-    settings.follow_map(KbrConfig(points=99, sharpening=0.5))
-    assert (settings.filter.points, settings.filter.sharpening) == (88, 0.5)
+    settings.follow_map(KbrConfig(points=99, image_bandwidth=0.5))
+    assert (settings.filter.points, settings.filter.image_bandwidth) == (88, 0.5)
 
 
 def test_who_follows_a_change_sees_the_new_values_at_once(make_node):

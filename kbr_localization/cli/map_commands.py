@@ -177,6 +177,23 @@ def check(map_file: MapFile, json: Json = False) -> None:
 
 
 @app.command()
+def measure(
+    map_file: MapFile,
+    *,
+    out: Annotated[Path, typer.Option(help='The map file to write.', show_default=False)],
+) -> None:
+    """Measure the statistics of a map anew, as of one of an earlier version, and keep them."""
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    kernel_map = KernelMap.load(map_file)
+    console.prepare_map(out, map_file)
+    measured = with_statistics_of_all(kernel_map)
+    measured.save(out)
+    limits = ', '.join(f'{limit:.2f}' for limit in measured.statistics.log_likelihood_limits)
+    console.note(f'{out}: mean log likelihoods of wrong places stay below {limits}')
+
+
+@app.command()
 def prune(
     map_file: MapFile,
     *,

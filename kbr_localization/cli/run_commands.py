@@ -47,6 +47,7 @@ def localize(
     from kbr_localization.evaluation.details import check_details, details_path, write_details
     from kbr_localization.evaluation.tum import write_tum
     from kbr_localization.localization import pipeline
+    from kbr_localization.localization.kbr.leave_out import MEASURED_NOW
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.methods.registry import METHODS
 
@@ -58,6 +59,8 @@ def localize(
     console.prepare_output(details_path(out), map_file, run)
     check_details(details_path(out))
     kernel_map = KernelMap.load(map_file)
+    if method == 'kbr' and kernel_map.statistics is None:
+        console.note(f'{map_file}: {MEASURED_NOW}')
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(
         run, kernel_map.cameras
     )

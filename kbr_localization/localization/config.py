@@ -38,8 +38,12 @@ class KbrConfig:
         low=1e-9,
         high=1e3,
     )
-    sharpening: float = parameter(
-        0.015, 'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is', low=0.0
+    image_bandwidth: float = parameter(
+        0.17,
+        'bandwidth of k_Y in the distance of two images whose features are centred by the mean of '
+        'the map and scaled to length 1',
+        low=SMALLEST_BANDWIDTH,
+        high=100.0,
     )
     delta: float = parameter(
         1.0, 'regularisation delta of the kernel Bayes rule', low=1e-9, high=1e12
@@ -97,9 +101,9 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     """
     Return the defaults for a map with poses (n, 3), without tuning.
 
-    With several cameras the kernels are multiplied before they are sharpened. A change of one
-    camera's kernel then counts by the value of the others, and a sharpening that is smaller by so
-    much makes up for it: as if each kernel had been sharpened by itself.
+    With several cameras the kernels are multiplied before they are centred. Of typical kernels b a
+    change of one camera's then counts b^(c - 1) / (1 - b^c), where that of a single camera counts
+    1 / (1 - b); a bandwidth that is smaller by so much makes up for it.
 
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
     bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
@@ -113,6 +117,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     defaults = KbrConfig()
     scale = min(1.0, max(0.05, spread / _USUAL_SPREAD))
     broader = min(_BROADEST, 1.0 / scale)
+    typical = TYPICAL_SIMILARITY
+    change = typical ** (cameras - 1) * (1.0 - typical) / (1.0 - typical**cameras)
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
@@ -120,7 +126,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
         localized_radius=max(defaults.localized_radius, 2.0 * _spacing(poses)),
-        sharpening=defaults.sharpening * TYPICAL_SIMILARITY ** (cameras - 1),
+        image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
 
 

@@ -7,7 +7,8 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
     predict     sum_j gamma_j int k_X(., x) p(x | U_j, u) dx             [MbKSR] eq. 21
                 with one x drawn for every point: U_j <- x ~ p(. | U_j, u)   (sampling of a kernel
                 Monte Carlo filter, Kanagawa et al., AAAI 2014), p with the odometry's errors
-    compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map
+    compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map, whose mean
+                is taken out of all of them in the feature space of k_Y (`map.centring`)
     update      gamma <- gamma * B^T (G_Y diag(B gamma)_+ + delta I)^-1 k_Y(y)
                 B = (G_X + n epsilon I)^-1 k_X(X, U): the operators of [KBR] eqs. 12 and 13 with
                 [kReg]'s threshold, on points off the map (`kernels.off_map`, `likelihood`)
@@ -55,7 +56,7 @@ class KernelBayesFilter(FilterParts):
         self._take_in(self.kernel_map.compare(descriptor, self._global_start, nearby), descriptor)
 
     def update_similarities(self, similarities: FloatArray) -> None:
-        """KBR: weigh the points by an image's kernel vector k_Y(y) (n,)."""
+        """KBR: weigh the points by the describer's kernel values (n,) of an image and the map."""
         self._take_in(FullSimilarity(similarities), similarities)
 
     def estimate(self) -> PoseEstimate:
@@ -72,14 +73,15 @@ class KernelBayesFilter(FilterParts):
             covariance = covariance + self.kernel_map.uncertainty_at(answer.pose)
         return replace(answer, covariance=covariance, odometry=self.odometry.learnt)
 
-    def _take_in(self, seen: Similarity, image: np.ndarray) -> None:
+    def _take_in(self, compared: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
         self._updated = True
         self.diagnostics['updates'] += 1
-        self.diagnostics['best_similarity'] = seen.best
+        self.diagnostics['best_similarity'] = compared.best
         if self.monitor.is_frozen(image):
             self.diagnostics['frozen_images'] += 1
             return
+        seen = self.likelihood.centring.of(compared)
         self.hypotheses.see(seen)
         if self._global_start:
             self._start(seen)

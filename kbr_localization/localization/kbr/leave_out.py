@@ -34,7 +34,13 @@ _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
 _LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
+_COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
 _CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
+
+MEASURED_NOW = (
+    'its statistics are missing or those of an earlier version and are measured now, as at every '
+    'start; `kbr map measure` writes a map that keeps them'
+)
 
 
 def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
@@ -80,7 +86,8 @@ def _margins(kernel_map: KernelMap) -> tuple[float, float]:
     here, elsewhere = [], []
     several = len(np.unique(kernel_map.run_index)) > 1
     for index in range(0, len(kernel_map), max(1, len(kernel_map) // _SAMPLES)):
-        values = kernel_map.similarities(kernel_map.descriptors[index])
+        compared = FullSimilarity(kernel_map.similarities(kernel_map.descriptors[index]))
+        values = kernel_map.centring.of(compared).at(compared.candidates)
         distance = np.hypot(*(kernel_map.poses - kernel_map.poses[index])[:, :2].T)
         others = np.arange(len(kernel_map)) != index
         # another run has another light
@@ -148,21 +155,26 @@ def _drive(
     """
     Run the filter over images of a map on a part of it that does not show them.
 
-    What it saw while it was right, at the edge of that part, is no likelihood of a wrong place.
+    A belief that has left that part sees nothing more, so the robot starts anew. What it saw while
+    it was right, at the edge of that part, is no likelihood of a wrong place.
     """
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
     localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
-    localizer.initialize_globally()
     confirmation = localizer.hypotheses.confirmation
     found: list[tuple[FloatArray, FloatArray]] = []
-    wrong = False
+    images, uncovered, wrong = 0, _UNCOVERED, False
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
+        if uncovered >= _UNCOVERED or images >= MEMORIES[-1]:
+            localizer.initialize_globally()
+            images, uncovered, wrong = 0, 0, False
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
         if localizer.wants_image():
             localizer.update_similarities(view)
+            images += 1
+            uncovered = uncovered + 1 if localizer.hypotheses.coverage < _COVERED else 0
             before_wrong, wrong = wrong, _is_wrong(localizer, pose)
             if wrong and not before_wrong:
                 confirmation.forget()

@@ -33,6 +33,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.local_solver import PoseSystem
 from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned
 from kbr_localization.localization.kbr.state_kernel import StateKernel
+from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
@@ -72,15 +73,20 @@ class Likelihood:
     """
     The kernel Bayes rule with the conditional kernel mean of a map.
 
-    `ridge`: n epsilon, where n counts the images that the kernel k_X sees from one of them.
+    `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
+    epsilon, where n counts the images that the kernel k_X sees from one of them.
     `spacing`: median distance in metres from an image of the map to the nearest other one.
     """
 
     def __init__(
-        self, kernel_map: KernelMap, config: KbrConfig, largest_system: int = LARGEST_SYSTEM
+        self,
+        kernel_map: KernelMap,
+        config: KbrConfig,
+        largest_system: int = LARGEST_SYSTEM,
+        centring: Centring | None = None,
     ) -> None:
         self.config, self.poses = config, kernel_map.poses
-        self._kernel_map, self.largest_system = kernel_map, largest_system
+        self.centring, self.largest_system = centring or kernel_map.centring, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
         neighbours, self.spacing = self._crowding()
@@ -95,12 +101,14 @@ class Likelihood:
         """Whether the map is small enough to be solved as a whole."""
         return len(self.poses) <= self.largest_system
 
-    def sharpened(self, values: FloatArray, best: float) -> FloatArray:
-        """Image kernel (m,) relative to the best match: exp((k - best) / tau), at most 1."""
-        tau = self.config.sharpening
-        if tau == 0.0:
-            return np.asarray(np.clip(values / max(best, 1e-12), 0.0, 1.0))
-        return np.asarray(np.exp(np.minimum(values - best, 0.0) / tau))
+    def image_kernel(self, values: FloatArray, best: float = 1.0) -> FloatArray:
+        """
+        Return k_Y of cosines k~ of any shape, relative to that of the best match, at most 1.
+
+        Gaussian in the feature space: exp((k~ - best) / sigma^2), as |a - b|^2 = 2 - 2 k~(a, b).
+        """
+        variance = self.config.image_bandwidth**2
+        return np.asarray(np.exp(np.minimum(values - best, 0.0) / variance))
 
     def in_reach(self, points: FloatArray) -> Indices:
         """Find the map poses (their increasing indices) near any of the points (m, 3)."""
@@ -143,11 +151,11 @@ class Likelihood:
     def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
         """A^-1 k (n,) of the poses in reach; on a whole map solved once for each image."""
         if not self.is_whole:
-            k_y = self.sharpened(similarity.at(reach), similarity.best)
+            k_y = self.image_kernel(similarity.at(reach), similarity.best)
             return self._system.solve(reach, k_y)
         if self._last is None or self._last[0] is not similarity:
             everything = similarity.at(np.arange(len(self.poses)))
-            k_y = self.sharpened(everything, similarity.best)
+            k_y = self.image_kernel(everything, similarity.best)
             self._last = (similarity, self._system.solve_whole(k_y))
         return np.asarray(self._last[1][reach])
 
@@ -156,10 +164,10 @@ class Likelihood:
         A^-1 (delta f - k) (n,), which turns A^-1 k into delta A^-1 f.
 
         The factor delta cancels when factors are normalised. f is solved for among the images
-        that are most like y; an image unlike y is unlike these, as far as a sharp kernel goes, and
-        its delta f is k.
+        that are most like y; an image unlike y is unlike these, as far as a narrow kernel goes,
+        and its delta f is k.
         """
-        k_y = self.sharpened(similarity.at(reach), similarity.best)
+        k_y = self.image_kernel(similarity.at(reach), similarity.best)
         coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]
         coupled = np.sort(coupled[k_y[coupled] > _NEGLIGIBLE])
         if coupled.size == 0:
@@ -170,7 +178,7 @@ class Likelihood:
         return np.asarray((delta * f - near) @ rows)
 
     def _image_gram(self, images: Indices) -> FloatArray:
-        """G_Y (k, k) of map images, sharpened; those of the last updates are kept."""
+        """G_Y (k, k) of map images; those of the last updates are kept."""
         known = self._kept
         new = np.setdiff1d(images, known)
         if len(known) + len(new) > _KEPT:
@@ -178,18 +186,12 @@ class Likelihood:
             self._kept_gram = np.zeros((0, 0))
         if new.size:
             both = np.concatenate([known, new])
-            rows = self._kernel_map.descriptors
-            values = self._kernel_map.describer.cross_gram(rows[new], rows[both])
-            sharp, old = self._sharp(np.asarray(values, dtype=np.float64)), len(known)
+            sharp, old = self.image_kernel(self.centring.gram(new, both)), len(known)
             gram = np.block([[self._kept_gram, sharp[:, :old].T], [sharp]])
             order = np.argsort(both)
             self._kept, self._kept_gram = both[order], gram[np.ix_(order, order)]
         at = np.searchsorted(self._kept, images)
         return self._kept_gram[np.ix_(at, at)]
-
-    def _sharp(self, values: FloatArray) -> FloatArray:
-        tau = self.config.sharpening
-        return np.exp((values - 1.0) / tau) if tau > 0.0 else values
 
     def _solution_of_ones(self, reach: Indices) -> FloatArray:
         if self.is_whole:
@@ -206,7 +208,7 @@ class Likelihood:
     def _uniform_likelihood(self, similarity: Similarity) -> float:
         """Sum of mu_i k_Y(Y_i, y) under the uniform law: all images that are like y count."""
         candidates = similarity.candidates
-        k_y = self.sharpened(similarity.at(candidates), similarity.best)
+        k_y = self.image_kernel(similarity.at(candidates), similarity.best)
         law = self._uniform[candidates] if self.is_whole else self._uniform
         return float(np.sum(law * k_y))
 

@@ -73,7 +73,9 @@ class FilterParts(GatedLocalizer, FormerNames):
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """Go on with the belief on a map that has more images at its end."""
         self.kernel_map = kernel_map
-        self.likelihood = self.hypotheses.likelihood = Likelihood(kernel_map, self.config)
+        centring = self.likelihood.centring.extended(kernel_map.descriptors)
+        self.likelihood = Likelihood(kernel_map, self.config, centring=centring)
+        self.hypotheses.likelihood = self.likelihood
         return True
 
     def know_odometry(self, learnt: Calibration) -> None:

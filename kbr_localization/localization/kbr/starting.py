@@ -95,7 +95,7 @@ def _plausible(
 ) -> tuple[Indices, FloatArray]:
     """Images that the robot may see, and k_Y relative to the best: all, or the best `most`."""
     candidates = similarity.candidates
-    likely = likelihood.sharpened(similarity.at(candidates), similarity.best)
+    likely = likelihood.image_kernel(similarity.at(candidates), similarity.best)
     if len(candidates) == similarity.size or most is None:
         return candidates, likely
     best = np.sort(np.argsort(-likely, kind='stable')[:most])

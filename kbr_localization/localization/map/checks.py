@@ -124,7 +124,7 @@ def check_noise(noise: MotionNoise) -> None:
 def check_statistics(statistics: MapStatistics) -> None:
     """Raise MapError unless the numbers are finite and in the range that kernel values allow."""
     low = {'margin_here': 0.0, 'margin_elsewhere': 0.0}
-    high = {'margin_here': 1.0, 'margin_elsewhere': 1.0}
+    high = {'margin_here': 2.0, 'margin_elsewhere': 2.0}
     for name, value in dataclasses.asdict(statistics).items():
         least, most = low.get(name, -_LARGEST_LOG_RATIO), high.get(name, _LARGEST_LOG_RATIO)
         # written so that NaN fails

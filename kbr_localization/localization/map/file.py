@@ -29,7 +29,7 @@ from kbr_localization.localization.map.checks import (
 from kbr_localization.localization.map.deferred_error_file import new_hdf5
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import FORMER_NAMES, MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.storage import (
     read_array,
@@ -48,6 +48,8 @@ FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
+_IMAGE_KERNEL = {'image_kernel': 'centred'}
+"""With which statistics were measured."""
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
 """Parameters that meant something else to the filter of earlier packages."""
 _ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
@@ -129,7 +131,9 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
         _write_mapping(file.create_group('calibration'), to_mapping(kernel_map.calibration))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
-        _write_mapping(file.create_group('statistics'), to_mapping(kernel_map.statistics))
+        _write_mapping(
+            file.create_group('statistics'), to_mapping(kernel_map.statistics) | _IMAGE_KERNEL
+        )
     if kernel_map.mapping is not None:
         _write_mapping(file.create_group('mapping'), kernel_map.mapping.arrays())
     for method, values in kernel_map.baselines.items():
@@ -259,9 +263,9 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
 def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
-    kept = _read_mapping(file['statistics']).items()
-    values = {FORMER_NAMES.get(name, name): value for name, value in kept}
-    if values.keys() != to_mapping(MapStatistics()).keys():
+    values = _read_mapping(file['statistics'])
+    expected = to_mapping(MapStatistics()) | _IMAGE_KERNEL
+    if values.keys() != expected.keys() or values.pop('image_kernel') != 'centred':
         return None  # those of a package of another age: they are measured again
     statistics = from_mapping(MapStatistics, values)
     check_statistics(statistics)

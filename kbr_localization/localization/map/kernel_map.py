@@ -11,6 +11,7 @@ from typing import Any
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.mapping_record import MappingRecord
@@ -120,6 +121,11 @@ class KernelMap:
             return np.asarray(self._prepared.compared_with(descriptor), dtype=np.float64)
         row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
         return np.asarray(row[0], dtype=np.float64)
+
+    @functools.cached_property
+    def centring(self) -> Centring:
+        """Return what centres the image kernel by the mean of the map's images."""
+        return Centring(self.describer, self.descriptors)
 
     @functools.cached_property
     def _prepared(self) -> Prepared | None:

@@ -7,18 +7,8 @@ from dataclasses import dataclass
 MEMORIES = (10.0, 20.0, 40.0)
 """Covered images over which the mean log likelihood is taken: the longer, the surer and later."""
 
-SAFETY_FACTOR = 1.3
+SAFETY_FACTOR = 1.25
 """Of the limits: another building resembles a map more than its halves resemble each other."""
-
-FORMER_NAMES = {
-    'lead_here': 'margin_here',
-    'lead_elsewhere': 'margin_elsewhere',
-    'evidence_limit_10': 'log_likelihood_limit_10',
-    'evidence_limit_20': 'log_likelihood_limit_20',
-    'evidence_limit_40': 'log_likelihood_limit_40',
-    'typical_evidence': 'typical_log_likelihood',
-}
-"""What maps of the version before call them."""
 
 
 @dataclass(frozen=True)
@@ -26,18 +16,18 @@ class MapStatistics:
     """
     Learnt when a map is built, by `kbr.leave_out.measure`.
 
-    The margin of an image is the kernel value k_Y of its best match less that of the best match at
-    another place. `margin_here`, `margin_elsewhere`: its mean where the map shows the place, and
-    where the neighbourhood is left out. `log_likelihood_limit_10`, `_20`, `_40`: what the mean log
-    likelihood over so many images (`MEMORIES`) stays below in drives whose own places are left out
-    of the map (see `hypotheses.Confirmation`): a robot that is not where it is believed to be has
-    no more. `typical_log_likelihood`: the median of the first; over a long way a robot that is on
-    the map has more (`map_fit.MapFit`). The defaults are those of an office that nothing is known
-    of.
+    The margin of an image is the kernel value of its best match, centred (`centring`), less that
+    of the best match at another place. `margin_here`, `margin_elsewhere`: its mean where the map
+    shows the place, and where the neighbourhood is left out. `log_likelihood_limit_10`, `_20`,
+    `_40`: what the mean log likelihood over so many images (`MEMORIES`) stays below in drives
+    whose own places are left out of the map (see `hypotheses.Confirmation`): a robot that is not
+    where it is believed to be has no more. `typical_log_likelihood`: the median of the first; over
+    a long way a robot that is on the map has more (`map_fit.MapFit`). The defaults are those of an
+    office that nothing is known of.
     """
 
-    margin_here: float = 0.03
-    margin_elsewhere: float = 0.008
+    margin_here: float = 0.1
+    margin_elsewhere: float = 0.03
     log_likelihood_limit_10: float = 0.5
     log_likelihood_limit_20: float = 0.5
     log_likelihood_limit_40: float = 0.5

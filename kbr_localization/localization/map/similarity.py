@@ -22,11 +22,13 @@ class Similarity(Protocol):
     """
     Kernel values of an image and the images of a map.
 
-    `candidates`: (k,) indices of the map images that may be the most similar ones. `size`: n.
-    `missing`: how many of the map's cameras had no image.
+    `candidates`: (k,) indices of the map images that may be the most similar ones. `known`:
+    increasing indices of those whose values are known already. `size`: n. `missing`: how many of
+    the map's cameras had no image.
     """
 
     candidates: Indices
+    known: Indices
     size: int
     missing: int
 
@@ -46,7 +48,7 @@ class FullSimilarity:
     def __init__(self, similarities: FloatArray, missing: int = 0) -> None:
         self.similarities, self.missing = similarities, missing
         self.size = len(similarities)
-        self.candidates = np.arange(self.size)
+        self.candidates = self.known = np.arange(self.size)
         self.best = float(similarities.max())
 
     def at(self, indices: Indices) -> FloatArray:
@@ -73,8 +75,8 @@ class LocalSimilarity:
         self.size, self.missing = size, missing
         self.candidates = np.unique(candidates)
         self._compute = compute
-        self._known = self.candidates if nearby is None else np.union1d(candidates, nearby)
-        self._values = compute(self._known)
+        self.known = self.candidates if nearby is None else np.union1d(candidates, nearby)
+        self._values = compute(self.known)
 
     @property
     def best(self) -> float:
@@ -84,16 +86,16 @@ class LocalSimilarity:
     @property
     def computed(self) -> int:
         """Count the values that were computed."""
-        return len(self._known)
+        return len(self.known)
 
     def at(self, indices: Indices) -> FloatArray:
         """Look values (m,) up at increasing indices (m,); compute those not known yet."""
-        place = np.minimum(np.searchsorted(self._known, indices), len(self._known) - 1)
-        missing = indices[self._known[place] != indices]
+        place = np.minimum(np.searchsorted(self.known, indices), len(self.known) - 1)
+        missing = indices[self.known[place] != indices]
         if missing.size:
-            known = np.concatenate([self._known, missing])
+            known = np.concatenate([self.known, missing])
             values = np.concatenate([self._values, self._compute(missing)])
             order = np.argsort(known)
-            self._known, self._values = known[order], values[order]
-            place = np.searchsorted(self._known, indices)
+            self.known, self._values = known[order], values[order]
+            place = np.searchsorted(self.known, indices)
         return np.asarray(self._values[place])

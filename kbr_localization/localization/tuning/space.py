@@ -47,7 +47,7 @@ _SPACES: Mapping[str, tuple[Dimension, ...]] = {
         Dimension('position_bandwidth', 0.1, 2.0),
         Dimension('heading_bandwidth', 0.08, 1.2),
         Dimension('state_ridge', 1e-3, 30.0),
-        _SHARPENING,
+        Dimension('image_bandwidth', 0.08, 0.6),
         Dimension('outlier_rate', 1e-4, 0.3),
         Dimension('delta', 1e-3, 1e3),
         _NOISE,

@@ -11,6 +11,7 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
+from kbr_localization.localization.kbr.leave_out import MEASURED_NOW, with_statistics
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
@@ -91,6 +92,9 @@ class MapRegistry:
             f'map {path}{called}: {len(kernel_map)} images of {width}x{height} pixels, read in '
             f'{time.monotonic() - started:.1f} s',
         )
+        if kernel_map.statistics is None:
+            self._log('info', f'map {path}: {MEASURED_NOW}')
+            kernel_map = with_statistics(kernel_map)
         return MapInUse(name, self._save_path(name, path), kernel_map, map_id(kernel_map))
 
     def _load(self, path: Path, name: str) -> KernelMap:

@@ -1,0 +1,107 @@
+"""
+The image kernel centred in its feature space by the mean of the map, and scaled to one.
+
+With the features phi of the image kernel k and their mean mu over images R_1 ... R_r of the map,
+
+    k~(a, b) = <phi(a) - mu, phi(b) - mu> / (|phi(a) - mu| |phi(b) - mu|)
+    <phi(a) - mu, phi(b) - mu> = k(a, b) - m(a) - m(b) + m,
+    m(a) = sum_j k(a, R_j) / r,   m = sum_j m(R_j) / r
+
+(Schoelkopf, Smola, Mueller 1998, appendix B). What all images of a building have in common, its
+light and its walls, says nothing of the place and is taken out; an image that resembles every
+other one stops being the best match of all (Jegou, Chum 2012, on words of images). The remaining
+cosine k~ is in [-1, 1], 1 between equal images, and uses all of its range on every map, so that
+one bandwidth suits cameras and descriptors of all kinds.
+"""
+
+from __future__ import annotations
+
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.describer import Describer
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.intp]
+_REFERENCES = 128  # images whose mean is taken: its standard error is 9% of the deviation of k
+_LEAST_VARIANCE = 0.01  # |phi - mu|^2 of an image that the mean is all but equal to
+_AT_ONCE = 1024  # images that are compared with the references in one go
+
+
+class Centring:
+    """
+    Mean of a map's images in the feature space of the image kernel.
+
+    `describer`, `descriptors`: k and the images (n, d). The mean is over at most 128 of them,
+    evenly spread. What k~ needs of each image is computed when it is asked for, and kept.
+    """
+
+    def __init__(self, describer: Describer, descriptors: NDArray[np.generic]) -> None:
+        self._describer, self._descriptors = describer, descriptors
+        n = len(descriptors)
+        self._at = np.unique(np.linspace(0, n - 1, min(n, _REFERENCES)).round().astype(np.intp))
+        self._references = descriptors[self._at]
+        self._means = np.full(n, np.nan)
+        self._mean = float(self._means_of(self._at).mean())
+
+    def extended(self, descriptors: NDArray[np.generic]) -> Centring:
+        """Return the same kernel for a map that has more images at its end, (n + k, d)."""
+        other = object.__new__(Centring)
+        other.__dict__.update(self.__dict__)
+        other._descriptors = descriptors
+        added = np.full(len(descriptors) - len(self._means), np.nan)
+        other._means = np.concatenate([self._means, added])
+        return other
+
+    def of(self, similarity: Similarity) -> CentredSimilarity:
+        """Centre the kernel values of an image and the map."""
+        mean = float(similarity.at(self._at).mean())
+        return CentredSimilarity(self, similarity, mean)
+
+    def gram(self, left: Indices, right: Indices) -> FloatArray:
+        """Kernel matrix k~ (m, p) of images of the map, by their indices (m,) and (p,)."""
+        rows, columns = self._descriptors[left], self._descriptors[right]
+        values = np.asarray(self._describer.cross_gram(rows, columns), dtype=np.float64)
+        means, others = self._means_of(left), self._means_of(right)
+        scale = np.outer(self._length(means), self._length(others))
+        return np.asarray((values - means[:, np.newaxis] - others + self._mean) / scale)
+
+    def centred(self, values: FloatArray, indices: Indices, mean: float) -> FloatArray:
+        """Centre values (m,) of an image of mean m(y) and images of the map, indices (m,)."""
+        means = self._means_of(indices)
+        scale = self._length(means) * self._length(np.float64(mean))
+        return np.asarray((values - means - mean + self._mean) / scale)
+
+    def _length(self, means: NDArray[np.float64] | np.float64) -> FloatArray:
+        """Return |phi - mu| for means of the kernel; k of an image with itself is 1."""
+        return np.sqrt(np.maximum(1.0 - 2.0 * np.asarray(means) + self._mean, _LEAST_VARIANCE))
+
+    def _means_of(self, indices: Indices) -> FloatArray:
+        """Means m (m,) of images of the map."""
+        unknown = indices[np.isnan(self._means[indices])]
+        for start in range(0, len(unknown), _AT_ONCE):
+            stop = start + _AT_ONCE
+            block = unknown[start:stop]
+            rows = self._describer.cross_gram(self._descriptors[block], self._references)
+            self._means[block] = np.asarray(rows, dtype=np.float64).mean(axis=1)
+        return np.asarray(self._means[indices])
+
+
+class CentredSimilarity:
+    """An image compared with the map by k~; see `Similarity`."""
+
+    def __init__(self, centring: Centring, similarity: Similarity, mean: float) -> None:
+        self._centring, self._similarity, self._image_mean = centring, similarity, mean
+        self.candidates, self.size = similarity.candidates, similarity.size
+        self.missing = similarity.missing
+        self.known = similarity.known
+        self._values = self._centred(self.known)
+        self.best = float(self._values.max())
+
+    def at(self, indices: Indices) -> FloatArray:
+        """Values (m,) of k~ at increasing indices (m,)."""
+        whole = len(self.known) == self.size
+        return np.asarray(self._values[indices]) if whole else self._centred(indices)
+
+    def _centred(self, indices: Indices) -> FloatArray:
+        return self._centring.centred(self._similarity.at(indices), indices, self._image_mean)

@@ -1,0 +1,102 @@
+"""The image kernel centred by the mean of the map, against features that are centred by hand."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.centring import Centring
+from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
+from map_helpers import tiny_map
+import numpy as np
+import pytest
+
+
+def unit_features(seed, images, size=6, common=1.0):
+    rng = np.random.default_rng(seed)
+    features = rng.standard_normal((images, size)) + common
+    return features / np.linalg.norm(features, axis=1, keepdims=True)
+
+
+def centring_of(features, first=None):
+    """Centring by the first images; the others are new ones."""
+    describer = GramDescriber(features @ features.T)
+    return Centring(describer, np.arange(first or len(features))[:, np.newaxis])
+
+
+def cosines(features, mean):
+    away = features - mean
+    away /= np.linalg.norm(away, axis=1, keepdims=True)
+    return away @ away.T
+
+
+@given(st.integers(0, 10**6), st.integers(3, 60))
+@settings(max_examples=20, deadline=None)
+def test_it_is_the_cosine_of_features_without_their_mean(seed, images):
+    features = unit_features(seed, images + 1)
+    centring = centring_of(features, images)
+    plain = cosines(features, features[:images].mean(axis=0))
+    at = np.arange(images)
+    np.testing.assert_allclose(centring.gram(at, at), plain[:images, :images], atol=1e-9)
+    seen = centring.of(FullSimilarity(features[:images] @ features[images]))
+    np.testing.assert_allclose(seen.at(at), plain[images, :images], atol=1e-9)
+    assert seen.best == pytest.approx(plain[images, :images].max())
+
+
+def test_an_image_that_is_like_all_others_is_no_longer_the_best_match():
+    places = np.eye(20)
+    hub = places.sum(axis=0, keepdims=True)
+    features = np.concatenate([places, hub])
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    query = places[2] + 0.25 * hub[0]  # the third place in a light that is in the hub too
+    values = features @ query / np.linalg.norm(query)
+    assert values.argmax() == 20
+    seen = centring_of(features).of(FullSimilarity(values))
+    assert seen.at(seen.candidates).argmax() == 2
+
+
+def test_values_that_are_asked_for_one_by_one_are_the_same():
+    features = unit_features(3, 901)
+    values, map_features = features[:900] @ features[900], features[:900]
+    whole = centring_of(map_features).of(FullSimilarity(values))
+    asked = []
+
+    def compute(indices):
+        asked.extend(indices)
+        return values[indices]
+
+    candidates = np.argsort(values)[-20:]
+    part = centring_of(map_features).of(LocalSimilarity(compute, candidates, 900))
+    some = np.array([3, 200, 555])
+    np.testing.assert_allclose(part.at(some), whole.at(some), atol=1e-12)
+    assert part.best == pytest.approx(whole.best)
+    assert len(asked) < 300 and len(set(asked)) == len(asked)
+
+
+def test_images_that_are_added_leave_the_kernel_as_it_is():
+    features = unit_features(5, 50)
+    before = centring_of(features, 40)
+    after = before.extended(np.arange(50)[:, np.newaxis])
+    plain = cosines(features, features[:40].mean(axis=0))
+    every = np.arange(50)
+    np.testing.assert_allclose(after.gram(every, every), plain, atol=1e-9)
+    np.testing.assert_allclose(before.gram(every[:40], every[:40]), plain[:40, :40], atol=1e-9)
+
+
+def test_a_map_that_grows_under_a_filter_keeps_its_kernel():
+    whole = tiny_map(30)
+    kept = np.arange(20)
+    localizer = KernelBayesFilter(whole.subset(kept))
+    gram = localizer.likelihood.centring.gram(kept, kept)
+    localizer.follow_map(whole)
+    np.testing.assert_array_equal(localizer.likelihood.centring.gram(kept, kept), gram)
+    assert np.abs(whole.centring.gram(kept, kept) - gram).max() > 1e-6
+
+
+@pytest.mark.parametrize('images', [1, 2, 20])
+def test_images_that_are_all_equal_say_nothing(images):
+    kernel_map = tiny_map(images)
+    equal = replace(kernel_map, descriptors=kernel_map.descriptors[[0] * images])
+    seen = equal.centring.of(FullSimilarity(equal.similarities(equal.descriptors[0])))
+    np.testing.assert_allclose(seen.at(seen.candidates), 0.0, atol=1e-3)
