@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from benchmarks import results, workload
-from kbr_localization.datasets.odometry_noise import OdometryNoise
+from kbr_localization import se2
+from kbr_localization.datasets.odometry_noise import (
+    OdometryNoise,
+    random_origin,
+    reported_steps,
+    STEP_NS,
+)
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import localized_from, RunErrors
@@ -28,9 +34,8 @@ from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.se2 import FloatArray, interpolate, StampArray
+from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.simulation import random_robot, SyntheticRun
-from kbr_localization.simulation.driving import Drive, measure
 from kbr_localization.workers import open_workers
 import numpy as np
 
@@ -42,9 +47,9 @@ _RIM = sigma_region(2.0, 2)
 
 @dataclass(frozen=True)
 class Tour:
-    """A drive that began at a time, and where it was at the times of its images."""
+    """True poses (m, 3) of a drive, `STEP_NS` apart, and those at the times of its images."""
 
-    drive: Drive
+    poses: FloatArray
     start_ns: int
     stamps_ns: StampArray
     references: FloatArray
@@ -54,7 +59,7 @@ class Tour:
         """Take what wheels could report on from a run."""
         frames = [run[index] for index in range(len(run))]
         return Tour(
-            run.drive,
+            run.drive.poses,
             int(run.odometry.stamps_ns[0]),
             np.array([frame.stamp_ns for frame in frames]),
             np.array([frame.reference for frame in frames]),
@@ -62,9 +67,11 @@ class Tour:
 
     def reported(self, noise: OdometryNoise, seed: Sequence[int]) -> FloatArray:
         """Odometry (n, 3) at the images of wheels with such errors; the seed has all draws."""
-        track = measure(self.drive, noise, np.random.default_rng(seed))
-        stamps_ns = track.stamps_ns + self.start_ns
-        return interpolate(stamps_ns, track.poses, self.stamps_ns)
+        rng = np.random.default_rng(seed)
+        steps = se2.between(self.poses[:-1], self.poses[1:])
+        told = reported_steps(steps, STEP_NS, noise, rng)
+        stamps_ns = self.start_ns + STEP_NS * np.arange(len(self.poses), dtype=np.int64)
+        return se2.interpolate(stamps_ns, se2.chain(random_origin(rng), told), self.stamps_ns)
 
 
 @dataclass(frozen=True)
