@@ -49,11 +49,14 @@ class Calibration:
     The systematic errors of an odometry and how well they are known.
 
     `values` (7,) in the order of `NAMES`, `covariance` (7, 7) of the errors of these values, which
-    includes how far the runs that they are from differ.
+    includes how far the runs that they are from differ. `delay`: (2,) seconds by which the stamps
+    of the odometry were behind those of the reference poses, and their standard deviation; None
+    where nothing told them.
     """
 
     values: FloatArray
     covariance: FloatArray
+    delay: FloatArray | None = None
 
     @staticmethod
     def unknown() -> Calibration:
@@ -259,7 +262,7 @@ def described(calibration: Calibration) -> dict[str, dict[str, Any]]:
     rows = zip(
         NAMES, calibration.values, calibration.deviations, calibration.observable(), strict=True
     )
-    return {
+    found = {
         name: {
             'value': float(value),
             'sd': float(deviation),
@@ -267,6 +270,18 @@ def described(calibration: Calibration) -> dict[str, dict[str, Any]]:
             'words': _words(name, float(value), float(deviation), bool(observable)),
         }
         for name, value, deviation, observable in rows
+    }
+    return found if calibration.delay is None else found | {'delay': _delay(*calibration.delay)}
+
+
+def _delay(seconds: float, deviation: float) -> dict[str, Any]:
+    side = 'behind' if seconds >= 0.0 else 'ahead of'
+    return {
+        'value': float(seconds),
+        'sd': float(deviation),
+        'observable': True,
+        'words': f'the stamps of the odometry are {abs(seconds):.3f} ± {deviation:.3f} s {side} '
+        'those of the poses',
     }
 
 

@@ -97,15 +97,26 @@ def combined(runs: Sequence[Calibration]) -> Calibration:
     if len(runs) < 2:
         return runs[0] if runs else Calibration.unknown()
     values = np.array([run.values for run in runs])
-    weights = 1.0 / np.array([np.diag(run.covariance) for run in runs])
-    total = weights.sum(axis=0)
-    means = (weights * values).sum(axis=0) / total
-    excess = (weights * (values - means) ** 2).sum(axis=0) - (len(runs) - 1)
-    between = np.maximum(excess, 0.0) / (total - (weights**2).sum(axis=0) / total)
+    between = variance_between(values, np.array([np.diag(run.covariance) for run in runs]))
     inverses = [np.linalg.inv(run.covariance + np.diag(between)) for run in runs]
     covariance = np.linalg.inv(np.sum(inverses, axis=0))
     mean = covariance @ np.sum([w @ v for w, v in zip(inverses, values, strict=True)], axis=0)
     return Calibration(mean, 0.5 * (covariance + covariance.T) + np.diag(between))
+
+
+def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
+    """
+    Variance between runs of what they tell, (r, k) with these variances (r, k) -> (k,).
+
+    That of DerSimonian and Laird; zero of one run.
+    """
+    if len(values) < 2:
+        return np.zeros(values.shape[1])
+    weights = 1.0 / variances
+    total = weights.sum(axis=0)
+    means = (weights * values).sum(axis=0) / total
+    excess = (weights * (values - means) ** 2).sum(axis=0) - (len(values) - 1)
+    return np.asarray(np.maximum(excess, 0.0) / (total - (weights**2).sum(axis=0) / total))
 
 
 def window_marks(odometry: FloatArray) -> np.ndarray:

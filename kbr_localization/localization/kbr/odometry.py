@@ -21,6 +21,7 @@ from kbr_localization.localization.calibration import (
     moved_with_effects,
     NAMES,
     SIZE,
+    twists,
 )
 from kbr_localization.localization.kbr.belief import Belief, weighted_mean
 from kbr_localization.localization.motion import MotionNoise
@@ -29,6 +30,8 @@ import numpy as np
 
 _MEMORY = 20_000.0  # metres in which they may have become any other: days of driving
 _SMALLEST = 1e-12 * np.eye(3)
+_STILL = 1e-12  # rad²: has not turned
+_LATERAL = NAMES.index('lateral_scale')
 
 
 class OdometryCalibration:
@@ -45,6 +48,7 @@ class OdometryCalibration:
         self, noise: MotionNoise, calibration: Calibration, factor: float, how: str
     ) -> None:
         self._model, self._factor = noise, factor
+        self._turning = np.zeros(2)  # sums of turns times motions aside, and times turns
         prior = calibration.for_another_drive()
         self.mapped = calibration.expected(how)
         self._prior = prior.covariance * (how == 'learnt')
@@ -84,6 +88,7 @@ class OdometryCalibration:
         """Move beliefs by an odometry increment (3,), corrected by each point's own errors."""
         about = self.mapped + self._about
         motion, effect = moved_with_effects(increment, about)
+        effect[:, _LATERAL] *= self._at_will(increment)
         carried = _transport(motion)
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
@@ -144,6 +149,20 @@ class OdometryCalibration:
         values = {f'odometry_{n}': float(v) for n, v in zip(NAMES, law.values, strict=True)}
         deviations = zip(NAMES, law.deviations, strict=True)
         return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
+
+    def _at_will(self, increment: FloatArray) -> float:
+        """
+        Return the fraction of a motion to the side that the base makes at will.
+
+        One that only turns about some point of it reports motions aside in proportion: these are
+        geometry, and their scale is that of the turns.
+        """
+        _, aside, turn = twists(increment)
+        self._turning += turn * aside, turn * turn
+        if aside == 0.0:
+            return 0.0
+        by_turning = turn * self._turning[0] / max(self._turning[1], _STILL)
+        return float(1.0 - by_turning / aside)
 
     def _settle(self) -> None:
         self.noise, self._effects, self._way = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0

@@ -11,11 +11,18 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import measure_odometry
+from kbr_localization.localization.odometry_delay import (
+    common_delay,
+    is_late,
+    measure_delay,
+    put_right,
+)
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
@@ -27,6 +34,11 @@ import numpy as np
 LOG = logging.getLogger(__name__)
 
 _VOCABULARY_IMAGES = 200
+_LATE = (
+    'the odometry of %s is %.3f s (± %.3f) behind its reference poses, ahead if negative: the map '
+    'measures its errors at the right time, but a robot that drives with such stamps errs in '
+    'turns, and poses at images are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,8 @@ def build_map(
         describer = fit_describer(config, images, rng, workers, report)
     kept, described = _describe(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in kept])
-    calibration, noise = measure_odometry(_tracks(candidates, len(datasets)))
+    tracks, delay = _tracks(candidates, datasets)
+    calibration, noise = measure_odometry(tracks)
     return KernelMap(
         poses=poses,
         descriptors=np.array([image.descriptor for image in described]),
@@ -91,7 +104,7 @@ def build_map(
         filter_config=_suited(filter_config, sensible_config(poses, max(1, len(cameras)))),
         motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
-        calibration=calibration,
+        calibration=replace(calibration, delay=delay),
     )
 
 
@@ -201,11 +214,20 @@ def _refusal(describer: Describer, image: DescribedImage) -> str:
     return 'without an image of each camera' if lacking else ''
 
 
-def _tracks(candidates: list[_Candidate], runs: int) -> list[tuple[FloatArray, FloatArray]]:
-    """Odometry and reference poses of each run."""
-    tracks = []
-    for run in range(runs):
+def _tracks(
+    candidates: list[_Candidate], datasets: Sequence[Dataset]
+) -> tuple[list[Track], FloatArray | None]:
+    """Odometry, at the right time, and reference poses of each run; the delay of all of them."""
+    tracks, delays = [], []
+    for run, dataset in enumerate(datasets):
         frames = [c for c in candidates if c.run == run]
         odometry = np.array([c.frame.odometry for c in frames]).reshape(-1, 3)
-        tracks.append((odometry, np.array([c.pose for c in frames]).reshape(-1, 3)))
-    return tracks
+        poses = np.array([c.pose for c in frames]).reshape(-1, 3)
+        stamps_ns = np.array([c.frame.stamp_ns for c in frames], dtype=np.int64)
+        delay = measure_delay(dataset.odometry, stamps_ns, poses)
+        if delay is not None and is_late(delay):
+            LOG.warning(_LATE, dataset.name, *delay)
+            odometry = put_right(dataset.odometry, stamps_ns, delay)
+        tracks.append((odometry, poses))
+        delays.append(delay)
+    return tracks, common_delay(delays)

@@ -20,6 +20,7 @@ FARTHEST = 1e7
 _LARGEST_DRIFT = 10.0  # rad/m
 _LARGEST_LOG_RATIO = 100.0  # of likelihoods
 _LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
+_LONGEST_DELAY = 100.0  # of the odometry: seconds
 _KINDS = {'iu': 'integers', 'u': 'unsigned integers', 'i': 'integers', 'f': 'numbers'}
 _DOUBLE, _STAMP = ('f', (8,)), ('i', (8,))
 _INDEX = {
@@ -97,6 +98,10 @@ def check_calibration(calibration: Calibration) -> None:
     symmetric = np.allclose(covariance, covariance.T, atol=1e-9)
     if not symmetric or np.linalg.eigvalsh(covariance)[0] <= 0.0:
         raise MapError('calibration/covariance: expected a covariance that has an inverse')
+    if calibration.delay is not None:
+        _check('calibration/delay', calibration.delay, (2,), *_DOUBLE)
+        if not np.all(np.abs(calibration.delay) <= _LONGEST_DELAY) or calibration.delay[1] < 0.0:
+            raise MapError(f'calibration/delay is {calibration.delay!s:.80}: expected seconds')
 
 
 def check_noise(noise: MotionNoise) -> None:

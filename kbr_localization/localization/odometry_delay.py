@@ -1,0 +1,183 @@
+"""
+By how many seconds the stamps of an odometry are behind those of the reference poses.
+
+Drivers stamp a message when it arrives, clocks of two computers differ, a filter answers late. An
+odometry that is late by tau tells at t what was at t - tau. While the robot goes on as before this
+changes no step; where its rate of turning w changes, the turn from one reference pose to the next
+differs by the change of w times tau. So tau solves the regression
+
+    turn of the reference = a (turn of the odometry, tau later) + b (way) + noise
+
+in which a and b take up scale and drift, by maximum likelihood with Student's t for the noise: a
+grid of delays first, then Gauss and Newton. The uncertainty is that of estimating equations with
+correlated neighbours, as in `calibration_fit`: errors of a reference pose are in two steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbr_localization import se2
+from kbr_localization.datasets import OdometryTrack
+from kbr_localization.localization.calibration_fit import variance_between
+from kbr_localization.se2 import FloatArray, StampArray
+import numpy as np
+
+FARTHEST_S = 0.5
+"""Seconds: longer delays are not looked for."""
+LATE_S = 0.03
+"""Seconds below which a delay is left as it is: 3 cm of way at 1 m/s."""
+_SURELY = 3.0  # standard deviations
+_GRID_S, _STEP_S = 0.02, 0.02  # seconds between delays that are tried; of a finite difference
+_FREEDOM = 4.0  # of Student's t, as in `calibration_fit`
+_WEIGHINGS, _ROUNDS = 10, 10  # rounds of the weights, and of Gauss and Newton
+_FEWEST = 30  # steps without which a run tells nothing
+_LEAST_VARIANCE = 1e-12  # rad²: odometry that is the truth
+_SHORTEST_S = 1e-9
+_LEAST_FREE = 0.1  # of a step is left to its own noise
+_UNSEEN = 1e-9  # rad/s: a robot that never changes its rate of turning tells no delay
+
+
+Delay = tuple[float, float]
+"""Seconds and their standard deviation; positive where the odometry is late."""
+
+
+def measure_delay(
+    track: OdometryTrack, stamps_ns: StampArray, reference: FloatArray
+) -> Delay | None:
+    """
+    Estimate by how much the odometry of a run, at its full rate, is late.
+
+    `reference`: poses (n, 3) at `stamps_ns` (n,). None where there are too few steps, or no turn
+    begins or ends in them, or the best delay is not within `FARTHEST_S`.
+    """
+    times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
+    inside = _within(times, moments)
+    if np.count_nonzero(inside) <= _FEWEST:
+        return None
+    told = _Turns(times, track.poses, moments[inside])
+    turns = np.diff(np.unwrap(reference[inside, 2]))
+    grid = np.arange(-FARTHEST_S, FARTHEST_S + 0.5 * _GRID_S, _GRID_S)
+    costs = [_fit(told.design(delay), turns)[2] for delay in grid]
+    best = int(np.argmin(costs))
+    if best in (0, len(grid) - 1):
+        return None
+    return _refined(told, turns, float(grid[best]))
+
+
+def is_late(delay: Delay | None) -> bool:
+    """Whether a delay is sure, and long enough to be put right."""
+    return delay is not None and abs(delay[0]) > max(LATE_S, _SURELY * delay[1])
+
+
+def put_right(track: OdometryTrack, stamps_ns: StampArray, delay: Delay) -> FloatArray:
+    """Odometry (n, 3) of the moments `stamps_ns` (n,), from a track that is late."""
+    at = np.asarray(stamps_ns) + round(1e9 * delay[0])
+    first, last = track.stamps_ns[0], track.stamps_ns[-1]
+    return se2.interpolate(track.stamps_ns, track.poses, np.clip(at, first, last))
+
+
+def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:
+    """Join the delays of runs to one (2,), with how far they differ in its deviation."""
+    known = np.array([delay for delay in delays if delay is not None])
+    if not len(known):
+        return None
+    variances = np.maximum(known[:, 1:] ** 2, _LEAST_VARIANCE)
+    between = variance_between(known[:, :1], variances)
+    weights = 1.0 / (variances + between)
+    mean = float(np.sum(weights * known[:, :1]) / weights.sum())
+    return np.array([mean, np.sqrt(1.0 / weights.sum() + float(between[0]))])
+
+
+class _Turns:
+    """
+    Turns and ways between moments (n,) that an odometry tells, for any delay.
+
+    Averages over two of its intervals: halfway between two samples a linear interpolation has
+    less noise than at one, and would seem to fit better there.
+    """
+
+    def __init__(self, times: FloatArray, odometry: FloatArray, moments: FloatArray) -> None:
+        self._times, self._moments = times, moments
+        self._interval = float(np.median(np.diff(times)))
+        lines = np.stack([np.unwrap(odometry[:, 2]), se2.travelled(odometry)], axis=1)
+        steps = 0.5 * (lines[1:] + lines[:-1]) * np.diff(times)[:, np.newaxis]
+        self._lines = lines
+        self._sums = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
+
+    def design(self, delay: float) -> FloatArray:
+        """Turn and way of each step (n - 1, 2)."""
+        at, half = self._moments + delay, self._interval
+        return np.diff((self._sum(at + half) - self._sum(at - half)) / (2.0 * half), axis=0)
+
+    def _sum(self, at: FloatArray) -> FloatArray:
+        """Integrals (n, 2) of heading and way up to times, exact between the samples."""
+        before = np.clip(np.searchsorted(self._times, at) - 1, 0, len(self._times) - 2)
+        elapsed = (at - self._times[before])[:, np.newaxis]
+        whole = (self._times[before + 1] - self._times[before])[:, np.newaxis]
+        rate = (self._lines[before + 1] - self._lines[before]) / np.maximum(whole, _SHORTEST_S)
+        return np.asarray(
+            self._sums[before] + elapsed * (self._lines[before] + 0.5 * elapsed * rate)
+        )
+
+    def slope(self, delay: float) -> FloatArray:
+        """Return the derivative (n - 1,) of the turns by the delay: how far the rate changes."""
+        before, after = (self.design(delay + step)[:, 0] for step in (-_STEP_S, _STEP_S))
+        return np.asarray((after - before) / (2.0 * _STEP_S))
+
+
+def _seconds(stamps_ns: StampArray, since: StampArray) -> FloatArray:
+    return np.asarray(1e-9 * (stamps_ns - since), dtype=np.float64)
+
+
+def _within(times: FloatArray, moments: FloatArray) -> np.ndarray:
+    """Which moments the odometry covers for every delay."""
+    if len(times) < 2:
+        return np.zeros(len(moments), dtype=bool)
+    margin = FARTHEST_S + _STEP_S + float(np.median(np.diff(times)))
+    return np.asarray((moments >= times[0] + margin) & (moments <= times[-1] - margin))
+
+
+def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray, float]:
+    """Regress by Student's t: coefficients (k,), weights (n,) and minus twice the likelihood."""
+    weights = np.ones(len(target))
+    for _ in range(_WEIGHINGS):
+        root = np.sqrt(weights)
+        found = np.linalg.lstsq(root[:, np.newaxis] * design, root * target, rcond=None)[0]
+        squares = (target - design @ found) ** 2
+        variance = max(float(np.mean(weights * squares)), _LEAST_VARIANCE)
+        weights = (_FREEDOM + 1.0) / (_FREEDOM + squares / variance)
+    spread = len(target) * float(np.log(variance))
+    tails = (_FREEDOM + 1.0) * float(np.sum(np.log1p(squares / (_FREEDOM * variance))))
+    return np.asarray(found), np.asarray(weights, dtype=np.float64), spread + tails
+
+
+def _refined(told: _Turns, turns: FloatArray, delay: float) -> Delay | None:
+    """Gauss and Newton from a delay on; the delay and its standard deviation."""
+    for _ in range(_ROUNDS):
+        design, slope = told.design(delay), told.slope(delay)
+        scale = _fit(design, turns)[0][0]
+        full = np.column_stack([design, scale * slope])
+        if float(np.linalg.norm(full[:, 2])) < _UNSEEN:
+            return None
+        found, weights, _ = _fit(full, turns)
+        delay = float(np.clip(delay + found[2], -FARTHEST_S, FARTHEST_S))
+        if abs(found[2]) < 1e-5:
+            break
+    return delay, _deviation(full, turns - full @ found, weights)
+
+
+def _deviation(full: FloatArray, errors: FloatArray, weights: FloatArray) -> float:
+    """Return the standard deviation of the last coefficient of a regression by Student's t."""
+    squares = errors**2 / max(float(np.mean(weights * errors**2)), _LEAST_VARIANCE)
+    # the derivative of w e by e
+    derivative = weights - 2.0 * weights**2 * squares / (_FREEDOM + 1.0)
+    inverse = np.linalg.pinv((derivative[:, np.newaxis] * full).T @ full)
+    # what a step has drawn the values towards itself (MacKinnon and White's HC3)
+    whitened = weights[:, np.newaxis] * full
+    leverage = np.sum((full @ inverse) * whitened, axis=1)
+    free = errors / np.maximum(1.0 - leverage, _LEAST_FREE)
+    scores = whitened * free[:, np.newaxis]
+    lagged = scores[:-1].T @ scores[1:]
+    spread = inverse @ (scores.T @ scores + 0.5 * (lagged + lagged.T)) @ inverse.T
+    return float(np.sqrt(max(spread[-1, -1], 0.0)))
