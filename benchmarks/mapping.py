@@ -36,9 +36,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 HEADER = [
-    'building', 'odometry m', 'map m', 'closures', 'farthest m', 'night, true poses m',
-    'night m', '2 sigma, true poses', '2 sigma', 'localized, true poses', 'localized',
+    'building', 'odometry m', 'map m', 'scale', 'map, scaled m', 'closures', 'farthest m',
+    'night, true poses m', 'night m', 'limit m', 'night, scaled m', '2 sigma, true poses',
+    '2 sigma', 'localized, true poses', 'localized',
 ]  # fmt: skip
+_FACTOR, _ROOM = 1.5, 0.1  # of the error by night on true poses, and metres: the limit
 _RIM = sigma_region(2.0, 2)
 
 
@@ -108,24 +110,28 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.kernel_map.stamps_ns]]
     record = mapped.kernel_map.mapping
     assert record is not None
-    motion, _ = fit(mapped.kernel_map.poses, truth)
-    ours = move_map(mapped.kernel_map, motion)
+    ours, scaled = (
+        move_map(mapped.kernel_map, *fit(mapped.kernel_map.poses, truth, free))
+        for free in (False, True)
+    )
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
     nowhere = Night(*[float('nan')] * 3)
     by_night = [
         night(with_statistics(kernel_map), test, seeds) if seeds else nowhere
-        for kernel_map in (by_truth, ours)
+        for kernel_map in (by_truth, ours, scaled)
     ]
+    known, free, right = by_night
     return [
         name,
         np.mean([drift_error(run) for run in training]),
         error_between(ours.poses, truth),
+        fit(mapped.kernel_map.poses, truth, True)[1],
+        error_between(scaled.poses, truth),
         len(ends),
         float(apart.max(initial=0.0)),
-        *(one.error for one in by_night),
-        *(one.covered for one in by_night),
-        *(one.localized for one in by_night),
+        *(known.error, free.error, _FACTOR * known.error + _ROOM, right.error),
+        *(known.covered, free.covered, known.localized, free.localized),
     ]
 
 
@@ -184,9 +190,11 @@ def described_rows(rows: Sequence[Sequence[Any]], seeds: int) -> str:
         'by a robot drawn at random, mapped by their odometry and images alone. *Odometry*: its '
         'error after rigid alignment, *map*: that of the map (root mean squares of the distance '
         'of all images). *Closures* that were used, and how far the places of the worst lie '
-        'apart. *Night*: error of another random robot by night after it was localized first, on '
-        f'the map of true poses and on this one; means over {seeds} seeds. *2 sigma*: truths '
-        f'inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
+        'apart. *Scale*: true metres for each of the map, which are those of the odometry; '
+        '*scaled*: what the errors are without it (`kbr map align --scale`). *Night*: error of '
+        'another random robot by night after it was localized first, on the map of true poses and '
+        f'on this one; {seeds} seeds. *Limit*: 1.5 times the error on true poses and 0.1 m. '
+        f'*2 sigma*: truths inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
         f'Error of the maps: median {np.median(error):.2f} m, worst {error.max():.2f} m.'
     )
 

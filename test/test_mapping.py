@@ -8,7 +8,7 @@ from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.align import align
+from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.resume import ResumedWorkers
@@ -182,6 +182,26 @@ def test_known_poses_move_the_map(ring):
     error = np.hypot(*(moved.poses - truth)[:, :2].T)
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert found.residuals.max() < 0.8
+
+
+def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):
+    _, mapped = ring
+    before = mapped.kernel_map
+    after = move_map(before, np.array([3.0, -7.0, 2.0]), 1.05)
+    assert se2.travelled(after.poses)[-1] == pytest.approx(1.05 * se2.travelled(before.poses)[-1])
+    record = after.mapping
+    first, second = record.closures.T
+    there = se2.between(after.poses[second], after.poses[first])
+    np.testing.assert_allclose(se2.between(record.relative, there), record.misses, atol=1e-9)
+    spread = record.covariances[:, :2, :2].trace(axis1=1, axis2=2)
+    own = before.mapping.covariances[:, :2, :2].trace(axis1=1, axis2=2)
+    np.testing.assert_allclose(spread, 1.05**2 * own)
+    scale = NAMES.index('forward_scale')
+    counted = 1.0 - before.calibration.values[scale]
+    assert 1.0 - after.calibration.values[scale] == pytest.approx(1.05 * counted)
+    np.testing.assert_allclose(
+        after.mapping.parameters[:, 3], after.calibration.values[scale], atol=0.01
+    )
 
 
 def test_the_page_shows_the_pairs_worst_first(ring, tmp_path):

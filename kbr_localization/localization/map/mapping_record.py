@@ -65,11 +65,17 @@ class MappingRecord:
             self.parameters,
         )
 
-    def turned(self, motion: FloatArray) -> MappingRecord:
-        """Return that of the poses after a motion (3,) of the whole map."""
+    def moved(self, motion: FloatArray, scale: float = 1.0) -> MappingRecord:
+        """Return that of the poses after a motion (3,) of the whole map, its metres scaled."""
         cosine, sine = np.cos(motion[2]), np.sin(motion[2])
-        turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
-        return replace(self, covariances=turn @ self.covariances @ turn.T)
+        metres = np.array([scale, scale, 1.0])
+        turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]]) * metres
+        return replace(
+            self,
+            covariances=turn @ self.covariances @ turn.T,
+            relative=self.relative * metres,
+            misses=self.misses * metres,
+        )
 
     def extended(self, odometry: FloatArray, covariances: FloatArray) -> MappingRecord:
         """Return that with more images at the end, (k, 3) and (k, 3, 3), and no more closures."""
