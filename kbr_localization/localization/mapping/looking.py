@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
-from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.trails import Indices, Trails
 from kbr_localization.localization.mapping.wheels import tracks
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.corners import Corners, find_corners, matched
-from kbr_localization.vision.loading import load, LoadableImage
-from kbr_localization.vision.turning import small, View, WIDTH
-from kbr_localization.workers import Workers
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.turning import load_small, View, WIDTH
+from kbr_localization.workers import gathered, Workers
 import numpy as np
 
 _STEPS = np.array([-2.0, -1.0, 1.0, 2.0])  # steps of way between b and the images about it
@@ -160,20 +159,13 @@ def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list
     """Find the points of some images (k,)."""
     images = [pictures.images[int(image)] for image in needed]
     tasks = [images[slice(start, start + _BATCH)] for start in range(0, len(images), _BATCH)]
-    found: list[list[Corners]] = [[] for _ in tasks]
-    done = 0
-    for number, corners in pictures.workers.run(_all_corners, tasks):
-        found[number] = corners
-        done += len(corners)
+
+    def report(done: int) -> None:
         progress('finding points', done, len(images))
-    return [each for part in found for each in part]
+
+    return gathered(pictures.workers, all_corners, tasks, report)
 
 
-def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
-    found = []
-    for image in images:
-        try:
-            found.append(find_corners(small(load(image))))
-        except DatasetError:
-            found.append(Corners.none())
-    return found
+def all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
+    """Find the points of images; a broken one has none."""
+    return [find_corners(load_small(image)) for image in images]

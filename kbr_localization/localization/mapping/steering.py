@@ -15,7 +15,6 @@ import itertools
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.trails import Indices
@@ -30,18 +29,18 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.robust_line import robust_line
 from kbr_localization.vision.turning import (
     Flow,
     follow,
-    Pixels,
+    load_small,
     Points,
-    small,
     turned,
     Turns,
     View,
 )
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import gathered, ThisProcess, Workers
 import numpy as np
 
 _BATCH = 64  # images of a task
@@ -58,7 +57,6 @@ _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for th
 _STRAIGHT = 0.02  # radians of a straight step
 _ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step that goes nowhere but ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
-_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -138,27 +136,13 @@ def follow_images(
     # each task begins with the last image of the one before
     starts = range(0, max(len(images) - 1, 0), _BATCH)
     tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
-    found: list[list[Flow]] = [[] for _ in tasks]
-    done = 0
-    for number, flows in workers.run(follow_all, tasks):
-        found[number] = flows
-        done += len(flows)
-        report(done, len(images) - 1)
-    return [flow for part in found for flow in part]
+    return gathered(workers, follow_all, tasks, lambda done: report(done, len(images) - 1))
 
 
 def follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
     """Follow points from each image to the next one."""
-    pictures = [_small(image) for image in images]
+    pictures = [load_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
-
-
-def _small(image: LoadableImage) -> Pixels:
-    """Load an image and make it small; a broken one has no pixels to follow."""
-    try:
-        return small(load(image))
-    except DatasetError:
-        return np.zeros((1, 1), dtype=np.uint8)
 
 
 def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
@@ -260,12 +244,6 @@ def _drift(differ: FloatArray, metres: FloatArray) -> tuple[float, float]:
 
     Where that says little, it is drawn to none, as far as robots have one.
     """
-    slope = 0.0
-    for _ in range(_ROUNDS):
-        left = differ - slope * metres
-        scale = max(1.4826 * float(np.median(np.abs(left))), 1e-5)
-        weight = 1.0 / (1.0 + (left / (2.0 * scale)) ** 2)
-        total = max(float(np.sum(weight * metres**2)), 1e-9)
-        slope = float(np.sum(weight * metres * differ)) / total
-    known, usual = total / scale**2, ROBOT[-1] ** -2
-    return slope * known / (known + usual), float(1.0 / np.sqrt(known + usual))
+    slope, information = robust_line(metres[:, np.newaxis], differ)
+    known, usual = float(information[0, 0]), ROBOT[-1] ** -2
+    return float(slope[0]) * known / (known + usual), float(1.0 / np.sqrt(known + usual))
