@@ -13,6 +13,8 @@ from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.align import move_map
+from kbr_localization.localization.mapping.base_frame import at_base
 from kbr_localization.localization.mapping.looking import look, Pictures
 from kbr_localization.localization.mapping.pieces import (
     carried_places,
@@ -81,13 +83,15 @@ def map_from_odometry(
     seed: int = 0,
     progress: Progress | None = None,
     workers: Workers | None = None,
+    base: bool = False,
 ) -> Mapped:
     """
     Build a map of runs by their odometry and the places that their images show again.
 
     The map frame is that of the first image: its pose is zero. Reference poses of the runs are
-    not looked at. See `build_map` for the other arguments. Raises MapError for runs that share no
-    place, and for a run that stays in one place.
+    not looked at. `base`: the poses are those of the point whose way the odometry tells, else
+    those of the camera. See `build_map` for the other arguments. Raises MapError for runs that
+    share no place, and for a run that stays in one place.
     """
     for dataset in datasets:
         _check_way(dataset)
@@ -95,7 +99,7 @@ def map_from_odometry(
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_config, progress)
+    mapped = map_described(described, tracks, watched, filter_config, progress, base)
     whole = mapped.kernel_map
     if max_images is not None and max_images < len(whole):
         rng = np.random.default_rng(seed)
@@ -109,12 +113,13 @@ def map_described(
     watched: Watched | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    base: bool = False,
 ) -> Mapped:
     """
     Give a map whose poses are those of the odometry the poses that its images tell.
 
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
-    that is looked at.
+    that is looked at. `base`: see `map_from_odometry`.
     """
     cuts = _cuts(described, tracks)
     run = described.run_index.astype(np.intp)
@@ -131,13 +136,16 @@ def map_described(
     members, notes = largest_group(described, trails, found, cuts)
     solved = _solve(trails, found, members, steered)
     whole = _with_poses(described, trails, found, solved, members)
+    if base:
+        whole = at_base(whole)
+        whole = move_map(whole, se2.inverse(whole.poses[0]))
     suited = sensible_config(whole.poses, max(1, len(described.cameras)))
     if isinstance(filter_config, KbrConfig):
         suited = filter_config
     elif filter_config:
         suited = replace(suited, **filter_config)
     used = bool(solved.kept.any())
-    notes += steered.told() + told(solved, used, found)
+    notes += steered.told(base) + told(solved, used, found)
     return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
 
 

@@ -12,6 +12,11 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.base_frame import (
+    camera_poses,
+    parameters_about,
+    point_of,
+)
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
@@ -83,9 +88,9 @@ def extend(
     n = len(kernel_map)
     kept = members - n
     drive = _Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
-    covariances = solved.covariances[members] + _of_the_map(kernel_map, solved.poses[members])
-    poses = solved.poses[members]
-    record = _closures_of(solved, members, n)
+    poses = se2.compose(solved.poses[members], point_of(kernel_map))
+    covariances = solved.covariances[members] + _of_the_map(kernel_map, poses)
+    record = _closures_of(solved, members, point_of(kernel_map), n)
     told = _told(dataset, trails, solved, len(kept), n)
     return _joined(kernel_map, dataset.name, drive, poses, covariances, record), told
 
@@ -143,7 +148,7 @@ def _trails(
     run = len(kernel_map.run_names)
     runs = np.concatenate([run_of_piece, np.full(own[-1] - piece[-1], run)])
     trusted = np.arange(len(runs)) <= piece[-1]
-    odometry = np.concatenate([kernel_map.poses, own_odometry])
+    odometry = np.concatenate([camera_poses(kernel_map), own_odometry])
     return Trails.of(odometry, np.concatenate([piece, own]), runs, trusted)
 
 
@@ -185,7 +190,9 @@ def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:
     return np.asarray(kernel_map.mapping.covariances[nearest])
 
 
-def _closures_of(solved: Solved, members: Indices, images: int) -> MappingRecord:
+def _closures_of(
+    solved: Solved, members: Indices, point: FloatArray, images: int
+) -> MappingRecord:
     """Record of the closures of a new run, images numbered as in the map to be."""
     place = np.full(int(members.max()) + 1, -1)
     place[:images] = np.arange(images)
@@ -202,7 +209,7 @@ def _closures_of(solved: Solved, members: Indices, images: int) -> MappingRecord
         solved.misses,
         closures.score,
         solved.kept.astype(np.uint8),
-        solved.parameters[-1:],
+        parameters_about(solved.parameters[-1:], point),
     )
 
 

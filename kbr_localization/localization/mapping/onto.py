@@ -22,6 +22,7 @@ from kbr_localization.localization.mapping.align import (
     move_map,
     moved,
 )
+from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
 from kbr_localization.localization.mapping.extend import map_pieces
 from kbr_localization.localization.mapping.relating import relate
 from kbr_localization.localization.mapping.trails import Trails
@@ -50,7 +51,8 @@ def align_onto(
         kernel_map.stamps_ns, other.stamps_ns, return_indices=True
     )
     if len(shared) >= _ENOUGH:
-        return align(kernel_map, kernel_map.stamps_ns[ours], other.poses[theirs], scaled)
+        known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
+        return align(kernel_map, kernel_map.stamps_ns[ours], known, scaled)
     return _by_images(kernel_map, other, scaled, progress or silent)
 
 
@@ -71,7 +73,7 @@ def _by_images(
     own, own_runs = map_pieces(kernel_map)
     trusted = np.arange(len(runs) + len(own_runs)) < len(runs)
     trails = Trails.of(
-        np.concatenate([other.poses, kernel_map.poses]),
+        np.concatenate([camera_poses(other), camera_poses(kernel_map)]),
         np.concatenate([piece, own + piece[-1] + 1]),
         np.concatenate([runs, own_runs + len(other.run_names)]),
         trusted,
@@ -84,7 +86,8 @@ def _by_images(
             'in the same direction for 20 m'
         )
     ours = kernel_map.poses[found.first - n]
-    known = se2.compose(other.poses[found.second], found.relative)
+    theirs = se2.compose(camera_poses(other)[found.second], found.relative)
+    known = se2.compose(theirs, point_of(kernel_map))
     motion, scale = _trimmed(ours, known, scaled)
     alignment = Alignment(
         motion,

@@ -83,8 +83,8 @@ class Steered:
     share: float = 0.0
     view: View | None = None
 
-    def told(self) -> list[str]:
-        """Say what the camera did, in a line each, if it did."""
+    def told(self, base: bool = False) -> list[str]:
+        """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
         if not self.share:
             return []
         found = ', '.join(f'{value:+.4f}' for value in self.drift)
@@ -98,7 +98,8 @@ class Steered:
             side = 'behind' if offset > 0.0 else 'ahead of'
             lines.append(
                 f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
-                f'tells, give or take {deviation:.2f} m: the poses are those of the camera'
+                f'tells, give or take {deviation:.2f} m: the poses are those of '
+                + ('that point' if base else 'the camera')
             )
         return lines
 
