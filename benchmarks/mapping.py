@@ -38,8 +38,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 HEADER = [
-    'building', 'odometry m', 'map m', 'of the base m', 'scale', 'map, scaled m', 'closures', 'farthest m',
-    'night, true poses m', 'night m', 'limit m', 'night, scaled m', '2 sigma, true poses',
+    'building', 'odometry m', 'map m', 'of the base m', 'scale', 'map, scaled m', 'closures',
+    'farthest m', 'night, true poses m', 'night m', 'limit m', 'night, scaled m', '2 sigma, true poses',
     '2 sigma', 'localized, true poses', 'localized',
 ]  # fmt: skip
 _FACTOR, _ROOM = 1.5, 0.1  # of the error by night on true poses, and metres: the limit
@@ -197,9 +197,10 @@ def described_rows(rows: Sequence[Sequence[Any]], seeds: int) -> str:
         '## Maps without known poses\n\n`python -m benchmarks.mapping`. Two tours of a building '
         'by a robot drawn at random, mapped by their odometry and images alone. *Odometry*: its '
         'error after rigid alignment, *map*: that of the map (root mean squares of the distance '
-        'of all images), *of the base*: with `--pose-frame base`. *Closures* that were used, and how far the places of the worst lie '
-        'apart. *Scale*: true metres for each of the map, which are those of the odometry; '
-        '*scaled*: what the errors are without it (`kbr map align --scale`). *Night*: error of '
+        'of all images), *of the base*: with `--pose-frame base`. *Closures* that were used, and '
+        'how far the places of the worst lie apart. *Scale*: true metres for each of the map, '
+        'which are those of the odometry; *scaled*: the errors without it (`kbr map align '
+        '--scale`). *Night*: error of '
         'another random robot by night after it was localized first, on the map of true poses and '
         f'on this one; {seeds} seeds. *Limit*: 1.5 times the error on true poses and 0.1 m. '
         f'*2 sigma*: truths inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
