@@ -39,8 +39,8 @@ from threadpoolctl import threadpool_limits
 
 HEADER = [
     'building', 'odometry m', 'map m', 'of the base m', 'scale', 'map, scaled m', 'closures',
-    'farthest m', 'night, true poses m', 'night m', 'limit m', 'night, scaled m', '2 sigma, true poses',
-    '2 sigma', 'localized, true poses', 'localized',
+    'farthest m', 'night, true poses m', 'night m', 'limit m', 'night, scaled m',
+    '2 sigma, true poses', '2 sigma', 'localized, true poses', 'localized',
 ]  # fmt: skip
 _FACTOR, _ROOM = 1.5, 0.1  # of the error by night on true poses, and metres: the limit
 _RIM = sigma_region(2.0, 2)
