@@ -3,9 +3,11 @@
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.mapping.bordered import NormalEquations
+from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
+from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trails import Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS
+from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
@@ -84,3 +86,35 @@ def test_loops_tell_the_drift():
     assert np.abs(trails.odometry - truth)[:, :2].max() > 2.0
     np.testing.assert_allclose(found.parameters[0, -1], drift, atol=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
+
+
+def runs_along_one_way(runs, images=30):
+    """Runs along one straight way, each image a closure with those of all runs before at it."""
+    way = np.column_stack([0.6 * np.arange(images), np.zeros(images), np.zeros(images)])
+    number = np.repeat(np.arange(runs), images)
+    trails = Trails.of(np.tile(way, (runs, 1)), number, np.arange(runs))
+    first, second, chain = [], [], []
+    for later in range(runs):
+        for earlier in range(later):
+            first.append(later * images + np.arange(images))
+            second.append(earlier * images + np.arange(images))
+            chain.append(np.full(images, len(chain)))
+    first, second, chain = (np.concatenate(each) for each in (first, second, chain))
+    count = len(first)
+    closures = Closures(first, second, np.zeros((count, 3)), np.ones(count), chain)
+    noise = MotionNoise.default()
+    return Problem(trails, np.arange(len(trails)), closures, noise, Belief.unknown())
+
+
+@pytest.mark.parametrize('runs', [2, 3, 12])
+def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
+    """How surely two runs lie beside each other hardly grows with the runs along that way."""
+    uncertain = []
+    for problem in (runs_along_one_way(2), runs_along_one_way(runs)):
+        weights = np.ones(len(problem.closures))
+        start = np.zeros((len(problem.trails.run_of_piece), PARAMETERS))
+        solution = problem.solve(problem.trails.odometry, start, weights)
+        covariance = solution.relations(np.array([15]), np.array([45]))[0]
+        uncertain.append(np.sqrt(np.diag(covariance)))
+    assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))
+    assert np.all(uncertain[1] > 0.8 * uncertain[0])

@@ -143,6 +143,8 @@ def built(
         console.note(f'{resumed.taken} images were described by a build that was interrupted')
     if resumed.followed:
         console.note(f'points of {resumed.followed} images had been followed by it')
+    if resumed.found:
+        console.note(f'and found in {resumed.found} images of places seen again')
     for line in mapped.notes:
         console.note(line)
     return mapped.kernel_map

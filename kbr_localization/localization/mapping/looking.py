@@ -157,7 +157,7 @@ def _beside(trails: Trails, image: int) -> Indices:
 
 def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list[Corners]:
     """Find the points of some images (k,)."""
-    images = [pictures.images[int(image)] for image in needed]
+    images = [(int(image), pictures.images[int(image)]) for image in needed]
     tasks = [images[slice(start, start + _BATCH)] for start in range(0, len(images), _BATCH)]
 
     def report(done: int) -> None:
@@ -166,6 +166,6 @@ def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list
     return gathered(pictures.workers, all_corners, tasks, report)
 
 
-def all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
-    """Find the points of images; a broken one has none."""
-    return [find_corners(load_small(image)) for image in images]
+def all_corners(images: Sequence[tuple[int, LoadableImage]]) -> list[Corners]:
+    """Find the points of numbered images; a broken one has none."""
+    return [find_corners(load_small(image)) for _, image in images]
