@@ -10,7 +10,6 @@ from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
-from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
@@ -137,40 +136,6 @@ def test_known_poses_are_not_looked_at(ring):
     again = map_from_odometry([Known()], VISION)
     np.testing.assert_allclose(again.kernel_map.poses, mapped.kernel_map.poses, atol=1e-9)
     assert se2.travelled(again.kernel_map.poses).max() < 2.0 * run.metres
-
-
-def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
-    run, mapped = ring
-    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
-    longer, told = extend(mapped.kernel_map, more)
-    n = len(mapped.kernel_map)
-    np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
-    truth = np.concatenate([run.true, more.true])
-    assert trajectory_error(longer.poses, truth) < 0.35
-    assert 'joined by' in told[0]
-    longer.save(tmp_path / 'longer.h5')
-    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
-
-
-def test_a_drive_with_known_poses_joins_as_it_is(ring):
-    _, mapped = ring
-
-    class Known(RingRun):
-        """A run whose true poses are far away."""
-
-        def __getitem__(self, index):
-            return replace(super().__getitem__(index), reference=self.true[index])
-
-    more = Known(name='known', metres=10.0)
-    longer, _ = extend(mapped.kernel_map, more, known=True)
-    first = len(mapped.kernel_map)
-    np.testing.assert_array_equal(longer.poses[first:], more.true)
-
-
-def test_a_drive_elsewhere_does_not_join(ring):
-    _, mapped = ring
-    with pytest.raises(MapError, match='shows no place of the map'):
-        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
 
 
 def test_known_poses_move_the_map(ring):

@@ -89,7 +89,7 @@ def test_loops_tell_the_drift():
 
 
 def runs_along_one_way(runs, images=30):
-    """Runs along one straight way, each image a closure with those of all runs before at it."""
+    """Return runs along one straight way, every pair of whose images of a place is a closure."""
     way = np.column_stack([0.6 * np.arange(images), np.zeros(images), np.zeros(images)])
     number = np.repeat(np.arange(runs), images)
     trails = Trails.of(np.tile(way, (runs, 1)), number, np.arange(runs))

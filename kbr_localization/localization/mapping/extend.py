@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets import Dataset
+from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.describing import describe_images, DescribedImage
+from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
-from kbr_localization.localization.mapping.base_frame import (
-    camera_poses,
-    parameters_about,
-    point_of,
-)
+from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
+from kbr_localization.localization.mapping.drive import appended, closures_of, Drive
+from kbr_localization.localization.mapping.looking import look, Pictures
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
 from kbr_localization.localization.mapping.steering import follow_images, steer, Steered
 from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.turning import Points
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
@@ -32,22 +29,6 @@ from scipy.spatial import cKDTree
 
 _GAP_M = 3.0
 """Metres between two images of a map that follow each other, beyond which they do not."""
-
-
-@dataclass(frozen=True)
-class _Drive:
-    """Frames of a run that can be used, described: (m,), (m, d)."""
-
-    frames: Sequence[Frame]
-    images: Sequence[DescribedImage]
-
-    @property
-    def descriptors(self) -> np.ndarray:
-        return np.array([image.descriptor for image in self.images])
-
-    @property
-    def odometry(self) -> FloatArray:
-        return np.array([frame.odometry for frame in self.frames])
 
 
 def extend(
@@ -76,7 +57,7 @@ def extend(
     if known:
         poses = np.array([frame.reference for frame in drive.frames])
         nothing = np.zeros((len(poses), 3, 3))
-        return _joined(kernel_map, dataset.name, drive, poses, nothing, None), [
+        return appended(kernel_map, dataset.name, drive, poses, nothing, None), [
             f'{len(poses)} images of {dataset.name} at their known poses'
         ]
     steered = _steered(kernel_map, drive, report, workers or ThisProcess())
@@ -84,20 +65,21 @@ def extend(
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
     found = relate(kernel_map.describer, both, trails, report, steered.prior)
     members = _related(kernel_map, dataset, trails, found)
+    found = _looked(kernel_map, drive, trails, found, steered, report, workers or ThisProcess())
     solved = _solve(trails, found, steered)
     n = len(kernel_map)
     kept = members - n
-    drive = _Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
+    drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
     poses = se2.compose(solved.poses[members], point_of(kernel_map))
     covariances = solved.covariances[members] + _of_the_map(kernel_map, poses)
-    record = _closures_of(solved, members, point_of(kernel_map), n)
+    record = closures_of(solved, members, point_of(kernel_map), n)
     told = _told(dataset, trails, solved, len(kept), n)
-    return _joined(kernel_map, dataset.name, drive, poses, covariances, record), told
+    return appended(kernel_map, dataset.name, drive, poses, covariances, record), told
 
 
 def _described(
     kernel_map: KernelMap, dataset: Dataset, known: bool, progress: Progress, workers: Workers
-) -> _Drive:
+) -> Drive:
     frames = [frame for frame in dataset if frame.reference is not None or not known]
     if known and len(frames) < len(dataset):
         dataset.skipped['no reference pose'] = len(dataset) - len(frames)
@@ -111,7 +93,7 @@ def _described(
         errors = [str(image.error) for image in found if image.error is not None]
         why = errors[-1] if errors else 'it has none with a pose'
         raise MapError(f'no image of {dataset.name} can be used: {why}')
-    return _Drive([frames[i] for i in kept], [found[i] for i in kept])
+    return Drive([frames[i] for i in kept], [found[i] for i in kept])
 
 
 def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
@@ -124,9 +106,7 @@ def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
     return piece, kernel_map.run_index[first].astype(np.intp)
 
 
-def _steered(
-    kernel_map: KernelMap, drive: _Drive, progress: Progress, workers: Workers
-) -> Steered:
+def _steered(kernel_map: KernelMap, drive: Drive, progress: Progress, workers: Workers) -> Steered:
     """Correct the odometry of the run by its camera, if it has one."""
     points = None
     if not kernel_map.cameras:
@@ -137,7 +117,7 @@ def _steered(
 
 
 def _trails(
-    kernel_map: KernelMap, dataset: Dataset, drive: _Drive, own_odometry: FloatArray
+    kernel_map: KernelMap, dataset: Dataset, drive: Drive, own_odometry: FloatArray
 ) -> Trails:
     """Ways of the map's images, which are trusted, and that of the new run behind them."""
     piece, run_of_piece = map_pieces(kernel_map)
@@ -167,6 +147,27 @@ def _related(kernel_map: KernelMap, dataset: Dataset, trails: Trails, found: Rel
     return np.flatnonzero(joined)
 
 
+def _looked(
+    kernel_map: KernelMap,
+    drive: Drive,
+    trails: Trails,
+    found: Related,
+    steered: Steered,
+    progress: Progress,
+    workers: Workers,
+) -> Related:
+    """Put closures right by points of the run's images and of the map's small pictures."""
+    if steered.view is None or not len(kernel_map.thumbnails):
+        return found
+    images: list[LoadableImage] = [
+        partial(decode_image, data, 'a picture of the map') for data in kernel_map.thumbnails
+    ]
+    images += [frame.image for frame in drive.frames]
+    pictures = Pictures(images, steered.view, workers)
+    parameters = steered.prior.belief.mean
+    return replace(found, believed=look(trails, found.believed, parameters, pictures, progress))
+
+
 def _solve(trails: Trails, found: Related, steered: Steered) -> Solved:
     """Solve for the new images; of the map those that closures lead to are nodes."""
     group = found.group[trails.piece]
@@ -188,86 +189,6 @@ def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:
         return np.zeros((len(poses), 3, 3))
     _, nearest = cKDTree(kernel_map.poses[:, :2]).query(poses[:, :2])
     return np.asarray(kernel_map.mapping.covariances[nearest])
-
-
-def _closures_of(
-    solved: Solved, members: Indices, point: FloatArray, images: int
-) -> MappingRecord:
-    """Record of the closures of a new run, images numbered as in the map to be."""
-    place = np.full(int(members.max()) + 1, -1)
-    place[:images] = np.arange(images)
-    place[members] = images + np.arange(len(members))
-    closures = solved.closures
-    pairs = np.stack([place[closures.first], place[closures.second]], axis=1)
-    empty = np.zeros((0, 3))
-    return MappingRecord(
-        empty,
-        np.zeros((0, 3, 3)),
-        pairs,
-        closures.chain,
-        closures.relative,
-        solved.misses,
-        closures.score,
-        solved.kept.astype(np.uint8),
-        parameters_about(solved.parameters[-1:], point),
-    )
-
-
-def _joined(
-    kernel_map: KernelMap,
-    name: str,
-    drive: _Drive,
-    poses: FloatArray,
-    covariances: FloatArray,
-    closures: MappingRecord | None,
-) -> KernelMap:
-    """Put images behind those of the map."""
-    controls = np.full((len(poses), 3), np.nan)
-    following = controls.copy()
-    controls[:-1] = se2.between(drive.odometry[:-1], drive.odometry[1:])
-    following[:-1] = poses[1:]
-    stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
-    run = np.full(len(poses), len(kernel_map.run_names), dtype=kernel_map.run_index.dtype)
-    shown = kernel_map.thumbnails
-    if shown:
-        shown = (*shown, *(image.thumbnail for image in drive.images))
-    rows = kernel_map.descriptors[:]
-    return replace(
-        kernel_map,
-        poses=np.concatenate([kernel_map.poses, poses]),
-        descriptors=np.concatenate([rows, drive.descriptors.astype(rows.dtype)]),
-        stamps_ns=np.concatenate([kernel_map.stamps_ns, stamps]),
-        run_index=np.concatenate([kernel_map.run_index, run]),
-        run_names=(*kernel_map.run_names, name),
-        controls=np.concatenate([kernel_map.controls, controls]),
-        next_poses=np.concatenate([kernel_map.next_poses, following]),
-        thumbnails=shown,
-        index=None,
-        statistics=None,
-        mapping=_record(kernel_map, drive.odometry, covariances, closures),
-    )
-
-
-def _record(
-    kernel_map: KernelMap,
-    odometry: FloatArray,
-    covariances: FloatArray,
-    closures: MappingRecord | None,
-) -> MappingRecord | None:
-    before = kernel_map.mapping
-    if before is None and closures is None:
-        return None
-    if before is None:
-        before = MappingRecord.of_arrays(
-            {
-                'odometry': kernel_map.poses,
-                'covariances': np.zeros((len(kernel_map), 3, 3)),
-                'parameters': np.zeros((len(kernel_map.run_names), PARAMETERS)),
-            },
-            len(kernel_map),
-        )
-    whole = before.extended(odometry, covariances)
-    return whole if closures is None else whole.joined(closures)
 
 
 def _told(dataset: Dataset, trails: Trails, solved: Solved, images: int, own: int) -> list[str]:
