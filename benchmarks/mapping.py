@@ -30,7 +30,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
 from kbr_localization.localization.mapping.base_frame import at_base
 from kbr_localization.localization.mapping.build import map_described, map_from_odometry
-from kbr_localization.localization.mapping.steering import watch
+from kbr_localization.localization.mapping.headings import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import random_robot

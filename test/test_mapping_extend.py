@@ -8,7 +8,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping import extend as extending
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
-from kbr_localization.localization.mapping.steering import Steered
+from kbr_localization.localization.mapping.headings import CorrectedOdometry
 from kbr_localization.localization.mapping.wheels import Prior
 from kbr_localization.vision.turning import load_small, small, View
 from mapping_helpers import RingRun, trajectory_error, VISION
@@ -62,13 +62,13 @@ def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, mo
     more = RingRun(name='more', begin=12.0, metres=40.0, seed=2)
     looked = []
 
-    def look(trails, closures, parameters, pictures, progress):
+    def look(trajectories, closures, parameters, pictures, progress):
         looked.append((closures, pictures))
         return closures
 
-    wheels = Steered(more.odometry.poses, np.zeros(1), Prior.unknown())
+    wheels = CorrectedOdometry(more.odometry.poses, np.zeros(1), Prior.unknown())
     seeing = replace(wheels, view=View(0.8, np.zeros(2)))
-    monkeypatch.setattr(extending, 'steer', lambda *_: seeing)
+    monkeypatch.setattr(extending, 'correct_headings', lambda *_: seeing)
     monkeypatch.setattr(extending, 'look', look)
     extend(mapped.kernel_map, more)
     [(closures, pictures)] = looked

@@ -158,10 +158,10 @@ def _usual_gap(stamps_ns: StampArray) -> int:
 
 
 def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
-    """Tell what an alignment did, a line each."""
+    """Tell what an alignment did, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
     residuals = alignment.residuals
-    told = [
+    lines = [
         f'moved by {x:.3f} m, {y:.3f} m and turned by {np.degrees(turn):.2f} degrees'
         + (f', scaled by {alignment.scale:.4f}' if alignment.scale != 1.0 else ''),
         f'{len(residuals)} known poses, missed by {np.sqrt(np.mean(residuals**2)):.3f} m (root '
@@ -169,7 +169,7 @@ def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
     ]
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)
-        told.append(
+        lines.append(
             f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
         )
-    return told
+    return lines

@@ -12,7 +12,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.base_frame import parameters_about
 from kbr_localization.localization.mapping.solving import Solved
-from kbr_localization.localization.mapping.trails import Indices
+from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.localization.mapping.wheels import PARAMETERS
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.closures import Closures
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import tracks
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
@@ -50,7 +50,7 @@ class Pictures:
 
 
 def look(
-    trails: Trails,
+    trajectories: Trajectories,
     closures: Closures,
     parameters: FloatArray,
     pictures: Pictures,
@@ -64,10 +64,10 @@ def look(
     chosen = np.unique(np.linspace(0, len(closures) - 1, _LOOKS).astype(np.intp))
     if not len(closures):
         return closures
-    beside = [_beside(trails, int(closures.second[number])) for number in chosen]
+    beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     corners = dict(zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True))
-    poses = tracks(trails, parameters)
+    poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     for done, (number, about) in enumerate(zip(chosen, beside, strict=True)):
         ours = corners[int(closures.first[number])]
@@ -149,9 +149,11 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     return np.asarray(error / np.sqrt(np.maximum(squared, 1e-12)))
 
 
-def _beside(trails: Trails, image: int) -> Indices:
+def _beside(trajectories: Trajectories, image: int) -> Indices:
     """Images of the same piece before and behind an image."""
-    found = trails.at_way(int(trails.piece[image]), trails.way[image] + trails.step * _STEPS)
+    found = trajectories.at_way(
+        int(trajectories.piece[image]), trajectories.way[image] + trajectories.step * _STEPS
+    )
     return found[found >= 0]
 
 
@@ -167,5 +169,5 @@ def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list
 
 
 def all_corners(images: Sequence[tuple[int, LoadableImage]]) -> list[Corners]:
-    """Find the points of numbered images; a broken one has none."""
+    """Find the points (k, 2) of each of some numbered images; a broken one has none."""
     return [find_corners(load_small(image)) for _, image in images]

@@ -19,8 +19,8 @@ import zipfile
 
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber
+from kbr_localization.localization.mapping.headings import follow_all
 from kbr_localization.localization.mapping.looking import all_corners
-from kbr_localization.localization.mapping.steering import follow_all
 from kbr_localization.vision.corners import Corners
 from kbr_localization.vision.turning import Flow
 from kbr_localization.workers import Work, Workers
@@ -51,7 +51,7 @@ class ResumedWorkers:
         self._images = ''
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the number of a task and what it gave, now or before."""
+        """Yield the number of a task and what it gave, now or before the interruption."""
         kept = self._kept(work, tasks)
         if kept is None:
             yield from self._workers.run(work, tasks)

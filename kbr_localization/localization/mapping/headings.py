@@ -17,7 +17,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.trails import Indices
+from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.localization.mapping.wheels import (
     Belief,
     OFFSET,
@@ -69,7 +69,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Steered:
+class CorrectedOdometry:
     """
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
@@ -83,7 +83,7 @@ class Steered:
     share: float = 0.0
     view: View | None = None
 
-    def told(self, base: bool = False) -> list[str]:
+    def summary(self, base: bool = False) -> list[str]:
         """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
         if not self.share:
             return []
@@ -133,7 +133,11 @@ def watch(
 def follow_images(
     images: Sequence[LoadableImage], report: Callable[[int, int], None], workers: Workers
 ) -> list[Flow]:
-    """Follow points from each image to the next one; none from or to one that is broken."""
+    """
+    Follow points from each of n images to the next one: n - 1 flows (k, 4).
+
+    None are followed from or to an image that is broken.
+    """
     # each task begins with the last image of the one before
     starts = range(0, max(len(images) - 1, 0), _BATCH)
     tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
@@ -141,12 +145,14 @@ def follow_images(
 
 
 def follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
-    """Follow points from each image to the next one."""
+    """Follow points from each of n images to the next one: n - 1 flows (k, 4)."""
     pictures = [load_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
 
-def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
+def correct_headings(
+    odometry: FloatArray, run: Indices, points: Points | None
+) -> CorrectedOdometry:
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
@@ -154,7 +160,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     where the points tell of turns that are none, as those of a camera that looks aside do.
     """
     runs = int(run.max()) + 1
-    unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
+    unknown = CorrectedOdometry(odometry, np.zeros(runs), Prior.unknown())
     steps = se2.between(odometry[:-1], odometry[1:])
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
     view, seen = _seen(points, steps, of_run < 0)
@@ -176,7 +182,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
         return unknown
     prior = _prior(noise, after / before, float(deviations.max()), view)
     share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
-    return Steered(corrected, values, prior, share, view)
+    return CorrectedOdometry(corrected, values, prior, share, view)
 
 
 def _seen(
