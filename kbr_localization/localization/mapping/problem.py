@@ -207,7 +207,7 @@ class Problem:
         return np.asarray((np.bincount(chain, self._distances(poses)) / size)[chain])
 
     def learn(self, solution: Solution, kept: np.ndarray) -> None:
-        """Take the deviations of odometry and closures, `kept` (m,) of them, from what they miss."""
+        """Take the deviations of odometry and closures, of `kept` (m,), from what they miss."""
         for seen in range(2):
             own = kept & (self.seen == seen)
             if own.sum() > 3 * REACH:
