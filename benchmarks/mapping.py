@@ -63,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(walked(*(open_dataset(path, spacing=options.spacing) for path in options.walk)))
         return
     rows = []
-    for name, training, test, place in _cases(options):
-        rows.append(measured(name, training, test, options.nights, place))
+    for name, training, test, point in _cases(options):
+        rows.append(measured(name, training, test, options.nights, point))
         print(*rows[-1], file=sys.stderr, flush=True)
     text = described_rows(rows, options.nights)
     print(text)
@@ -98,14 +98,14 @@ def _cases(options: argparse.Namespace) -> Any:
     for seed in range(options.first, options.first + 2 * options.buildings, 2):
         robots = random_robot(seed), random_robot([seed, 1])
         training, test, _ = workload.rendered('office', seed, *robots)
-        wheels = robots[0].odometry
+        wheels = robots[1].odometry  # of the map
         yield str(seed), training, test[0], np.array([wheels.offset_x, wheels.offset_y, 0.0])
 
 
 def measured(
-    name: str, training: Sequence[Dataset], test: Dataset, seeds: int, place: FloatArray
+    name: str, training: Sequence[Dataset], test: Dataset, seeds: int, point: FloatArray
 ) -> list[Any]:
-    """Return the row of a building, the odometry's point at a place (3,) beside the camera."""
+    """Return the row of a building, the odometry's point (3,) beside the camera."""
     by_truth = build_map(training, seed=0)
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
@@ -120,7 +120,7 @@ def measured(
         move_map(mapped.kernel_map, *fit(mapped.kernel_map.poses, truth, free))
         for free in (False, True)
     )
-    of_base, base_truth = at_base(mapped.kernel_map).poses, se2.compose(truth, place)
+    of_base, base_truth = at_base(mapped.kernel_map).poses, se2.compose(truth, point)
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
     nowhere = Night(*[float('nan')] * 3)
