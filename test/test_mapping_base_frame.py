@@ -120,6 +120,8 @@ def test_the_first_pose_of_the_base_is_the_frame_and_the_map_says_whose_it_is(tm
     mapped = map_from_odometry([RingRun(metres=1.6 * ROUND)], VISION, base=True)
     np.testing.assert_allclose(mapped.kernel_map.poses[0], 0.0, atol=1e-12)
     assert describe_map(mapped.kernel_map)['poses']['of'].startswith('base, ')
+    # walls that pass by aside show no turns
+    assert any('do not tell how far the camera is ahead' in note for note in mapped.notes)
 
 
 def test_the_command_refuses_the_base_of_known_poses(tmp_path):

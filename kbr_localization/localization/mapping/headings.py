@@ -85,13 +85,13 @@ class CorrectedOdometry:
 
     def summary(self, base: bool = False) -> list[str]:
         """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
-        if not self.share:
-            return []
-        found = ', '.join(f'{value:+.4f}' for value in self.drift)
-        lines = [
-            f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
-            f'{found} rad per metre too much'
-        ]
+        lines = []
+        if self.share:
+            found = ', '.join(f'{value:+.4f}' for value in self.drift)
+            lines.append(
+                f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn '
+                f'by {found} rad per metre too much'
+            )
         deviation = float(self.prior.belief.deviations[OFFSET])
         if deviation < ROBOT[OFFSET]:
             offset = float(self.prior.belief.mean[OFFSET])
@@ -100,6 +100,11 @@ class CorrectedOdometry:
                 f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
                 f'tells, give or take {deviation:.2f} m: the poses are those of '
                 + ('that point' if base else 'the camera')
+            )
+        elif base:
+            lines.append(
+                'warning: the images do not tell how far the camera is ahead of the point whose '
+                f'way the odometry tells: the poses of that point err by {deviation:.2f} m or so'
             )
         return lines
 
