@@ -19,6 +19,7 @@ import sys
 from typing import Any
 
 from benchmarks import results, workload
+from kbr_localization import se2
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
@@ -27,8 +28,9 @@ from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
+from kbr_localization.localization.mapping.base_frame import at_base
 from kbr_localization.localization.mapping.build import map_described, map_from_odometry
-from kbr_localization.localization.mapping.steering import watch
+from kbr_localization.localization.mapping.headings import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import random_robot
@@ -36,9 +38,11 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 HEADER = [
-    'building', 'odometry m', 'map m', 'closures', 'farthest m', 'night, true poses m',
-    'night m', '2 sigma, true poses', '2 sigma', 'localized, true poses', 'localized',
+    'building', 'odometry m', 'map m', 'of the base m', 'scale', 'map, scaled m', 'closures',
+    'farthest m', 'night, true poses m', 'night m', 'limit m', 'night, scaled m',
+    '2 sigma, true poses', '2 sigma', 'localized, true poses', 'localized',
 ]  # fmt: skip
+_FACTOR, _ROOM = 1.5, 0.1  # of the error by night on true poses, and metres: the limit
 _RIM = sigma_region(2.0, 2)
 
 
@@ -59,8 +63,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(walked(*(open_dataset(path, spacing=options.spacing) for path in options.walk)))
         return
     rows = []
-    for name, training, test in _cases(options):
-        rows.append(measured(name, training, test, options.nights))
+    for name, training, test, point in _cases(options):
+        rows.append(measured(name, training, test, options.nights, point))
         print(*rows[-1], file=sys.stderr, flush=True)
     text = described_rows(rows, options.nights)
     print(text)
@@ -88,16 +92,20 @@ def _cases(options: argparse.Namespace) -> Any:
             options.train[0].parent.name,
             [open_dataset(p) for p in options.train],
             open_dataset(options.test),
+            np.zeros(3),
         )
         return
     for seed in range(options.first, options.first + 2 * options.buildings, 2):
         robots = random_robot(seed), random_robot([seed, 1])
         training, test, _ = workload.rendered('office', seed, *robots)
-        yield str(seed), training, test[0]
+        wheels = robots[1].odometry  # of the map
+        yield str(seed), training, test[0], np.array([wheels.offset_x, wheels.offset_y, 0.0])
 
 
-def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) -> list[Any]:
-    """Return the row of a building."""
+def measured(
+    name: str, training: Sequence[Dataset], test: Dataset, seeds: int, point: FloatArray
+) -> list[Any]:
+    """Return the row of a building, the odometry's point (3,) beside the camera."""
     by_truth = build_map(training, seed=0)
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
@@ -108,24 +116,30 @@ def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) 
     truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.kernel_map.stamps_ns]]
     record = mapped.kernel_map.mapping
     assert record is not None
-    motion, _ = fit(mapped.kernel_map.poses, truth)
-    ours = move_map(mapped.kernel_map, motion)
+    ours, scaled = (
+        move_map(mapped.kernel_map, *fit(mapped.kernel_map.poses, truth, free))
+        for free in (False, True)
+    )
+    of_base, base_truth = at_base(mapped.kernel_map).poses, se2.compose(truth, point)
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
     nowhere = Night(*[float('nan')] * 3)
     by_night = [
         night(with_statistics(kernel_map), test, seeds) if seeds else nowhere
-        for kernel_map in (by_truth, ours)
+        for kernel_map in (by_truth, ours, scaled)
     ]
+    known, free, right = by_night
     return [
         name,
         np.mean([drift_error(run) for run in training]),
         error_between(ours.poses, truth),
+        error_between(moved(of_base, fit(of_base, base_truth)[0]), base_truth),
+        fit(mapped.kernel_map.poses, truth, True)[1],
+        error_between(scaled.poses, truth),
         len(ends),
         float(apart.max(initial=0.0)),
-        *(one.error for one in by_night),
-        *(one.covered for one in by_night),
-        *(one.localized for one in by_night),
+        *(known.error, free.error, _FACTOR * known.error + _ROOM, right.error),
+        *(known.covered, free.covered, known.localized, free.localized),
     ]
 
 
@@ -183,10 +197,13 @@ def described_rows(rows: Sequence[Sequence[Any]], seeds: int) -> str:
         '## Maps without known poses\n\n`python -m benchmarks.mapping`. Two tours of a building '
         'by a robot drawn at random, mapped by their odometry and images alone. *Odometry*: its '
         'error after rigid alignment, *map*: that of the map (root mean squares of the distance '
-        'of all images). *Closures* that were used, and how far the places of the worst lie '
-        'apart. *Night*: error of another random robot by night after it was localized first, on '
-        f'the map of true poses and on this one; means over {seeds} seeds. *2 sigma*: truths '
-        f'inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
+        'of all images), *of the base*: with `--pose-frame base`. *Closures* that were used, and '
+        'how far the places of the worst lie apart. *Scale*: true metres for each of the map, '
+        'which are those of the odometry; *scaled*: the errors without it (`kbr map align '
+        '--scale`). *Night*: error of '
+        'another random robot by night after it was localized first, on the map of true poses and '
+        f'on this one; {seeds} seeds. *Limit*: 1.5 times the error on true poses and 0.1 m. '
+        f'*2 sigma*: truths inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
         f'Error of the maps: median {np.median(error):.2f} m, worst {error.max():.2f} m.'
     )
 

@@ -39,6 +39,23 @@ class Workers(Protocol):
         ...
 
 
+def gathered(
+    workers: Workers, work: Work, tasks: Sequence[Any], report: Callable[[int], None]
+) -> list[Any]:
+    """
+    Do tasks that each give a list; return all lists as one, in the order of the tasks.
+
+    `report` is called with the number of items that are done.
+    """
+    found: list[Any] = [[] for _ in tasks]
+    done = 0
+    for number, items in workers.run(work, tasks):
+        found[number] = items
+        done += len(items)
+        report(done)
+    return [item for part in found for item in part]
+
+
 class ThisProcess:
     """Does one task after the other, here."""
 

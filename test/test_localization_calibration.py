@@ -6,6 +6,7 @@ from kbr_localization.localization.calibration import (
     Calibration,
     described,
     effects,
+    in_metres,
     moved,
     NAMES,
     reported,
@@ -196,3 +197,17 @@ def test_words_say_on_which_side():
         'observable': True,
         'words': 'the wheels turn 0.0270 ± 0.0010 rad to the left with every metre',
     }
+
+
+def test_scaled_positions_have_motions_that_are_scaled():
+    """What an odometry reports of a drive stays, whatever its metres are taken for."""
+    rng = np.random.default_rng(3)
+    reports = rng.normal(size=(50, 3)) * np.array([0.3, 0.1, 0.2])
+    known = Calibration(rng.normal(size=SIZE) * 0.05, np.diag(rng.uniform(0.1, 1.0, SIZE)))
+    scaled = known.in_metres(1.03)
+    expected = moved(reports, known.values) * np.array([1.03, 1.03, 1.0])
+    np.testing.assert_allclose(moved(reports, scaled.values), expected, atol=1e-12)
+    step = 1e-6 * np.eye(SIZE)
+    slope = [(in_metres(known.values + each, 1.03) - scaled.values) / 1e-6 for each in step]
+    slope = np.array(slope).T
+    np.testing.assert_allclose(scaled.covariance, slope @ known.covariance @ slope.T, atol=1e-9)

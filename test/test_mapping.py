@@ -8,9 +8,8 @@ from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.align import align
+from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
-from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
@@ -139,40 +138,6 @@ def test_known_poses_are_not_looked_at(ring):
     assert se2.travelled(again.kernel_map.poses).max() < 2.0 * run.metres
 
 
-def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
-    run, mapped = ring
-    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
-    longer, told = extend(mapped.kernel_map, more)
-    n = len(mapped.kernel_map)
-    np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
-    truth = np.concatenate([run.true, more.true])
-    assert trajectory_error(longer.poses, truth) < 0.35
-    assert 'joined by' in told[0]
-    longer.save(tmp_path / 'longer.h5')
-    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
-
-
-def test_a_drive_with_known_poses_joins_as_it_is(ring):
-    _, mapped = ring
-
-    class Known(RingRun):
-        """A run whose true poses are far away."""
-
-        def __getitem__(self, index):
-            return replace(super().__getitem__(index), reference=self.true[index])
-
-    more = Known(name='known', metres=10.0)
-    longer, _ = extend(mapped.kernel_map, more, known=True)
-    first = len(mapped.kernel_map)
-    np.testing.assert_array_equal(longer.poses[first:], more.true)
-
-
-def test_a_drive_elsewhere_does_not_join(ring):
-    _, mapped = ring
-    with pytest.raises(MapError, match='shows no place of the map'):
-        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
-
-
 def test_known_poses_move_the_map(ring):
     run, mapped = ring
     frame = np.array([3.0, -7.0, 2.0])
@@ -182,6 +147,26 @@ def test_known_poses_move_the_map(ring):
     error = np.hypot(*(moved.poses - truth)[:, :2].T)
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert found.residuals.max() < 0.8
+
+
+def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):
+    _, mapped = ring
+    before = mapped.kernel_map
+    after = move_map(before, np.array([3.0, -7.0, 2.0]), 1.05)
+    assert se2.travelled(after.poses)[-1] == pytest.approx(1.05 * se2.travelled(before.poses)[-1])
+    record = after.mapping
+    first, second = record.closures.T
+    there = se2.between(after.poses[second], after.poses[first])
+    np.testing.assert_allclose(se2.between(record.relative, there), record.misses, atol=1e-9)
+    spread = record.covariances[:, :2, :2].trace(axis1=1, axis2=2)
+    own = before.mapping.covariances[:, :2, :2].trace(axis1=1, axis2=2)
+    np.testing.assert_allclose(spread, 1.05**2 * own)
+    scale = NAMES.index('forward_scale')
+    counted = 1.0 - before.calibration.values[scale]
+    assert 1.0 - after.calibration.values[scale] == pytest.approx(1.05 * counted)
+    np.testing.assert_allclose(
+        after.mapping.parameters[:, 3], after.calibration.values[scale], atol=0.01
+    )
 
 
 def test_the_page_shows_the_pairs_worst_first(ring, tmp_path):

@@ -3,9 +3,11 @@
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.mapping.bordered import NormalEquations
+from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
-from kbr_localization.localization.mapping.trails import Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS
+from kbr_localization.localization.mapping.problem import Problem
+from kbr_localization.localization.mapping.trajectories import Trajectories
+from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
@@ -72,15 +74,47 @@ def test_loops_tell_the_drift():
     reported = true.copy()
     reported[:, 2] += drift * true[:, 0]
     nodes = np.arange(3 * around + 1)
-    trails = Trails.of(
+    trajectories = Trajectories.of(
         se2.chain(np.zeros(3), reported), np.zeros(len(nodes), dtype=np.intp), np.zeros(1, np.intp)
     )
-    ways = odometry_edges(trails, nodes, MotionNoise.default(), nodes)
+    ways = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
     again = np.arange(2 * around)
     certain = np.broadcast_to(1e4 * np.eye(3), (len(again), 3, 3))
     places = Edges(again + around, again, np.zeros((len(again), 3)), certain)
-    found = solve(trails.odometry, np.zeros((1, PARAMETERS)), (ways, places))
+    found = solve(trajectories.odometry, np.zeros((1, PARAMETERS)), (ways, places))
     truth = se2.chain(np.zeros(3), true)
-    assert np.abs(trails.odometry - truth)[:, :2].max() > 2.0
+    assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
     np.testing.assert_allclose(found.parameters[0, -1], drift, atol=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
+
+
+def runs_along_one_way(runs, images=30):
+    """Return runs along one straight way, every pair of whose images of a place is a closure."""
+    way = np.column_stack([0.6 * np.arange(images), np.zeros(images), np.zeros(images)])
+    number = np.repeat(np.arange(runs), images)
+    trajectories = Trajectories.of(np.tile(way, (runs, 1)), number, np.arange(runs))
+    first, second, chain = [], [], []
+    for later in range(runs):
+        for earlier in range(later):
+            first.append(later * images + np.arange(images))
+            second.append(earlier * images + np.arange(images))
+            chain.append(np.full(images, len(chain)))
+    first, second, chain = (np.concatenate(each) for each in (first, second, chain))
+    count = len(first)
+    closures = Closures(first, second, np.zeros((count, 3)), np.ones(count), chain)
+    noise = MotionNoise.default()
+    return Problem(trajectories, np.arange(len(trajectories)), closures, noise, Belief.unknown())
+
+
+@pytest.mark.parametrize('runs', [2, 3, 12])
+def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
+    """How surely two runs lie beside each other hardly grows with the runs along that way."""
+    uncertain = []
+    for problem in (runs_along_one_way(2), runs_along_one_way(runs)):
+        weights = np.ones(len(problem.closures))
+        start = np.zeros((len(problem.trajectories.run_of_piece), PARAMETERS))
+        solution = problem.solve(problem.trajectories.odometry, start, weights)
+        covariance = solution.relations(np.array([15]), np.array([45]))[0]
+        uncertain.append(np.sqrt(np.diag(covariance)))
+    assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))
+    assert np.all(uncertain[1] > 0.8 * uncertain[0])

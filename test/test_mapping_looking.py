@@ -2,9 +2,16 @@
 
 from helpers import textured_image
 from kbr_localization import se2
+from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.looking import find_pose, look, Pictures
-from kbr_localization.localization.mapping.trails import Trails
+from kbr_localization.localization.mapping.resume import (
+    _read_corners,
+    _write_corners,
+    ResumedWorkers,
+)
+from kbr_localization.localization.mapping.trajectories import Trajectories
+from kbr_localization.vision import fit_describer, VisionConfig
 from kbr_localization.vision.corners import Corners, find_corners, matched
 from kbr_localization.vision.turning import small, View
 from kbr_localization.workers import ThisProcess
@@ -61,14 +68,58 @@ def test_points_are_matched_in_another_light():
     assert len(matched(before, Corners.none())) == 0
 
 
+def test_points_that_were_found_before_an_interruption_are_not_sought_again(tmp_path):
+    images = [small(textured_image(seed)) for seed in range(50)]
+    odometry = np.column_stack([0.3 * np.arange(50), np.zeros(50), np.zeros(50)])
+    trajectories = Trajectories.of(
+        odometry, np.zeros(50, dtype=np.intp), np.zeros(1, dtype=np.intp)
+    )
+    ends = np.arange(40, 50), np.arange(3, 13)
+    closures = Closures(*ends, np.zeros((10, 3)), np.ones(10), np.zeros(10, dtype=np.intp))
+    describer = fit_describer(
+        VisionConfig(words=8, vocabulary_samples=500), images[:5], np.random.default_rng(0)
+    )
+
+    needed = set()
+
+    def looked(workers, images, stop=False):
+        describe_images(describer, images, workers, lambda *_: None)
+
+        def report(what, done, total):
+            needed.add(total if what == 'finding points' else 0)
+            if stop and what == 'finding points':
+                raise KeyboardInterrupt
+
+        return look(trajectories, closures, np.zeros(6), Pictures(images, VIEW, workers), report)
+
+    with pytest.raises(KeyboardInterrupt):
+        looked(ResumedWorkers(ThisProcess(), tmp_path), images, stop=True)
+    again = ResumedWorkers(ThisProcess(), tmp_path)
+    # what was found is taken from the files: here no image shows anything any more
+    blank = [np.full_like(image, 128) for image in images]
+    looked(again, blank)
+    assert again.found == max(needed) > 20
+
+
+def test_points_survive_their_file(tmp_path):
+    every = [find_corners(small(textured_image(3))), Corners.none()]
+    _write_corners(tmp_path / 'points.npz', every)
+    for read, written in zip(_read_corners(tmp_path / 'points.npz', 2), every, strict=True):
+        np.testing.assert_array_equal(read.places, written.places)
+        np.testing.assert_array_equal(read.looks, written.looks)
+    assert _read_corners(tmp_path / 'points.npz', 3) is None
+
+
 def test_blank_images_leave_closures_as_they_are():
     odometry = np.column_stack([0.3 * np.arange(80), np.zeros(80), np.zeros(80)])
-    trails = Trails.of(odometry, np.zeros(80, dtype=np.intp), np.zeros(1, dtype=np.intp))
+    trajectories = Trajectories.of(
+        odometry, np.zeros(80, dtype=np.intp), np.zeros(1, dtype=np.intp)
+    )
     ends = np.array([60, 62, 64]), np.array([10, 12, 14])
     closures = Closures(*ends, np.full((3, 3), 0.01), np.ones(3), np.zeros(3, dtype=np.intp))
     blank = [np.full((240, 320), 128, dtype=np.uint8)] * 80
     seen = look(
-        trails, closures, np.zeros(6), Pictures(blank, VIEW, ThisProcess()), lambda *_: None
+        trajectories, closures, np.zeros(6), Pictures(blank, VIEW, ThisProcess()), lambda *_: None
     )
     assert not seen.seen.any()
     np.testing.assert_array_equal(seen.relative, closures.relative)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from helpers import textured_image
 from kbr_localization import se2
-from kbr_localization.localization.mapping.steering import follow_images, steer
+from kbr_localization.localization.mapping.headings import correct_headings, follow_images
 from kbr_localization.vision.camera_view import find_view
 from kbr_localization.vision.turning import follow, Points, small, turned
 from kbr_localization.workers import ThisProcess
@@ -84,7 +84,7 @@ def test_drift_and_slips_are_taken_out():
     wrong[:, 2] += 0.02 * STEP + rng.normal(size=len(turns)) * 0.004
     wrong[[50, 170, 290], 2] += 0.15
     true, odometry = (se2.chain(np.zeros(3), each) for each in (steps, wrong))
-    found = steer(odometry, np.zeros(len(true), dtype=np.intp), seen(turns, rng))
+    found = correct_headings(odometry, np.zeros(len(true), dtype=np.intp), seen(turns, rng))
     assert found.drift == pytest.approx(0.02, abs=2e-3)
     assert np.abs(se2.wrap_angle(odometry[:, 2] - true[:, 2])).max() > 1.0
     assert np.abs(se2.wrap_angle(found.odometry[:, 2] - true[:, 2])).max() < 0.15
@@ -98,7 +98,7 @@ def test_a_robot_that_moves_aside_does_not_seem_to_turn():
     aside = np.where(np.arange(400) < 150, 0.02, -0.01)
     steps = np.column_stack([np.full(len(turns), STEP), aside, turns])
     odometry = se2.chain(np.zeros(3), steps)
-    found = steer(odometry, np.zeros(401, dtype=np.intp), seen(turns, rng, aside=aside))
+    found = correct_headings(odometry, np.zeros(401, dtype=np.intp), seen(turns, rng, aside=aside))
     assert found.share > 0.9
     assert found.drift == pytest.approx(0.0, abs=2e-3)
 
@@ -114,7 +114,7 @@ def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
         flows.append(np.concatenate([before, after], axis=1).astype(np.float32))
     steps = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
     odometry = se2.chain(np.zeros(3), steps)
-    found = steer(odometry, np.zeros(len(odometry), dtype=np.intp), Points.of(flows))
+    found = correct_headings(odometry, np.zeros(len(odometry), dtype=np.intp), Points.of(flows))
     np.testing.assert_array_equal(found.odometry, odometry)
 
 
@@ -143,5 +143,5 @@ def test_a_broken_image_has_no_points():
 
 def test_without_points_the_odometry_stays():
     odometry = se2.chain(np.zeros(3), np.tile([0.3, 0.0, 0.01], (20, 1)))
-    found = steer(odometry, np.zeros(21, dtype=np.intp), None)
+    found = correct_headings(odometry, np.zeros(21, dtype=np.intp), None)
     np.testing.assert_array_equal(found.odometry, odometry)

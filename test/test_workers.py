@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.threads import VARIABLES
-from kbr_localization.workers import batches, one_thread, open_workers, shrinking_batches
+from kbr_localization.workers import (
+    batches,
+    gathered,
+    one_thread,
+    open_workers,
+    shrinking_batches,
+)
 import pytest
 
 
@@ -70,6 +76,24 @@ print(max(pool['num_threads'] for pool in threadpoolctl.threadpool_info()))
         [sys.executable, '-c', code], env=environment, capture_output=True, text=True, check=True
     )
     assert int(done.stdout) == min(expected, os.cpu_count() or 1)
+
+
+class Backwards:
+    """Finishes the last task first."""
+
+    jobs = 1
+
+    def run(self, work, tasks):
+        """Yield the number of a task and what it gave."""
+        for number in reversed(range(len(tasks))):
+            yield number, work(tasks[number])
+
+
+def test_lists_are_gathered_in_the_order_of_their_tasks():
+    done = []
+    found = gathered(Backwards(), range, [2, 0, 3], done.append)
+    assert found == [0, 1, 0, 1, 2]
+    assert done == [3, 3, 5]
 
 
 def test_batches_keep_the_order():

@@ -11,6 +11,7 @@ from kbr_localization.cli.options import (
     Json,
     MapFile,
     OdometryTopic,
+    PoseFrame,
     Poses,
     ReferenceTopic,
     Runs,
@@ -41,6 +42,10 @@ def build(
         Poses,
         typer.Option(help='Of the runs: known ones, or from odometry and places seen again.'),
     ] = Poses.KNOWN,
+    pose_frame: Annotated[
+        PoseFrame,
+        typer.Option(help='With --poses odometry: poses of the camera, or of base_link.'),
+    ] = PoseFrame.CAMERA,
     max_images: Annotated[
         Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
@@ -62,6 +67,12 @@ def build(
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
+    base = pose_frame is PoseFrame.BASE
+    if base and poses is Poses.KNOWN:
+        raise KbrError(
+            '--pose-frame base: expected --poses odometry beside it; known poses are of the point '
+            'that they were given for'
+        )
     if tune:
         if poses is Poses.ODOMETRY:
             raise KbrError('--tune: expected runs with known poses, not --poses odometry')
@@ -77,6 +88,7 @@ def build(
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             given_too = {'progress': progress, 'workers': workers, 'seed': seed}
+            given_too |= {'base': True} if base else {}
             kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
     _save(kernel_map, out, datasets)
 
@@ -131,6 +143,8 @@ def built(
         console.note(f'{resumed.taken} images were described by a build that was interrupted')
     if resumed.followed:
         console.note(f'points of {resumed.followed} images had been followed by it')
+    if resumed.found:
+        console.note(f'and found in {resumed.found} images of places seen again')
     for line in mapped.notes:
         console.note(line)
     return mapped.kernel_map

@@ -7,6 +7,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
 from kbr_localization.localization.calibration import described
+from kbr_localization.localization.mapping.base_frame import described_point
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:
@@ -41,7 +42,12 @@ def _poses_facts(record: Any) -> Any:
         return 'known'
     deviation = (record.covariances[:, 0, 0] + record.covariances[:, 1, 1]).mean() ** 0.5
     used = int((record.kept == 1).sum())
-    return {'from': 'odometry', 'closures': used, 'deviation_m': float(deviation)}
+    return {
+        'from': 'odometry',
+        'of': described_point(record),
+        'closures': used,
+        'deviation_m': float(deviation),
+    }
 
 
 def flat(facts: dict[str, Any], prefix: str = '') -> dict[str, Any]:

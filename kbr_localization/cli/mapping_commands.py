@@ -162,9 +162,9 @@ def extend(
     with open_workers(jobs, None) as workers, terminal_progress() as progress:
         dataset = reading.dataset(run, kernel_map.cameras)
         known = poses is Poses.KNOWN
-        longer, told = extend_map(kernel_map, dataset, known, progress, workers)
+        longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
     with_statistics(longer).save(out)
     console.note_skipped(dataset.skipped)
-    for line in told:
+    for line in notes:
         console.note(line)
     console.note(f'{out}: {len(longer)} images, {len(kernel_map)} of them as they were')

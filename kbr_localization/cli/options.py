@@ -27,6 +27,13 @@ class Poses(str, Enum):
     ODOMETRY = 'odometry'
 
 
+class PoseFrame(str, Enum):
+    """Whose poses a map of odometry and images has."""
+
+    CAMERA = 'camera'
+    BASE = 'base'
+
+
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
 
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]

@@ -15,6 +15,7 @@ from kbr_localization.files import write_text
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.align import fit, moved
+from kbr_localization.localization.mapping.base_frame import described_point
 from kbr_localization.localization.mapping.wheels import NAMES
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -174,6 +175,7 @@ def _numbers(record: MappingRecord) -> str:
     deviation = np.sqrt(np.mean(record.covariances[:, 0, 0] + record.covariances[:, 1, 1]))
     rows: list[tuple[str, str]] = [
         ('images', str(len(record.odometry))),
+        ('poses of the', described_point(record)),
         ('closures used', f'{int(used.sum())} in {len(np.unique(record.chain[used]))} sequences'),
         ('sequences that contradict them', str(len(strongest_against(record, 10**6)))),
         ('uncertainty of the poses, as a whole', f'{deviation:.2f} m'),

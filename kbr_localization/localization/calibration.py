@@ -16,6 +16,7 @@ estimation in robotics*, 2018, section II.F and appendix on SE(2)).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ Standard deviations between the rigs of different drives.
 Those of laws that are uniform within 0.3 m along and 0.1 m across, 3 hundredths of a radian, 3%
 and 0.03 rad/m: another robot of the same kind, other tyres, another load.
 """
+_LENGTHS, _COUNTS = ('offset_x', 'offset_y'), ('forward_scale', 'lateral_scale')
 _SMALL = 1e-4  # radians below which the series of sine and cosine are exact
 
 
@@ -81,6 +83,11 @@ class Calibration:
         covariance = np.linalg.inv(known + any_rig)
         return Calibration(covariance @ known @ self.values, covariance + np.diag(UNLIKE**2))
 
+    def in_metres(self, scale: float) -> Calibration:
+        """Return the same for poses whose positions are scaled."""
+        slope = np.where(np.isin(NAMES, _LENGTHS + _COUNTS), scale, 1.0)
+        return Calibration(in_metres(self.values, scale), self.covariance * np.outer(slope, slope))
+
     def expected(self, how: str) -> FloatArray:
         """Return the errors (7,) to expect of another drive: none if `how` is 'off'."""
         return np.zeros(SIZE) if how == 'off' else self.for_another_drive().values
@@ -93,6 +100,13 @@ class Calibration:
     def observable(self) -> np.ndarray:
         """Which errors (7,) are known better than those of any rig are."""
         return np.asarray(self.deviations < UNLIKE)
+
+
+def in_metres(values: FloatArray, scale: float, names: Sequence[str] = NAMES) -> FloatArray:
+    """Return errors (..., k) of some names for poses whose positions are scaled."""
+    counts = np.isin(names, _COUNTS)
+    found = np.where(np.isin(names, _LENGTHS), scale * values, values)
+    return np.where(counts, 1.0 - scale * (1.0 - values), found)
 
 
 def moved(increments: FloatArray, values: FloatArray) -> FloatArray:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.robust_line import robust_line
 from kbr_localization.vision.turning import disagreement, FEWEST, Points, turned, View
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from scipy.optimize import minimize, minimize_scalar
 _USUAL_FOCAL = 0.7  # widths: 71 degrees
 _FOCALS = (0.2, 4.0)
 _STRAIGHT, _TURNING, _LARGEST_TURN = 0.02, 0.03, 0.5  # radians between two images
-_ROUNDS, _CAMERA_ROUNDS, _FOCAL_ROUNDS = 8, 3, 3
+_CAMERA_ROUNDS, _FOCAL_ROUNDS = 3, 3
 _EXAMPLES = 250  # pairs of images that the camera is found by
 _ENOUGH_TURNS = 10
 _APART = 0.15  # metres between offsets that are tried first
@@ -66,23 +67,15 @@ def _compared(
     # turns err more than straight ways do, which would outvote them
     narrow, scale = have & ~wide, 1.0
     for _ in range(_FOCAL_ROUNDS):
-        drift = _line(metres[narrow, np.newaxis], (turns - scale * seen)[narrow])[0]
-        scale = float(_line(seen[wide, np.newaxis], (turns - drift * metres)[wide])[0])
+        drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
+        scale = _slope(seen[wide], (turns - drift * metres)[wide])
     left = turns - scale * seen - drift * metres
     unlike = float(np.median(np.abs(left[wide] / turns[wide])))
-    return replace(_scaled(view, float(scale)), unlike=unlike), float(drift)
+    return replace(_scaled(view, scale), unlike=unlike), drift
 
 
-def _line(columns: FloatArray, values: FloatArray) -> FloatArray:
-    """Coefficients of columns (m, c) that make values (m,), by Cauchy's law."""
-    weight = np.ones(len(values))
-    for _ in range(_ROUNDS):
-        weighted = columns.T * weight
-        found = np.linalg.lstsq(weighted @ columns, weighted @ values, rcond=None)[0]
-        left = values - columns @ found
-        scale = max(2.0 * 1.4826 * float(np.median(np.abs(left))), 1e-5)
-        weight = 1.0 / (1.0 + (left / scale) ** 2)
-    return np.asarray(found)
+def _slope(column: FloatArray, values: FloatArray) -> float:
+    return float(robust_line(column[:, np.newaxis], values)[0][0])
 
 
 def _examples(points: Points, which: NDArray[np.bool_]) -> NDArray[np.intp]:
@@ -125,7 +118,7 @@ def _offset(points: Points, view: View, turns: FloatArray) -> View:
         for _ in range(_FOCAL_ROUNDS):
             seen = turned(points, found, turns).angle
             have = np.isfinite(seen)
-            found = _scaled(found, float(_line(seen[have, np.newaxis], turns[have])[0]))
+            found = _scaled(found, _slope(seen[have], turns[have]))
         return found
 
     def missed(offset: float) -> FloatArray:

@@ -19,16 +19,16 @@ class Corners:
     """
     Points of an image, and what they look like.
 
-    `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128), of length one.
+    `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128) SIFT descriptors.
     """
 
     places: NDArray[np.float32]
-    looks: NDArray[np.float32]
+    looks: NDArray[np.uint8]
 
     @staticmethod
     def none() -> Corners:
         """Return those of an image without any."""
-        return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.float32))
+        return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
 
 
 def find_corners(image: Pixels) -> Corners:
@@ -39,16 +39,15 @@ def find_corners(image: Pixels) -> Corners:
         return Corners.none()
     middle = 0.5 * np.array(image.shape[::-1])
     places = (np.array([point.pt for point in points]) - middle) / WIDTH
-    # root SIFT (Arandjelovic and Zisserman, CVPR 2012): of length one as it is
-    total = np.maximum(looks.sum(axis=1, keepdims=True), 1e-9)
-    return Corners(places.astype(np.float32), np.sqrt(looks / total).astype(np.float32))
+    # whole numbers up to 255, which OpenCV gives as floating point
+    return Corners(places.astype(np.float32), looks.astype(np.uint8))
 
 
 def matched(first: Corners, second: Corners) -> FloatArray:
     """Places (m, 4) in both images of points that are each other's nearest and unlike others."""
     if len(first.looks) < 2 or len(second.looks) < 2:
         return np.zeros((0, 4))
-    alike = first.looks @ second.looks.T
+    alike = _rooted(first.looks) @ _rooted(second.looks).T
     rows = np.arange(len(alike))
     best = np.argmax(alike, axis=1)
     nearest = alike[rows, best]
@@ -59,3 +58,9 @@ def matched(first: Corners, second: Corners) -> FloatArray:
     kept = mutual & clear
     both = np.concatenate([first.places[kept], second.places[best[kept]]], axis=1)
     return np.asarray(both, dtype=np.float64)
+
+
+def _rooted(looks: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Root SIFT (Arandjelovic and Zisserman, CVPR 2012): of length one as it is."""
+    values = looks.astype(np.float32)
+    return np.asarray(np.sqrt(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-9)))

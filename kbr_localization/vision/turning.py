@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
+from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.loading import load, LoadableImage
 import numpy as np
 from numpy.typing import NDArray
 
@@ -125,6 +127,14 @@ def small(image: Pixels) -> Pixels:
     grey = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
     height = max(1, round(grey.shape[0] * WIDTH / grey.shape[1]))
     return np.asarray(cv2.resize(grey, (WIDTH, height), interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def load_small(image: LoadableImage) -> Pixels:
+    """Load an image and make it small; a broken one is a black pixel, in which nothing is seen."""
+    try:
+        return small(load(image))
+    except DatasetError:
+        return np.zeros((1, 1), dtype=np.uint8)
 
 
 def follow(first: Pixels, second: Pixels) -> Flow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kbr_localization.errors import MapError
@@ -20,6 +20,7 @@ _SHAPES = {
     'score': ('m',),
     'kept': ('m',),
     'parameters': ('runs', 6),
+    'point': (3,),
 }
 """Of the arrays, n images, m closures."""
 
@@ -34,7 +35,8 @@ class MappingRecord:
     the `chain` (m,) that each is part of; `relative`: (m, 3) pose of the first in the frame of the
     second as the images have it, `misses`: (m, 3) what the poses of the map make otherwise,
     `score`: (m,), `kept`: (m,) 1 where it was used, 0 where it contradicts others. `parameters`:
-    (runs, 6) errors of the odometry (see `kbr.odometry`).
+    (runs, 6) errors of the odometry (see `kbr.odometry`). `point`: (3,) pose in the frame of the
+    camera of the point whose poses these are, zero for the camera itself.
     """
 
     odometry: FloatArray
@@ -46,6 +48,7 @@ class MappingRecord:
     score: FloatArray
     kept: np.ndarray
     parameters: FloatArray
+    point: FloatArray = field(default_factory=lambda: np.zeros(3))
 
     def subset(self, indices: np.ndarray) -> MappingRecord:
         """Return that of some of the images, indices (k,), with the closures among them."""
@@ -63,13 +66,21 @@ class MappingRecord:
             self.score[among],
             self.kept[among],
             self.parameters,
+            self.point,
         )
 
-    def turned(self, motion: FloatArray) -> MappingRecord:
-        """Return that of the poses after a motion (3,) of the whole map."""
+    def moved(self, motion: FloatArray, scale: float = 1.0) -> MappingRecord:
+        """Return that of the poses after a motion (3,) of the whole map, its metres scaled."""
         cosine, sine = np.cos(motion[2]), np.sin(motion[2])
-        turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
-        return replace(self, covariances=turn @ self.covariances @ turn.T)
+        metres = np.array([scale, scale, 1.0])
+        turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]]) * metres
+        return replace(
+            self,
+            covariances=turn @ self.covariances @ turn.T,
+            relative=self.relative * metres,
+            misses=self.misses * metres,
+            point=self.point * metres,
+        )
 
     def extended(self, odometry: FloatArray, covariances: FloatArray) -> MappingRecord:
         """Return that with more images at the end, (k, 3) and (k, 3, 3), and no more closures."""
@@ -120,7 +131,7 @@ class MappingRecord:
 
 
 def _empty() -> dict[str, np.ndarray]:
-    """Arrays of no closures."""
+    """Arrays of no closures, and the point of older maps, which is the camera."""
     return {
         'closures': np.zeros((0, 2), dtype=np.int64),
         'chain': np.zeros(0, dtype=np.int64),
@@ -128,4 +139,5 @@ def _empty() -> dict[str, np.ndarray]:
         'misses': np.zeros((0, 3)),
         'score': np.zeros(0),
         'kept': np.zeros(0, dtype=np.uint8),
+        'point': np.zeros(3),
     }

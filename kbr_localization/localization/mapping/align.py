@@ -13,7 +13,10 @@ from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import in_metres
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.wheels import NAMES
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 
@@ -112,15 +115,25 @@ def align(
 
 
 def move_map(kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0) -> KernelMap:
-    """Move a whole map."""
-    record = kernel_map.mapping
+    """
+    Move a whole map by a motion (3,), its metres scaled first.
+
+    What the map knows of the odometry is then in the new metres as well.
+    """
+    record, known = kernel_map.mapping, kernel_map.calibration
     return replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
-        mapping=None if record is None else record.turned(motion),
+        mapping=None if record is None else _moved_record(record, motion, scale),
+        calibration=None if known is None else known.in_metres(scale),
         statistics=None,
     )
+
+
+def _moved_record(record: MappingRecord, motion: FloatArray, scale: float) -> MappingRecord:
+    parameters = in_metres(record.parameters, scale, NAMES)
+    return replace(record.moved(motion, scale), parameters=parameters)
 
 
 def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
@@ -145,10 +158,10 @@ def _usual_gap(stamps_ns: StampArray) -> int:
 
 
 def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
-    """Tell what an alignment did, a line each."""
+    """Tell what an alignment did, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
     residuals = alignment.residuals
-    told = [
+    lines = [
         f'moved by {x:.3f} m, {y:.3f} m and turned by {np.degrees(turn):.2f} degrees'
         + (f', scaled by {alignment.scale:.4f}' if alignment.scale != 1.0 else ''),
         f'{len(residuals)} known poses, missed by {np.sqrt(np.mean(residuals**2)):.3f} m (root '
@@ -156,7 +169,7 @@ def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
     ]
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)
-        told.append(
+        lines.append(
             f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
         )
-    return told
+    return lines

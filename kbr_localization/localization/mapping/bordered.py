@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kbr_localization.errors import MapError
-from kbr_localization.localization.mapping.trails import Indices
+from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy import linalg, sparse
@@ -87,7 +87,7 @@ class Bordered:
             ) from error
 
     def step(self, right: FloatArray) -> FloatArray:
-        """Solve for all unknowns (n + k,)."""
+        """Solve for all unknowns. Shapes: (n + k,) -> (n + k,)."""
         n = self.sparse_size
         poses = self._factor.solve(right[:n])
         rest = linalg.cho_solve(self._schur, right[n:] - self._carried.T @ right[:n])

@@ -13,6 +13,14 @@ from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.align import move_map
+from kbr_localization.localization.mapping.base_frame import at_base
+from kbr_localization.localization.mapping.headings import (
+    correct_headings,
+    CorrectedOdometry,
+    watch,
+    Watched,
+)
 from kbr_localization.localization.mapping.looking import look, Pictures
 from kbr_localization.localization.mapping.pieces import (
     carried_places,
@@ -22,9 +30,8 @@ from kbr_localization.localization.mapping.pieces import (
 )
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
-from kbr_localization.localization.mapping.steering import steer, Steered, watch, Watched
-from kbr_localization.localization.mapping.telling import largest_group, told
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.summary import largest_group, summary
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
@@ -81,13 +88,15 @@ def map_from_odometry(
     seed: int = 0,
     progress: Progress | None = None,
     workers: Workers | None = None,
+    base: bool = False,
 ) -> Mapped:
     """
     Build a map of runs by their odometry and the places that their images show again.
 
     The map frame is that of the first image: its pose is zero. Reference poses of the runs are
-    not looked at. See `build_map` for the other arguments. Raises MapError for runs that share no
-    place, and for a run that stays in one place.
+    not looked at. `base`: the poses are those of the point whose way the odometry tells, else
+    those of the camera. See `build_map` for the other arguments. Raises MapError for runs that
+    share no place, and for a run that stays in one place.
     """
     for dataset in datasets:
         _check_way(dataset)
@@ -95,7 +104,7 @@ def map_from_odometry(
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
     tracks = [dataset.odometry for dataset in datasets]
-    mapped = map_described(described, tracks, watched, filter_config, progress)
+    mapped = map_described(described, tracks, watched, filter_config, progress, base)
     whole = mapped.kernel_map
     if max_images is not None and max_images < len(whole):
         rng = np.random.default_rng(seed)
@@ -109,35 +118,43 @@ def map_described(
     watched: Watched | None,
     filter_config: KbrConfig | Mapping[str, Any] | None = None,
     progress: Progress | None = None,
+    base: bool = False,
 ) -> Mapped:
     """
-    Give a map whose poses are those of the odometry the poses that its images tell.
+    Give a map of n images, whose poses (n, 3) are those of the odometry, those its images tell.
 
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
-    that is looked at.
+    that is looked at. `base`: see `map_from_odometry`.
     """
     cuts = _cuts(described, tracks)
     run = described.run_index.astype(np.intp)
     piece, run_of_piece = piece_numbers(run, cuts)
     points = None if watched is None else watched.followed
-    steered = steer(described.poses, run, points)
-    trails = Trails.of(steered.odometry, piece, run_of_piece)
+    corrected = correct_headings(described.poses, run, points)
+    trajectories = Trajectories.of(corrected.odometry, piece, run_of_piece)
     report = progress or silent
-    found = relate(described.describer, described.descriptors[:], trails, report, steered.prior)
-    if watched is not None and steered.view is not None:
-        pictures = Pictures(watched.images, steered.view, watched.workers)
-        parameters = steered.prior.belief.mean
-        found = replace(found, believed=look(trails, found.believed, parameters, pictures, report))
-    members, notes = largest_group(described, trails, found, cuts)
-    solved = _solve(trails, found, members, steered)
-    whole = _with_poses(described, trails, found, solved, members)
+    found = relate(
+        described.describer, described.descriptors[:], trajectories, report, corrected.prior
+    )
+    if watched is not None and corrected.view is not None:
+        pictures = Pictures(watched.images, corrected.view, watched.workers)
+        parameters = corrected.prior.belief.mean
+        found = replace(
+            found, believed=look(trajectories, found.believed, parameters, pictures, report)
+        )
+    members, notes = largest_group(described, trajectories, found, cuts)
+    solved = _solve(trajectories, found, members, corrected)
+    whole = _with_poses(described, trajectories, found, solved, members)
+    if base:
+        whole = at_base(whole)
+        whole = move_map(whole, se2.inverse(whole.poses[0]))
     suited = sensible_config(whole.poses, max(1, len(described.cameras)))
     if isinstance(filter_config, KbrConfig):
         suited = filter_config
     elif filter_config:
         suited = replace(suited, **filter_config)
     used = bool(solved.kept.any())
-    notes += steered.told() + told(solved, used, found)
+    notes += corrected.summary(base) + summary(solved, used, found)
     return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
 
 
@@ -168,37 +185,43 @@ def _cuts(described: KernelMap, tracks: Sequence[OdometryTrack]) -> list[Cut]:
     return [by_image[image] for image in sorted(by_image)]
 
 
-def _solve(trails: Trails, found: Related, members: Indices, steered: Steered) -> Solved:
+def _solve(
+    trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
+) -> Solved:
     """Solve for the images of one group, renumbered; the odometry's errors are the wheels'."""
-    place = np.full(len(trails), -1)
+    place = np.full(len(trajectories), -1)
     place[members] = np.arange(len(members))
-    pieces, piece = np.unique(trails.piece[members], return_inverse=True)
-    part = Trails(
-        trails.odometry[members],
+    pieces, piece = np.unique(trajectories.piece[members], return_inverse=True)
+    part = Trajectories(
+        trajectories.odometry[members],
         piece,
-        trails.run_of_piece[pieces],
-        trails.way[members],
-        trails.trusted[pieces],
+        trajectories.run_of_piece[pieces],
+        trajectories.way[members],
+        trajectories.fixed[pieces],
     )
     anchors = place[found.anchors]
     inside = found.believed.some(place[found.believed.first] >= 0)
     closures = replace(inside, first=place[inside.first], second=place[inside.second])
     parameters = found.agreement.parameters
-    solved = settle(part, anchors[anchors >= 0], closures, parameters, steered.prior)
+    solved = settle(part, anchors[anchors >= 0], closures, parameters, corrected.prior)
     of_wheels = solved.parameters.copy()
-    of_wheels[:, -1] += steered.drift[: len(of_wheels)]
+    of_wheels[:, -1] += corrected.drift[: len(of_wheels)]
     common = solved.common.copy()
-    common[-1] += float(np.mean(steered.drift))
+    common[-1] += float(np.mean(corrected.drift))
     return replace(solved, parameters=of_wheels, common=common)
 
 
 def _with_poses(
-    described: KernelMap, trails: Trails, found: Related, solved: Solved, members: Indices
+    described: KernelMap,
+    trajectories: Trajectories,
+    found: Related,
+    solved: Solved,
+    members: Indices,
 ) -> KernelMap:
     """Put the poses that were solved for into the map of the described images."""
     part = described.subset(members)
     following = np.concatenate([solved.poses[1:], np.full((1, 3), np.nan)])
-    ends = np.concatenate([np.diff(trails.piece[members]) != 0, [True]])
+    ends = np.concatenate([np.diff(trajectories.piece[members]) != 0, [True]])
     ends |= np.isnan(part.controls[:, 0])
     following[ends] = np.nan
     tracks = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.sequences import FEWEST, REACH, Scores
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
@@ -54,22 +54,24 @@ class Closures:
         return len(self.first)
 
     def some(self, which: np.ndarray) -> Closures:
-        """Return those of indices or of a mask."""
+        """Return those of indices (k,), or of a mask (m,)."""
         return Closures(
             self.first[which], self.second[which], self.relative[which], self.score[which],
             self.chain[which], None if self.seen is None else self.seen[which],
         )  # fmt: skip
 
 
-def propose(trails: Trails, anchors: Indices, rows: Scores, scores: Scores) -> Closures:
+def propose(
+    trajectories: Trajectories, anchors: Indices, rows: Scores, scores: Scores
+) -> Closures:
     """Find closures of anchors (a,) with kernel rows and sequence scores (a, n), in chains."""
     found = [
         (row, image, float(scores[row, image]))
         for row in range(len(anchors))
-        for image in _peaks(trails, int(anchors[row]), scores[row])
-        if _same_shape(trails, int(anchors[row]), image)
+        for image in _peaks(trajectories, int(anchors[row]), scores[row])
+        if _same_shape(trajectories, int(anchors[row]), image)
     ]
-    chain = _chained(trails, anchors, found)
+    chain = _chained(trajectories, anchors, found)
     kept = (
         [
             number
@@ -79,7 +81,7 @@ def propose(trails: Trails, anchors: Indices, rows: Scores, scores: Scores) -> C
         if found
         else []
     )
-    relative = [_aligned(trails, anchors, rows, *found[number][:2]) for number in kept]
+    relative = [_aligned(trajectories, anchors, rows, *found[number][:2]) for number in kept]
     _, names = np.unique(chain[kept], return_inverse=True)
     return Closures(
         np.array([anchors[found[number][0]] for number in kept], dtype=np.intp),
@@ -90,34 +92,34 @@ def propose(trails: Trails, anchors: Indices, rows: Scores, scores: Scores) -> C
     )
 
 
-def ways_apart(trails: Trails, closures: Closures) -> FloatArray:
+def ways_apart(trajectories: Trajectories, closures: Closures) -> FloatArray:
     """Metres (c,) by which the ways before the two sides of each chain differ in length."""
-    metres = np.abs(trails.way[closures.first] - trails.way[closures.second])
+    metres = np.abs(trajectories.way[closures.first] - trajectories.way[closures.second])
     size = np.maximum(np.bincount(closures.chain), 1)
     return np.asarray(np.bincount(closures.chain, metres) / size)
 
 
-def _peaks(trails: Trails, anchor: int, scores: np.ndarray) -> Iterator[int]:
+def _peaks(trajectories: Trajectories, anchor: int, scores: np.ndarray) -> Iterator[int]:
     """
     Yield earlier images where the score of an anchor has its highest local maxima.
 
     Those are the highest of all, and the highest of each piece: many runs along one way are not to
     hide what a run along another one says.
     """
-    near = (trails.piece == trails.piece[anchor]) & (
-        np.abs(trails.way - trails.way[anchor]) < OWN_WAY * max(1.0, trails.step)
+    near = (trajectories.piece == trajectories.piece[anchor]) & (
+        np.abs(trajectories.way - trajectories.way[anchor]) < OWN_WAY * max(1.0, trajectories.step)
     )
     usable = np.where(near, -np.inf, scores)
     usable[anchor:] = -np.inf
-    room = 3.0 * trails.step
+    room = 3.0 * trajectories.step
     found: list[int] = []
-    for piece in (None,) * _PEAKS + tuple(range(trails.piece[anchor] + 1)):
-        members = slice(None) if piece is None else trails.span(piece)
+    for piece in (None,) * _PEAKS + tuple(range(trajectories.piece[anchor] + 1)):
+        members = slice(None) if piece is None else trajectories.span(piece)
         best = int(np.argmax(usable[members])) + (members.start or 0)
-        if not usable[best] > _LEAST or (piece is not None and piece in trails.piece[found]):
+        if not usable[best] > _LEAST or (piece is not None and piece in trajectories.piece[found]):
             continue
-        close = (trails.piece == trails.piece[best]) & (
-            np.abs(trails.way - trails.way[best]) < room
+        close = (trajectories.piece == trajectories.piece[best]) & (
+            np.abs(trajectories.way - trajectories.way[best]) < room
         )
         if scores[close & ~near].max() <= usable[best]:
             found.append(best)
@@ -125,28 +127,30 @@ def _peaks(trails: Trails, anchor: int, scores: np.ndarray) -> Iterator[int]:
     yield from found
 
 
-def _same_shape(trails: Trails, first: int, second: int) -> bool:
+def _same_shape(trajectories: Trajectories, first: int, second: int) -> bool:
     """Whether the ways about two images turn and go alike, by the odometry."""
-    steps = trails.step * np.arange(-REACH, REACH + 1)
+    steps = trajectories.step * np.arange(-REACH, REACH + 1)
     ours, theirs = (
-        trails.at_way(int(trails.piece[image]), trails.way[image] + steps)
+        trajectories.at_way(int(trajectories.piece[image]), trajectories.way[image] + steps)
         for image in (first, second)
     )
     both = (ours >= 0) & (theirs >= 0)
     if both.sum() < FEWEST:
         return False
-    poses = trails.odometry
+    poses = trajectories.odometry
     apart = se2.between(
         se2.between(poses[first], poses[ours[both]]),
         se2.between(poses[second], poses[theirs[both]]),
     )
-    room = _SAME_PLACE * trails.step + _SAME_SHARE * np.abs(steps[both])
+    room = _SAME_PLACE * trajectories.step + _SAME_SHARE * np.abs(steps[both])
     heading = np.abs(apart[:, 2] - np.median(apart[:, 2]))
     near = np.hypot(apart[:, 0], apart[:, 1]) < room
     return bool(np.mean(near & (heading < _SAME_HEADING)) > 0.8)
 
 
-def _chained(trails: Trails, anchors: Indices, found: list[tuple[int, int, float]]) -> Indices:
+def _chained(
+    trajectories: Trajectories, anchors: Indices, found: list[tuple[int, int, float]]
+) -> Indices:
     """Name (m,) the chain of each proposal (row, image, score)."""
     names, last = np.arange(len(found)), -1
     before: list[int] = []
@@ -159,34 +163,39 @@ def _chained(trails: Trails, anchors: Indices, found: list[tuple[int, int, float
         anchor = anchors[row]
         for other in before:
             earlier, place = anchors[found[other][0]], found[other][1]
-            if trails.piece[earlier] != trails.piece[anchor]:
+            if trajectories.piece[earlier] != trajectories.piece[anchor]:
                 continue
-            if trails.piece[place] != trails.piece[image]:
+            if trajectories.piece[place] != trajectories.piece[image]:
                 continue
-            ours = trails.way[anchor] - trails.way[earlier]
-            theirs = trails.way[image] - trails.way[place]
-            if abs(ours - theirs) < _CHAIN_SLACK * trails.step:
+            ours = trajectories.way[anchor] - trajectories.way[earlier]
+            theirs = trajectories.way[image] - trajectories.way[place]
+            if abs(ours - theirs) < _CHAIN_SLACK * trajectories.step:
                 names[number] = names[other]
                 break
     return np.asarray(names)
 
 
-def _aligned(trails: Trails, anchors: Indices, rows: Scores, row: int, image: int) -> FloatArray:
+def _aligned(
+    trajectories: Trajectories, anchors: Indices, rows: Scores, row: int, image: int
+) -> FloatArray:
     """Pose (3,) of an anchor in the frame of an image, where their sequences fit best."""
-    piece, anchor = int(trails.piece[image]), int(anchors[row])
-    steps = trails.step * np.arange(-REACH, REACH + 1)
-    ours = trails.at_way(int(trails.piece[anchor]), trails.way[anchor] + steps)
-    at = trails.nearest_of(anchors, ours)
+    piece, anchor = int(trajectories.piece[image]), int(anchors[row])
+    steps = trajectories.step * np.arange(-REACH, REACH + 1)
+    ours = trajectories.at_way(int(trajectories.piece[anchor]), trajectories.way[anchor] + steps)
+    at = trajectories.nearest_of(anchors, ours)
     at = at[at >= 0]
-    members = trails.members(piece)
-    ways, known = trails.way[members], trails.way[anchors[at]] - trails.way[anchor]
-    shifts = _SHIFTS * trails.step
+    members = trajectories.members(piece)
+    ways, known = (
+        trajectories.way[members],
+        trajectories.way[anchors[at]] - trajectories.way[anchor],
+    )
+    shifts = _SHIFTS * trajectories.step
     fits = np.zeros(len(shifts))
     for number, way in zip(at, known, strict=True):
-        fits += np.interp(trails.way[image] + way + shifts, ways, rows[number, members])
+        fits += np.interp(trajectories.way[image] + way + shifts, ways, rows[number, members])
     shift = _peak_of(shifts, fits)
-    target = float(np.clip(trails.way[image] + shift, ways[0], ways[-1]))
-    return se2.between(trails.odometry[image], _pose_at(trails, members, target))
+    target = float(np.clip(trajectories.way[image] + shift, ways[0], ways[-1]))
+    return se2.between(trajectories.odometry[image], _pose_at(trajectories, members, target))
 
 
 def _peak_of(shifts: FloatArray, fits: FloatArray) -> float:
@@ -198,12 +207,12 @@ def _peak_of(shifts: FloatArray, fits: FloatArray) -> float:
     return float(shifts[best] + np.clip(offset, -1.0, 1.0) * (shifts[1] - shifts[0]))
 
 
-def _pose_at(trails: Trails, members: Indices, way: float) -> FloatArray:
+def _pose_at(trajectories: Trajectories, members: Indices, way: float) -> FloatArray:
     """Odometry pose (3,) at a length of way of a piece, between its images."""
-    ways = trails.way[members]
+    ways = trajectories.way[members]
     after = int(np.clip(np.searchsorted(ways, way), 1, len(ways) - 1))
     span = ways[after] - ways[after - 1]
     share = (way - ways[after - 1]) / span if span > 0.0 else 0.0
-    start, end = trails.odometry[members[after - 1]], trails.odometry[members[after]]
+    start, end = trajectories.odometry[members[after - 1]], trajectories.odometry[members[after]]
     step = se2.between(start, end)
     return se2.compose(start, np.clip(share, 0.0, 1.0) * step)

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.localization.mapping.closures import Closures, OWN_WAY, ways_apart
 from kbr_localization.localization.mapping.frames import transports
-from kbr_localization.localization.mapping.joints import Joints, joints
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.merging import merged_chains, MergedChains
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import (
     Belief,
     PARAMETERS,
@@ -61,31 +61,31 @@ class Agreement:
     rival: float = 0.0
 
 
-def agree(trails: Trails, closures: Closures, prior: Prior) -> Agreement:
+def agree(trajectories: Trajectories, closures: Closures, prior: Prior) -> Agreement:
     """Find the odometry's errors and the chains that hold together best."""
     strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
-    apart = ways_apart(trails, closures)
+    apart = ways_apart(trajectories, closures)
     names = np.sort(_strongest(strengths, apart, _LARGEST))
-    middles = joints(trails, closures, names)
-    told = prior.belief
-    spread, usual = told.deviations.copy(), told.deviations[-1]
+    middles = merged_chains(trajectories, closures, names)
+    known = prior.belief
+    spread, usual = known.deviations.copy(), known.deviations[-1]
     spread[-1] = min(DRIFTS[1] - DRIFTS[0], usual)
-    refined = np.minimum(REFINED, told.deviations)
+    refined = np.minimum(REFINED, known.deviations)
     drifts = DRIFTS[np.abs(DRIFTS) <= _TRIED * usual]
     few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
     some, weights = middles.some(few), strengths[names][few]
     found = [
-        _agreed(trails, some, weights, prior, Belief(_drifting(told.mean, drift), spread))
+        _agreed(trajectories, some, weights, prior, Belief(_drifting(known.mean, drift), spread))
         for drift in drifts
     ]
     best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / usual) ** 2)
     for _ in range(_REFINED):
-        best = _agreed(trails, middles, strengths[names], prior, Belief(best[2], refined))
+        best = _agreed(trajectories, middles, strengths[names], prior, Belief(best[2], refined))
     others = np.setdiff1d(np.arange(len(names)), best[0])
     rival = 0.0
     if others.size:
         belief = Belief(best[2], refined)
-        rings = _Rings(middles.some(others), trails, prior, belief)
+        rings = _Rings(middles.some(others), trajectories, prior, belief)
         consistent, alone = rings.consistent()
         left = np.where(alone, strengths[names][others], 0.0)
         rival = float(left[_largest_set(consistent, left)].sum())
@@ -114,10 +114,14 @@ def _drifting(parameters: FloatArray, drift: float) -> FloatArray:
 
 
 def _agreed(
-    trails: Trails, middles: Joints, strengths: FloatArray, prior: Prior, belief: Belief
+    trajectories: Trajectories,
+    middles: MergedChains,
+    strengths: FloatArray,
+    prior: Prior,
+    belief: Belief,
 ) -> tuple[Indices, float, FloatArray]:
     """Chains that hold together under a belief, their weight, and the parameters they tell."""
-    rings = _Rings(middles, trails, prior, belief)
+    rings = _Rings(middles, trajectories, prior, belief)
     consistent, alone = rings.consistent()
     chosen = _largest_set(consistent, np.where(alone, strengths, 0.0))
     return chosen, float(strengths[chosen].sum()), rings.parameters(chosen, prior.belief)
@@ -126,22 +130,24 @@ def _agreed(
 class _Rings:
     """All pairs (c * c) of closures as rings, and each of them with the way between its images."""
 
-    def __init__(self, middles: Joints, trails: Trails, prior: Prior, belief: Belief) -> None:
+    def __init__(
+        self, middles: MergedChains, trajectories: Trajectories, prior: Prior, belief: Belief
+    ) -> None:
         c = self.count = len(middles.first)
         k, i = (index.ravel() for index in np.meshgrid(np.arange(c), np.arange(c)))
         self.first, self.second = middles.first[i], middles.second[i]
         self.other_first, self.other_second = middles.first[k], middles.second[k]
         self.relative, self.other = middles.relative[i], middles.relative[k]
         self._spread, self._other_spread = middles.covariance[i], middles.covariance[k]
-        piece = trails.body
+        piece = trajectories.body
         self.closed = (piece[self.first] == piece[self.other_first]) & (
             piece[self.second] == piece[self.other_second]
         )
         self.middles, self.belief, self._pieces = middles, belief, piece
-        self.poses = tracks(trails, belief.mean)
+        self.poses = tracks(trajectories, belief.mean)
         units = np.eye(PARAMETERS)
-        self.moved = [tracks(trails, belief.mean + _STEP * unit) for unit in units]
-        self._wander = Wander.of(trails, self.poses, prior.noise)
+        self.moved = [tracks(trajectories, belief.mean + _STEP * unit) for unit in units]
+        self._wander = Wander.of(trajectories, self.poses, prior.noise)
 
     def consistent(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Which pairs (c, c) may be true together, and which closures (c,) at all."""
@@ -153,11 +159,11 @@ class _Rings:
         np.fill_diagonal(pairs, True)
         return pairs & alone & alone[:, np.newaxis], alone
 
-    def parameters(self, chosen: Indices, told: Belief) -> FloatArray:
+    def parameters(self, chosen: Indices, known: Belief) -> FloatArray:
         """
         Parameters (6,) that close the rings of some closures best, by robust least squares.
 
-        `told`: what is known of them without closures.
+        `known`: what is known of them without closures.
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
@@ -170,8 +176,8 @@ class _Rings:
             return self.belief.mean
         information = np.linalg.inv(total[use]) / max(len(chosen), 1)
         error, effect = errors[use], effects[use]
-        prior, change = np.diag(1.0 / told.deviations**2), np.zeros(PARAMETERS)
-        before = self.belief.mean - told.mean
+        prior, change = np.diag(1.0 / known.deviations**2), np.zeros(PARAMETERS)
+        before = self.belief.mean - known.mean
         for _ in range(_ROBUST_ROUNDS):
             left = error + effect @ change
             squared = np.einsum('mi,mij,mj->m', left, information, left) * len(chosen)

@@ -1,25 +1,31 @@
-"""Another drive joins a map that is trusted: `kbr map extend`."""
+"""Another drive joins a map whose poses stay: `kbr map extend`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets import Dataset
+from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.describing import describe_images, DescribedImage
+from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
+from kbr_localization.localization.mapping.drive import appended, closures_of, Drive
+from kbr_localization.localization.mapping.headings import (
+    correct_headings,
+    CorrectedOdometry,
+    follow_images,
+)
+from kbr_localization.localization.mapping.looking import look, Pictures
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.localization.mapping.relating import relate, Related
 from kbr_localization.localization.mapping.solving import settle, Solved
-from kbr_localization.localization.mapping.steering import follow_images, steer, Steered
-from kbr_localization.localization.mapping.trails import Indices, Trails
-from kbr_localization.localization.mapping.wheels import PARAMETERS
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
+from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.turning import Points
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
@@ -27,22 +33,6 @@ from scipy.spatial import cKDTree
 
 _GAP_M = 3.0
 """Metres between two images of a map that follow each other, beyond which they do not."""
-
-
-@dataclass(frozen=True)
-class _Drive:
-    """Frames of a run that can be used, described: (m,), (m, d)."""
-
-    frames: Sequence[Frame]
-    images: Sequence[DescribedImage]
-
-    @property
-    def descriptors(self) -> np.ndarray:
-        return np.array([image.descriptor for image in self.images])
-
-    @property
-    def odometry(self) -> FloatArray:
-        return np.array([frame.odometry for frame in self.frames])
 
 
 def extend(
@@ -71,28 +61,31 @@ def extend(
     if known:
         poses = np.array([frame.reference for frame in drive.frames])
         nothing = np.zeros((len(poses), 3, 3))
-        return _joined(kernel_map, dataset.name, drive, poses, nothing, None), [
+        return appended(kernel_map, dataset.name, drive, poses, nothing, None), [
             f'{len(poses)} images of {dataset.name} at their known poses'
         ]
-    steered = _steered(kernel_map, drive, report, workers or ThisProcess())
-    trails = _trails(kernel_map, dataset, drive, steered.odometry)
+    corrected = _corrected(kernel_map, drive, report, workers or ThisProcess())
+    trajectories = _trails(kernel_map, dataset, drive, corrected.odometry)
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
-    found = relate(kernel_map.describer, both, trails, report, steered.prior)
-    members = _related(kernel_map, dataset, trails, found)
-    solved = _solve(trails, found, steered)
+    found = relate(kernel_map.describer, both, trajectories, report, corrected.prior)
+    members = _related(kernel_map, dataset, trajectories, found)
+    found = _looked(
+        kernel_map, drive, trajectories, found, corrected, report, workers or ThisProcess()
+    )
+    solved = _solve(trajectories, found, corrected)
     n = len(kernel_map)
     kept = members - n
-    drive = _Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
-    covariances = solved.covariances[members] + _of_the_map(kernel_map, solved.poses[members])
-    poses = solved.poses[members]
-    record = _closures_of(solved, members, n)
-    told = _told(dataset, trails, solved, len(kept), n)
-    return _joined(kernel_map, dataset.name, drive, poses, covariances, record), told
+    drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
+    poses = se2.compose(solved.poses[members], point_of(kernel_map))
+    covariances = solved.covariances[members] + _of_the_map(kernel_map, poses)
+    record = closures_of(solved, members, point_of(kernel_map), n)
+    notes = _notes(dataset, trajectories, solved, len(kept), n)
+    return appended(kernel_map, dataset.name, drive, poses, covariances, record), notes
 
 
 def _described(
     kernel_map: KernelMap, dataset: Dataset, known: bool, progress: Progress, workers: Workers
-) -> _Drive:
+) -> Drive:
     frames = [frame for frame in dataset if frame.reference is not None or not known]
     if known and len(frames) < len(dataset):
         dataset.skipped['no reference pose'] = len(dataset) - len(frames)
@@ -106,7 +99,7 @@ def _described(
         errors = [str(image.error) for image in found if image.error is not None]
         why = errors[-1] if errors else 'it has none with a pose'
         raise MapError(f'no image of {dataset.name} can be used: {why}')
-    return _Drive([frames[i] for i in kept], [found[i] for i in kept])
+    return Drive([frames[i] for i in kept], [found[i] for i in kept])
 
 
 def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
@@ -119,22 +112,22 @@ def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
     return piece, kernel_map.run_index[first].astype(np.intp)
 
 
-def _steered(
-    kernel_map: KernelMap, drive: _Drive, progress: Progress, workers: Workers
-) -> Steered:
+def _corrected(
+    kernel_map: KernelMap, drive: Drive, progress: Progress, workers: Workers
+) -> CorrectedOdometry:
     """Correct the odometry of the run by its camera, if it has one."""
     points = None
     if not kernel_map.cameras:
         report = partial(progress, 'following points')
         images = [frame.image for frame in drive.frames]
         points = Points.of(follow_images(images, report, workers))
-    return steer(drive.odometry, np.zeros(len(drive.frames), dtype=np.intp), points)
+    return correct_headings(drive.odometry, np.zeros(len(drive.frames), dtype=np.intp), points)
 
 
 def _trails(
-    kernel_map: KernelMap, dataset: Dataset, drive: _Drive, own_odometry: FloatArray
-) -> Trails:
-    """Ways of the map's images, which are trusted, and that of the new run behind them."""
+    kernel_map: KernelMap, dataset: Dataset, drive: Drive, own_odometry: FloatArray
+) -> Trajectories:
+    """Ways of the map's images, whose poses stay, and that of the new run behind them."""
     piece, run_of_piece = map_pieces(kernel_map)
     stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
     begins = np.zeros(len(stamps), dtype=np.intp)
@@ -142,38 +135,63 @@ def _trails(
     own = np.cumsum(begins) + piece[-1] + 1
     run = len(kernel_map.run_names)
     runs = np.concatenate([run_of_piece, np.full(own[-1] - piece[-1], run)])
-    trusted = np.arange(len(runs)) <= piece[-1]
-    odometry = np.concatenate([kernel_map.poses, own_odometry])
-    return Trails.of(odometry, np.concatenate([piece, own]), runs, trusted)
+    fixed = np.arange(len(runs)) <= piece[-1]
+    odometry = np.concatenate([camera_poses(kernel_map), own_odometry])
+    return Trajectories.of(odometry, np.concatenate([piece, own]), runs, fixed)
 
 
-def _related(kernel_map: KernelMap, dataset: Dataset, trails: Trails, found: Related) -> Indices:
+def _related(
+    kernel_map: KernelMap, dataset: Dataset, trajectories: Trajectories, found: Related
+) -> Indices:
     """Images of the run whose pieces are joined to the map."""
-    home = found.group[int(np.argmax(trails.trusted))]
-    joined = (found.group[trails.piece] == home) & ~trails.trusted[trails.piece]
+    home = found.group[int(np.argmax(trajectories.fixed))]
+    joined = (found.group[trajectories.piece] == home) & ~trajectories.fixed[trajectories.piece]
     if not joined.any():
         raise MapError(
             f'{dataset.name} shows no place of the map for certain: nothing is added; drive where '
             'the map has been, in the same direction, for 20 m'
         )
-    missing = int(np.sum(~trails.trusted[trails.piece])) - int(joined.sum())
+    missing = int(np.sum(~trajectories.fixed[trajectories.piece])) - int(joined.sum())
     if missing:
         dataset.skipped['not joined to the map'] = missing
     return np.flatnonzero(joined)
 
 
-def _solve(trails: Trails, found: Related, steered: Steered) -> Solved:
+def _looked(
+    kernel_map: KernelMap,
+    drive: Drive,
+    trajectories: Trajectories,
+    found: Related,
+    corrected: CorrectedOdometry,
+    progress: Progress,
+    workers: Workers,
+) -> Related:
+    """Put closures right by points of the run's images and of the map's small pictures."""
+    if corrected.view is None or not len(kernel_map.thumbnails):
+        return found
+    images: list[LoadableImage] = [
+        partial(decode_image, data, 'a picture of the map') for data in kernel_map.thumbnails
+    ]
+    images += [frame.image for frame in drive.frames]
+    pictures = Pictures(images, corrected.view, workers)
+    parameters = corrected.prior.belief.mean
+    return replace(
+        found, believed=look(trajectories, found.believed, parameters, pictures, progress)
+    )
+
+
+def _solve(trajectories: Trajectories, found: Related, corrected: CorrectedOdometry) -> Solved:
     """Solve for the new images; of the map those that closures lead to are nodes."""
-    group = found.group[trails.piece]
-    home = found.group[int(np.argmax(trails.trusted))]
+    group = found.group[trajectories.piece]
+    home = found.group[int(np.argmax(trajectories.fixed))]
     anchors = found.anchors[group[found.anchors] == home]
     closures = found.believed.some(group[found.believed.first] == home)
-    reached = closures.second[trails.trusted[trails.piece[closures.second]]]
+    reached = closures.second[trajectories.fixed[trajectories.piece[closures.second]]]
     nodes = np.union1d(anchors, reached)
     parameters = found.agreement.parameters
-    solved = settle(trails, nodes, closures, parameters, steered.prior)
+    solved = settle(trajectories, nodes, closures, parameters, corrected.prior)
     of_wheels = solved.parameters.copy()
-    of_wheels[-1, -1] += steered.drift[0]
+    of_wheels[-1, -1] += corrected.drift[0]
     return replace(solved, parameters=of_wheels)
 
 
@@ -185,85 +203,9 @@ def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:
     return np.asarray(kernel_map.mapping.covariances[nearest])
 
 
-def _closures_of(solved: Solved, members: Indices, images: int) -> MappingRecord:
-    """Record of the closures of a new run, images numbered as in the map to be."""
-    place = np.full(int(members.max()) + 1, -1)
-    place[:images] = np.arange(images)
-    place[members] = images + np.arange(len(members))
-    closures = solved.closures
-    pairs = np.stack([place[closures.first], place[closures.second]], axis=1)
-    empty = np.zeros((0, 3))
-    return MappingRecord(
-        empty,
-        np.zeros((0, 3, 3)),
-        pairs,
-        closures.chain,
-        closures.relative,
-        solved.misses,
-        closures.score,
-        solved.kept.astype(np.uint8),
-        solved.parameters[-1:],
-    )
-
-
-def _joined(
-    kernel_map: KernelMap,
-    name: str,
-    drive: _Drive,
-    poses: FloatArray,
-    covariances: FloatArray,
-    closures: MappingRecord | None,
-) -> KernelMap:
-    """Put images behind those of the map."""
-    controls = np.full((len(poses), 3), np.nan)
-    following = controls.copy()
-    controls[:-1] = se2.between(drive.odometry[:-1], drive.odometry[1:])
-    following[:-1] = poses[1:]
-    stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
-    run = np.full(len(poses), len(kernel_map.run_names), dtype=kernel_map.run_index.dtype)
-    shown = kernel_map.thumbnails
-    if shown:
-        shown = (*shown, *(image.thumbnail for image in drive.images))
-    rows = kernel_map.descriptors[:]
-    return replace(
-        kernel_map,
-        poses=np.concatenate([kernel_map.poses, poses]),
-        descriptors=np.concatenate([rows, drive.descriptors.astype(rows.dtype)]),
-        stamps_ns=np.concatenate([kernel_map.stamps_ns, stamps]),
-        run_index=np.concatenate([kernel_map.run_index, run]),
-        run_names=(*kernel_map.run_names, name),
-        controls=np.concatenate([kernel_map.controls, controls]),
-        next_poses=np.concatenate([kernel_map.next_poses, following]),
-        thumbnails=shown,
-        index=None,
-        statistics=None,
-        mapping=_record(kernel_map, drive.odometry, covariances, closures),
-    )
-
-
-def _record(
-    kernel_map: KernelMap,
-    odometry: FloatArray,
-    covariances: FloatArray,
-    closures: MappingRecord | None,
-) -> MappingRecord | None:
-    before = kernel_map.mapping
-    if before is None and closures is None:
-        return None
-    if before is None:
-        before = MappingRecord.of_arrays(
-            {
-                'odometry': kernel_map.poses,
-                'covariances': np.zeros((len(kernel_map), 3, 3)),
-                'parameters': np.zeros((len(kernel_map.run_names), PARAMETERS)),
-            },
-            len(kernel_map),
-        )
-    whole = before.extended(odometry, covariances)
-    return whole if closures is None else whole.joined(closures)
-
-
-def _told(dataset: Dataset, trails: Trails, solved: Solved, images: int, own: int) -> list[str]:
+def _notes(
+    dataset: Dataset, trajectories: Trajectories, solved: Solved, images: int, own: int
+) -> list[str]:
     kept = solved.closures.some(solved.kept)
     to_map = int(np.sum(kept.second < own))
     missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from kbr_localization import se2
 from kbr_localization.localization.mapping.bordered import Bordered, NormalEquations
 from kbr_localization.localization.mapping.frames import transports, turns
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import (
     Belief,
     jacobians,
@@ -108,23 +108,25 @@ class Solution:
         return np.asarray(self.factor.solve(unit)[rows])
 
 
-def odometry_edges(trails: Trails, anchors: Indices, noise: MotionNoise, nodes: Indices) -> Edges:
+def odometry_edges(
+    trajectories: Trajectories, anchors: Indices, noise: MotionNoise, nodes: Indices
+) -> Edges:
     """Relate anchors (a,), which are certain nodes (a,), that follow each other on a piece."""
-    start = np.flatnonzero(np.diff(trails.piece[anchors]) == 0)
-    found = [_leg(trails, int(anchors[a]), int(anchors[a + 1]), noise) for a in start]
+    start = np.flatnonzero(np.diff(trajectories.piece[anchors]) == 0)
+    found = [_leg(trajectories, int(anchors[a]), int(anchors[a + 1]), noise) for a in start]
     relative = np.array([leg[0] for leg in found]).reshape(-1, 3)
     effects = np.array([leg[1] for leg in found]).reshape(-1, 3, PARAMETERS)
     covariance = np.array([leg[2] for leg in found]).reshape(-1, 3, 3)
-    run = trails.run[anchors[start]]
+    run = trajectories.run[anchors[start]]
     information = np.linalg.inv(covariance)
     return Edges(nodes[start], nodes[start + 1], relative, information, effects, run)
 
 
 def _leg(
-    trails: Trails, first: int, last: int, noise: MotionNoise
+    trajectories: Trajectories, first: int, last: int, noise: MotionNoise
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Motion (3,), its change (3, 6) by the parameters and its covariance over some images."""
-    path = trails.odometry[slice(first, last + 1)]
+    path = trajectories.odometry[slice(first, last + 1)]
     steps = se2.between(path[:-1], path[1:])
     onward = se2.between(path[1:], path[-1])  # from the end of each step
     carry = transports(onward)
@@ -156,9 +158,9 @@ def solve(
     poses, parameters = poses.copy(), parameters.copy()
     common = parameters.mean(axis=0)
     given = known if known is not None and len(known.nodes) else _first_stays(poses)
-    told = belief or Belief.unknown()
+    prior = belief or Belief.unknown()
     for _ in range(rounds):
-        system = _normal_equations(poses, parameters, common, edges, given, told)
+        system = _normal_equations(poses, parameters, common, edges, given, prior)
         factor = system.factor()
         change = factor.step(system.right)
         poses = poses + change[: 3 * len(poses)].reshape(-1, 3)
@@ -203,11 +205,11 @@ def _normal_equations(
     same = np.broadcast_to(np.eye(PARAMETERS), (runs, PARAMETERS, PARAMETERS))
     first, last = 3 * n + PARAMETERS * np.arange(runs), np.full(runs, size - PARAMETERS)
     system.add(parameters - common, same / RUN**2, [(first, same), (last, -same)])
-    robot, told = belief.deviations.copy(), common - belief.mean
+    robot, missed = belief.deviations.copy(), common - belief.mean
     if len(known.nodes) < 2:
         # without metres from elsewhere the scale would be chosen for small misses: it stays
-        robot[SCALE], told[SCALE] = 1e-6, common[SCALE]
-    system.add(told[np.newaxis], same[:1] / robot**2, [(last[:1], same[:1])])
+        robot[SCALE], missed[SCALE] = 1e-6, common[SCALE]
+    system.add(missed[np.newaxis], same[:1] / robot**2, [(last[:1], same[:1])])
     return system
 
 

@@ -15,16 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
-from kbr_localization.errors import DatasetError
 from kbr_localization.localization.mapping.closures import Closures
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import tracks
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.corners import Corners, find_corners, matched
-from kbr_localization.vision.loading import load, LoadableImage
-from kbr_localization.vision.turning import small, View, WIDTH
-from kbr_localization.workers import Workers
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.turning import load_small, View, WIDTH
+from kbr_localization.workers import gathered, Workers
 import numpy as np
 
 _STEPS = np.array([-2.0, -1.0, 1.0, 2.0])  # steps of way between b and the images about it
@@ -51,7 +50,7 @@ class Pictures:
 
 
 def look(
-    trails: Trails,
+    trajectories: Trajectories,
     closures: Closures,
     parameters: FloatArray,
     pictures: Pictures,
@@ -65,10 +64,10 @@ def look(
     chosen = np.unique(np.linspace(0, len(closures) - 1, _LOOKS).astype(np.intp))
     if not len(closures):
         return closures
-    beside = [_beside(trails, int(closures.second[number])) for number in chosen]
+    beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     corners = dict(zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True))
-    poses = tracks(trails, parameters)
+    poses = tracks(trajectories, parameters)
     relative, seen = closures.relative.copy(), np.zeros(len(closures), dtype=bool)
     for done, (number, about) in enumerate(zip(chosen, beside, strict=True)):
         ours = corners[int(closures.first[number])]
@@ -150,30 +149,25 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
     return np.asarray(error / np.sqrt(np.maximum(squared, 1e-12)))
 
 
-def _beside(trails: Trails, image: int) -> Indices:
+def _beside(trajectories: Trajectories, image: int) -> Indices:
     """Images of the same piece before and behind an image."""
-    found = trails.at_way(int(trails.piece[image]), trails.way[image] + trails.step * _STEPS)
+    found = trajectories.at_way(
+        int(trajectories.piece[image]), trajectories.way[image] + trajectories.step * _STEPS
+    )
     return found[found >= 0]
 
 
 def _corners_of(pictures: Pictures, needed: Indices, progress: Progress) -> list[Corners]:
     """Find the points of some images (k,)."""
-    images = [pictures.images[int(image)] for image in needed]
+    images = [(int(image), pictures.images[int(image)]) for image in needed]
     tasks = [images[slice(start, start + _BATCH)] for start in range(0, len(images), _BATCH)]
-    found: list[list[Corners]] = [[] for _ in tasks]
-    done = 0
-    for number, corners in pictures.workers.run(_all_corners, tasks):
-        found[number] = corners
-        done += len(corners)
+
+    def report(done: int) -> None:
         progress('finding points', done, len(images))
-    return [each for part in found for each in part]
+
+    return gathered(pictures.workers, all_corners, tasks, report)
 
 
-def _all_corners(images: Sequence[LoadableImage]) -> list[Corners]:
-    found = []
-    for image in images:
-        try:
-            found.append(find_corners(small(load(image))))
-        except DatasetError:
-            found.append(Corners.none())
-    return found
+def all_corners(images: Sequence[tuple[int, LoadableImage]]) -> list[Corners]:
+    """Find the points (k, 2) of each of some numbered images; a broken one has none."""
+    return [find_corners(load_small(image)) for _, image in images]

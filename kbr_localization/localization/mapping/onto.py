@@ -22,9 +22,10 @@ from kbr_localization.localization.mapping.align import (
     move_map,
     moved,
 )
+from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
 from kbr_localization.localization.mapping.extend import map_pieces
 from kbr_localization.localization.mapping.relating import relate
-from kbr_localization.localization.mapping.trails import Trails
+from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
@@ -41,16 +42,19 @@ def align_onto(
     progress: Progress | None = None,
 ) -> tuple[KernelMap, Alignment]:
     """
-    Move a map into the frame of another one.
+    Move a map of n images into the frame of another one.
 
-    Images that both have, by their stamps, are the known poses; else images of the same places.
+    Images that both have, by their stamps, are the known poses (k, 3); else images of the same
+    places. `scaled`: also take over the metres of the other map. Poses are of one point of the
+    robot in both: those of the other map are carried to the point of this one, where it is known.
     Raises MapError for maps that show no common place, or have no pictures.
     """
     shared, ours, theirs = np.intersect1d(
         kernel_map.stamps_ns, other.stamps_ns, return_indices=True
     )
     if len(shared) >= _ENOUGH:
-        return align(kernel_map, kernel_map.stamps_ns[ours], other.poses[theirs], scaled)
+        known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
+        return align(kernel_map, kernel_map.stamps_ns[ours], known, scaled)
     return _by_images(kernel_map, other, scaled, progress or silent)
 
 
@@ -69,14 +73,14 @@ def _by_images(
     n = len(other)
     piece, runs = map_pieces(other)
     own, own_runs = map_pieces(kernel_map)
-    trusted = np.arange(len(runs) + len(own_runs)) < len(runs)
-    trails = Trails.of(
-        np.concatenate([other.poses, kernel_map.poses]),
+    fixed = np.arange(len(runs) + len(own_runs)) < len(runs)
+    trajectories = Trajectories.of(
+        np.concatenate([camera_poses(other), camera_poses(kernel_map)]),
         np.concatenate([piece, own + piece[-1] + 1]),
         np.concatenate([runs, own_runs + len(other.run_names)]),
-        trusted,
+        fixed,
     )
-    found = relate(describer, np.array(descriptors), trails, progress).believed
+    found = relate(describer, np.array(descriptors), trajectories, progress).believed
     found = found.some(found.second < n)
     if not len(found):
         raise MapError(
@@ -84,7 +88,8 @@ def _by_images(
             'in the same direction for 20 m'
         )
     ours = kernel_map.poses[found.first - n]
-    known = se2.compose(other.poses[found.second], found.relative)
+    theirs = se2.compose(camera_poses(other)[found.second], found.relative)
+    known = se2.compose(theirs, point_of(kernel_map))
     motion, scale = _trimmed(ours, known, scaled)
     alignment = Alignment(
         motion,

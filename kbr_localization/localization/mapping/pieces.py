@@ -13,7 +13,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.consistency import Agreement
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
 import numpy as np
@@ -62,8 +62,9 @@ def carried_places(
     """
     Find images before which the view changes while the odometry stands still.
 
-    The last images before and the first after have to be as unlike each other as images of
-    different places are.
+    `descriptors`: (n, d), `odometry`: (n, 3) poses in metres and radians, `run`: (n,). The last
+    images before and the first after have to be as unlike each other as images of different places
+    are.
     """
     steps = se2.between(odometry[:-1], odometry[1:])
     still = np.all(np.abs(steps) < _STILL, axis=1) & (np.diff(run) == 0)
@@ -110,7 +111,9 @@ def piece_numbers(run: Indices, cuts: list[Cut]) -> tuple[Indices, Indices]:
     return piece, np.asarray(run[begins])
 
 
-def believed(trails: Trails, closures: Closures, agreement: Agreement) -> tuple[Closures, Indices]:
+def believed(
+    trajectories: Trajectories, closures: Closures, agreement: Agreement
+) -> tuple[Closures, Indices]:
     """
     Keep the closures that are more than look-alikes, and tell the group (p,) of each piece.
 
@@ -123,9 +126,11 @@ def believed(trails: Trails, closures: Closures, agreement: Agreement) -> tuple[
     agreed[agreement.chains] = True
     needed = max(PROOF * float(score[~agreed].max(initial=0.0)), LEAST_PROOF)
     name, at = np.unique(closures.chain, return_index=True)
-    ends = np.stack([trails.piece[closures.first[at]], trails.piece[closures.second[at]]], axis=1)
-    group = np.arange(len(trails.run_of_piece))
-    group[trails.trusted] = int(np.argmax(trails.trusted))
+    ends = np.stack(
+        [trajectories.piece[closures.first[at]], trajectories.piece[closures.second[at]]], axis=1
+    )
+    group = np.arange(len(trajectories.run_of_piece))
+    group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
     while True:
         sides = group[ends]
         between = agreed[name] & (sides[:, 0] != sides[:, 1])

@@ -19,15 +19,15 @@ from kbr_localization.localization.mapping.graph import (
     Solution,
     solve,
 )
-from kbr_localization.localization.mapping.joints import CORRELATED, DEVIATION
+from kbr_localization.localization.mapping.merging import CORRELATED, DEVIATION
 from kbr_localization.localization.mapping.sequences import REACH
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import Belief
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_AS_KNOWN = 1e-3  # metres and radians by which poses that are trusted may move
+_AS_KNOWN = 1e-3  # metres and radians by which poses that are fixed may move
 _GRADUATION = 2.0  # by which the loss becomes sharper from round to round
 _QUICK_ROUNDS = 3  # of least squares, while the loss still changes
 _SURE = 0.3  # metres: where the solution is as sure, a chain that fits is right
@@ -41,37 +41,39 @@ _NOISE_BOUNDS = (0.2, 5.0)  # factor on the variances of the odometry, learnt fr
 
 class Problem:
     """
-    The graph of some trails and the closures that were agreed upon; nodes are the anchors.
+    The graph of some trajectories and the closures that were agreed upon; nodes are the anchors.
 
     `belief`: of the odometry's errors, by which closures are judged.
     """
 
     def __init__(
         self,
-        trails: Trails,
+        trajectories: Trajectories,
         anchors: Indices,
         closures: Closures,
         noise: MotionNoise,
         belief: Belief,
     ) -> None:
-        self.trails, self.anchors, self.closures = trails, anchors, closures
+        self.trajectories, self.anchors, self.closures = trajectories, anchors, closures
         self.belief = belief
-        trusted = trails.trusted[trails.piece[anchors]]
-        self.odometry = odometry_edges(trails, anchors[~trusted], noise, np.flatnonzero(~trusted))
+        fixed = trajectories.fixed[trajectories.piece[anchors]]
+        self.odometry = odometry_edges(
+            trajectories, anchors[~fixed], noise, np.flatnonzero(~fixed)
+        )
         self.deviation, self.noise_factor = np.tile(DEVIATION, (2, 1)), 1.0
         unseen = np.zeros(len(closures), dtype=bool)
         self.seen = (unseen if closures.seen is None else closures.seen).astype(np.intp)
-        poses = trails.odometry[anchors[trusted]]
-        self.known = Known(np.flatnonzero(trusted), poses, np.full(poses.shape, _AS_KNOWN))
+        poses = trajectories.odometry[anchors[fixed]]
+        self.known = Known(np.flatnonzero(fixed), poses, np.full(poses.shape, _AS_KNOWN))
         self._relate()
 
     def _relate(self) -> None:
         """Express closures as relations of nodes: images between anchors follow the odometry."""
-        trails, closures = self.trails, self.closures
-        self.start = trails.node_of(self.anchors, closures.second)
-        self.end = trails.node_of(self.anchors, closures.first)
+        trajectories, closures = self.trajectories, self.closures
+        self.start = trajectories.node_of(self.anchors, closures.second)
+        self.end = trajectories.node_of(self.anchors, closures.first)
         before, after = (
-            se2.between(trails.odometry[a], trails.odometry[b])
+            se2.between(trajectories.odometry[a], trajectories.odometry[b])
             for a, b in (
                 (self.anchors[self.start], closures.second),
                 (closures.first, self.anchors[self.end]),
@@ -176,21 +178,23 @@ class Problem:
 
     def _leading(self) -> np.ndarray:
         """Which closures (m,) are of the strongest chains, and of those that join pieces."""
-        closures, trails = self.closures, self.trails
+        closures, trajectories = self.closures, self.trajectories
         score = np.bincount(closures.chain, closures.score)
         order = np.argsort(-score, kind='stable')
         leads = np.zeros(len(score), dtype=bool)
         # loops as well as runs side by side, which are stronger and say less
-        side_by_side = ways_apart(trails, closures) < OWN_WAY
+        side_by_side = ways_apart(trajectories, closures) < OWN_WAY
         for kind in (side_by_side, ~side_by_side):
             own = order[kind[order]]
             sums = np.cumsum(score[own])
             leads[own[: int(np.searchsorted(sums, _LEADING * sums[-1:].sum())) + 1]] = True
-        joined = np.arange(len(trails.run_of_piece))
+        joined = np.arange(len(trajectories.run_of_piece))
         first, ends = np.unique(closures.chain, return_index=True)
         for name in order:
             at = ends[np.searchsorted(first, name)]
-            one, other = (joined[trails.piece[i[at]]] for i in (closures.first, closures.second))
+            one, other = (
+                joined[trajectories.piece[i[at]]] for i in (closures.first, closures.second)
+            )
             if one != other:
                 joined[joined == one] = other
                 leads[name] = True
@@ -203,7 +207,7 @@ class Problem:
         return np.asarray((np.bincount(chain, self._distances(poses)) / size)[chain])
 
     def learn(self, solution: Solution, kept: np.ndarray) -> None:
-        """Take the deviations of closures and odometry from what they miss."""
+        """Take the deviations of odometry and closures, of `kept` (m,), from what they miss."""
         for seen in range(2):
             own = kept & (self.seen == seen)
             if own.sum() > 3 * REACH:

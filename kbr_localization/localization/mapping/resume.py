@@ -1,9 +1,9 @@
 """
 Images that were looked at before a build was interrupted: that is not done again.
 
-What each task of a build has found, descriptors and points that were followed from image to image,
-is written beside the map to be, and read instead of being done when the same images are described
-by the same describer again.
+What each task of a build has found, descriptors, points that were followed from image to image and
+those of images of closures, is written beside the map to be, and read instead of being done when
+the same images are described by the same describer again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ import zipfile
 
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber
-from kbr_localization.localization.mapping.steering import follow_all
+from kbr_localization.localization.mapping.headings import follow_all
+from kbr_localization.localization.mapping.looking import all_corners
+from kbr_localization.vision.corners import Corners
 from kbr_localization.vision.turning import Flow
 from kbr_localization.workers import Work, Workers
 import numpy as np
@@ -38,17 +40,18 @@ class ResumedWorkers:
     """
     Workers that keep what they find in images in a folder, and take it from there.
 
-    Anything but describing and following is done as ever. `taken`, `followed`: images that were
-    there, and points of images. `close` removes the folder when the work is done.
+    Any other work is done as ever. `taken`, `followed`, `found`: images whose descriptors were
+    there, whose points had been followed, and found for closures. `close` removes the folder when
+    the work is done.
     """
 
     def __init__(self, workers: Workers, folder: Path) -> None:
-        self.jobs, self.taken, self.followed = workers.jobs, 0, 0
+        self.jobs, self.taken, self.followed, self.found = workers.jobs, 0, 0, 0
         self._workers, self._folder = workers, folder
         self._images = ''
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """Yield the number of a task and what it gave, now or before."""
+        """Yield the number of a task and what it gave, now or before the interruption."""
         kept = self._kept(work, tasks)
         if kept is None:
             yield from self._workers.run(work, tasks)
@@ -60,10 +63,7 @@ class ResumedWorkers:
             if found is None:
                 waiting.append(number)
                 continue
-            if work is follow_all:
-                self.followed += len(task)
-            else:
-                self.taken += len(task)
+            self._count(work, len(task))
             yield number, found
         for at, found in self._workers.run(work, [tasks[number] for number in waiting]):
             kept.write(self._file(kept, waiting[at]), found)
@@ -77,7 +77,19 @@ class ResumedWorkers:
             return _Kept(self._images, _write, _read)
         if work is follow_all and self._images:
             return _Kept(f'{self._images}_points', _write_flows, _read_flows)
+        if work is all_corners and self._images:
+            numbers = repr([[number for number, _ in task] for task in tasks]).encode()
+            which = hashlib.sha256(numbers).hexdigest()[:12]
+            return _Kept(f'{self._images}_{which}_corners', _write_corners, _read_corners)
         return None
+
+    def _count(self, work: Work, images: int) -> None:
+        if work is follow_all:
+            self.followed += images
+        elif work is all_corners:
+            self.found += images
+        else:
+            self.taken += images
 
     def close(self) -> None:
         """Remove what was kept."""
@@ -144,20 +156,43 @@ def _read(path: Path, count: int) -> list[DescribedImage] | None:
 
 
 def _write_flows(path: Path, flows: Sequence[Flow]) -> None:
-    """Keep points that were followed."""
-    sizes = np.array([len(flow) for flow in flows], dtype=np.int64)
-    points = np.concatenate([np.zeros((0, 4), dtype=np.float32), *flows])
-    with new_file(path) as part:
-        np.savez(part, points=points, sizes=sizes)
+    _write_parts(path, points=[np.zeros((0, 4), dtype=np.float32), *flows])
 
 
 def _read_flows(path: Path, count: int) -> list[Flow] | None:
-    """Return what was kept of the pairs of so many images, None where something else is there."""
+    """Return what was kept of the pairs of so many images."""
+    parts = _read_parts(path, count - 1, 'points')
+    return None if parts is None else parts[0]
+
+
+def _write_corners(path: Path, corners: Sequence[Corners]) -> None:
+    every = [Corners.none(), *corners]
+    _write_parts(path, places=[c.places for c in every], looks=[c.looks for c in every])
+
+
+def _read_corners(path: Path, count: int) -> list[Corners] | None:
+    parts = _read_parts(path, count, 'places', 'looks')
+    return None if parts is None else [Corners(*both) for both in zip(*parts, strict=True)]
+
+
+def _write_parts(path: Path, **columns: Sequence[np.ndarray]) -> None:
+    """Keep lists of arrays of like lengths, the first of which are empty, by name."""
+    sizes = np.array([len(part) for part in next(iter(columns.values()))[1:]], dtype=np.int64)
+    whole: dict[str, Any] = {name: np.concatenate(parts) for name, parts in columns.items()}
+    with new_file(path) as part:
+        np.savez(part, sizes=sizes, **whole)
+
+
+def _read_parts(path: Path, count: int, *names: str) -> list[list[np.ndarray]] | None:
+    """Return lists of so many arrays by name, None where nothing or something else is there."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
-            points, sizes = arrays['points'], arrays['sizes']
+            sizes, whole = arrays['sizes'], [arrays[name] for name in names]
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
         return None
-    if len(sizes) != count - 1 or sizes.sum() != len(points):
+    if len(sizes) != count or any(len(column) != sizes.sum() for column in whole):
         return None
-    return np.split(points, np.cumsum(sizes)[:-1])
+    if not count:
+        return [[] for _ in names]
+    ends = np.cumsum(sizes)[:-1]
+    return [np.split(column, ends) for column in whole]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.vision import Describer
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +46,14 @@ def kernel_rows(
     return rows
 
 
-def sequence_scores(trails: Trails, anchors: Indices, rows: Scores) -> Scores:
+def sequence_scores(trajectories: Trajectories, anchors: Indices, rows: Scores) -> Scores:
     """Scores (a, n) of the sequences about anchors and about all images; -inf where too short."""
-    best = _best_nearby(trails, _standardised(rows))
+    best = _best_nearby(trajectories, _standardised(rows))
     total = np.zeros_like(best)
     count = np.zeros(best.shape, dtype=np.uint8)
     for steps in range(-REACH, REACH + 1):
-        theirs = trails.shifted(steps * trails.step)
-        ours = trails.nearest_of(anchors, theirs[anchors])
+        theirs = trajectories.shifted(steps * trajectories.step)
+        ours = trajectories.nearest_of(anchors, theirs[anchors])
         use, have = ours >= 0, theirs >= 0
         total[np.ix_(use, have)] += best[np.ix_(ours[use], theirs[have])]
         count[np.ix_(use, have)] += 1
@@ -68,11 +68,11 @@ def _standardised(rows: Scores) -> Scores:
     return np.asarray(standard - np.median(standard, axis=0), dtype=np.float32)
 
 
-def _best_nearby(trails: Trails, values: Scores) -> Scores:
+def _best_nearby(trajectories: Trajectories, values: Scores) -> Scores:
     """Largest value (a, n) within half a step of way of each image."""
     best = values.copy()
     for metres in (-0.5, 0.5):
-        near = trails.shifted(metres * trails.step)
+        near = trajectories.shifted(metres * trajectories.step)
         have = near >= 0
         best[:, have] = np.maximum(best[:, have], values[:, near[have]])
     return best

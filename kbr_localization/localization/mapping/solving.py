@@ -1,7 +1,7 @@
 """
 Poses of all images from odometry and closures, and how certain they are.
 
-How far closures are to be trusted is taken from what they miss.
+How much closures count is taken from what they miss.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from kbr_localization import se2
 from kbr_localization.localization import calibration
 from kbr_localization.localization.calibration import Calibration
-from kbr_localization.localization.mapping.certainty import covariances, poses_of_images
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.consistency import REFINED
 from kbr_localization.localization.mapping.graph import Solution
+from kbr_localization.localization.mapping.marginals import covariances, poses_of_images
 from kbr_localization.localization.mapping.problem import Problem
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import Belief, NAMES, Prior, tracks
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -58,38 +58,38 @@ class Solved:
 
 
 def first_guess(
-    trails: Trails, closures: Closures, parameters: FloatArray
+    trajectories: Trajectories, closures: Closures, parameters: FloatArray
 ) -> tuple[FloatArray, np.ndarray]:
     """
     Poses (n, 3) by the odometry without its errors, pieces joined by their strongest chains.
 
     Also returns which images (n,) are joined to the first and largest of the pieces.
     """
-    poses = tracks(trails, parameters)
-    pieces = len(trails.run_of_piece)
+    poses = tracks(trajectories, parameters)
+    pieces = len(trajectories.run_of_piece)
     score = np.bincount(closures.chain, closures.score)
     order = np.argsort(-score[closures.chain], kind='stable')
-    sizes = np.bincount(trails.piece, minlength=pieces)
+    sizes = np.bincount(trajectories.piece, minlength=pieces)
     best: np.ndarray = np.zeros(pieces, dtype=bool)
     result = poses.copy()
-    known = {int(piece): np.zeros(3) for piece in np.flatnonzero(trails.trusted)}
+    known = {int(piece): np.zeros(3) for piece in np.flatnonzero(trajectories.fixed)}
     for root in np.argsort(-sizes, kind='stable'):
         if best[root]:
             continue
         placed = dict(known) or {int(root): np.zeros(3)}
-        _join(trails, closures, order, poses, placed)
+        _join(trajectories, closures, order, poses, placed)
         joined = np.zeros(pieces, dtype=bool)
         joined[list(placed)] = True
         if sizes[joined].sum() > sizes[best].sum():
             best = joined
             for piece, origin in placed.items():
-                members = trails.members(piece)
+                members = trajectories.members(piece)
                 result[members] = se2.compose(origin, poses[members])
-    return result, best[trails.piece]
+    return result, best[trajectories.piece]
 
 
 def _join(
-    trails: Trails,
+    trajectories: Trajectories,
     closures: Closures,
     order: Indices,
     poses: FloatArray,
@@ -101,7 +101,7 @@ def _join(
         grown = False
         for number in order:
             a, b = closures.first[number], closures.second[number]
-            ours, theirs = int(trails.piece[a]), int(trails.piece[b])
+            ours, theirs = int(trajectories.piece[a]), int(trajectories.piece[b])
             if (ours in placed) == (theirs in placed):
                 continue
             if theirs in placed:
@@ -117,24 +117,24 @@ def _join(
 
 
 def settle(
-    trails: Trails,
+    trajectories: Trajectories,
     anchors: Indices,
     closures: Closures,
     parameters: FloatArray,
     prior: Prior,
 ) -> Solved:
     """
-    Solve for the poses of trails whose pieces are all joined by closures.
+    Solve for the poses of trajectories whose pieces are all joined by closures.
 
     `parameters`: (6,) a first guess of the odometry's errors; `prior`: what is known of these.
     """
     _, names = np.unique(closures.chain, return_inverse=True)
     closures = replace(closures, chain=names)
-    guess, _ = first_guess(trails, closures, parameters)
-    of_runs = np.tile(parameters, (int(trails.run_of_piece.max()) + 1, 1))
+    guess, _ = first_guess(trajectories, closures, parameters)
+    of_runs = np.tile(parameters, (int(trajectories.run_of_piece.max()) + 1, 1))
     # closures along the same ways tell nothing of the drift, and would bend it to their misses
     # before those that do tell are looked at: until then it is as the rings have it
-    problem = Problem(trails, anchors, closures, prior.noise, Belief(parameters, REFINED))
+    problem = Problem(trajectories, anchors, closures, prior.noise, Belief(parameters, REFINED))
     nodes, kept = guess[anchors], np.zeros(len(closures), dtype=bool)
     if len(closures):
         for _ in range(_LEARNT_ROUNDS):
@@ -152,7 +152,7 @@ def settle(
 def _solved(problem: Problem, solution: Solution, kept: np.ndarray) -> Solved:
     found, growth = covariances(problem, solution)
     return Solved(
-        poses_of_images(problem.trails, problem.anchors, solution),
+        poses_of_images(problem.trajectories, problem.anchors, solution),
         found,
         solution.parameters,
         solution.common,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -69,19 +69,19 @@ def jacobians(increments: FloatArray) -> FloatArray:
     )
 
 
-def tracks(trails: Trails, parameters: FloatArray) -> FloatArray:
+def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
     """
     Poses (n, 3) by the odometry corrected for parameters, each piece from its own origin on.
 
-    Those of trusted pieces stay.
+    Those of fixed pieces stay.
 
     `parameters`: (6,), or (runs, 6) for each run.
     """
-    poses = np.empty((len(trails), 3))
-    for piece, run in enumerate(trails.run_of_piece):
-        members = trails.members(piece)
-        odometry = trails.odometry[members]
-        if trails.trusted[piece]:
+    poses = np.empty((len(trajectories), 3))
+    for piece, run in enumerate(trajectories.run_of_piece):
+        members = trajectories.members(piece)
+        odometry = trajectories.odometry[members]
+        if trajectories.fixed[piece]:
             poses[members] = odometry
             continue
         steps = se2.between(odometry[:-1], odometry[1:])
@@ -98,6 +98,9 @@ class Wander:
     With the noise of a step at image t the heading of all later images errs, and the position of
     image k by that times |x_k - x_t|: the sums of variance, variance times x_t and variance times
     |x_t|^2 give that of any two images.
+
+    `poses`: (n, 3). Sums up to each image: `turned` (n,) rad², `moved` (n,) m², `lever` (n, 2)
+    rad² m, `square` (n,) rad² m².
     """
 
     poses: FloatArray
@@ -107,12 +110,16 @@ class Wander:
     square: FloatArray
 
     @staticmethod
-    def of(trails: Trails, poses: FloatArray, noise: MotionNoise) -> Wander:
+    def of(trajectories: Trajectories, poses: FloatArray, noise: MotionNoise) -> Wander:
         """Sum along the images of all pieces, at poses (n, 3)."""
-        before = np.maximum(np.arange(len(trails)) - 1, 0)
-        same = (trails.piece[before] == trails.piece) & (np.arange(len(trails)) > 0)
-        steps = se2.between(trails.odometry[before], trails.odometry) * same[:, np.newaxis]
-        variances = noise.variances(steps) * ~trails.trusted[trails.piece][:, np.newaxis]
+        before = np.maximum(np.arange(len(trajectories)) - 1, 0)
+        same = (trajectories.piece[before] == trajectories.piece) & (
+            np.arange(len(trajectories)) > 0
+        )
+        steps = (
+            se2.between(trajectories.odometry[before], trajectories.odometry) * same[:, np.newaxis]
+        )
+        variances = noise.variances(steps) * ~trajectories.fixed[trajectories.piece][:, np.newaxis]
         heading, place = variances[:, 2], poses[:, :2]
         return Wander(
             poses,
@@ -123,7 +130,11 @@ class Wander:
         )
 
     def between(self, start: Indices, end: Indices, at: Indices) -> tuple[FloatArray, FloatArray]:
-        """Variances of position (m², each axis) at images `at`, and of heading, of the way."""
+        """
+        Variances of the ways from images `start` (q,) to `end` (q,), as seen at images `at` (q,).
+
+        (q,) of the position in m², of each axis, and (q,) of the heading in rad².
+        """
         low, high = np.minimum(start, end), np.maximum(start, end)
         heading = self.turned[high] - self.turned[low]
         place = self.poses[at, :2]

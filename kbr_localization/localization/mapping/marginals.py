@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.mapping.graph import Solution
 from kbr_localization.localization.mapping.problem import Problem
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import ROBOT, SCALE
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -17,11 +17,11 @@ def covariances(problem: Problem, solution: Solution) -> tuple[FloatArray, Float
     """
     Covariances (n, 3, 3) of all images about the best rigid alignment of the whole.
 
-    Where some are trusted, of the others against these. Also deviations (3,) of the last node
+    Where some are fixed, of the others against these. Also deviations (3,) of the last node
     against the first.
     """
-    trails, anchors = problem.trails, problem.anchors
-    free = np.flatnonzero(~trails.trusted[trails.piece[anchors]])
+    trajectories, anchors = problem.trajectories, problem.anchors
+    free = np.flatnonzero(~trajectories.fixed[trajectories.piece[anchors]])
     sampled = free[np.unique(np.linspace(0, len(free) - 1, _SAMPLED).astype(np.intp))]
     joint = solution.covariances(sampled)
     joint = joint + _of_constants(problem, solution.poses[sampled])
@@ -31,7 +31,7 @@ def covariances(problem: Problem, solution: Solution) -> tuple[FloatArray, Float
     else:
         aligned = _about_alignment(joint, solution.poses[sampled])
     growth = np.sqrt(np.maximum(np.diag(joint[-3:, -3:]), 0.0))
-    return _interpolated(problem.trails, anchors[sampled], aligned), growth
+    return _interpolated(problem.trajectories, anchors[sampled], aligned), growth
 
 
 def _of_constants(problem: Problem, poses: FloatArray) -> FloatArray:
@@ -53,19 +53,22 @@ def _of_constants(problem: Problem, poses: FloatArray) -> FloatArray:
     return total
 
 
-def poses_of_images(trails: Trails, anchors: Indices, solution: Solution) -> FloatArray:
+def poses_of_images(
+    trajectories: Trajectories, anchors: Indices, solution: Solution
+) -> FloatArray:
     """Poses (n, 3) of all images: the odometry between nodes, what it misses spread evenly."""
-    key = trails.way + 2.0 * (trails.way.max() + 1.0) * trails.piece
+    key = trajectories.way + 2.0 * (trajectories.way.max() + 1.0) * trajectories.piece
     known = key[anchors]
     before = np.clip(np.searchsorted(known, key, side='right') - 1, 0, len(known) - 1)
     after = np.minimum(before + 1, len(known) - 1)
-    after = np.where(trails.piece[anchors[after]] == trails.piece, after, before)
+    after = np.where(trajectories.piece[anchors[after]] == trajectories.piece, after, before)
     result = se2.compose(
-        solution.poses[before], se2.between(trails.odometry[anchors[before]], trails.odometry)
+        solution.poses[before],
+        se2.between(trajectories.odometry[anchors[before]], trajectories.odometry),
     )
     ends = se2.compose(
         solution.poses[before],
-        se2.between(trails.odometry[anchors[before]], trails.odometry[anchors[after]]),
+        se2.between(trajectories.odometry[anchors[before]], trajectories.odometry[anchors[after]]),
     )
     missed = solution.poses[after] - ends
     missed[:, 2] = se2.wrap_angle(missed[:, 2])
@@ -101,9 +104,11 @@ def _about_alignment(joint: FloatArray, poses: FloatArray) -> FloatArray:
     return np.asarray(left[np.arange(k), :, np.arange(k)])
 
 
-def _interpolated(trails: Trails, nodes: Indices, covariances: FloatArray) -> FloatArray:
+def _interpolated(
+    trajectories: Trajectories, nodes: Indices, covariances: FloatArray
+) -> FloatArray:
     """Covariances (n, 3, 3) of all images from those of some along the way."""
-    at = np.arange(len(trails), dtype=np.float64)
+    at = np.arange(len(trajectories), dtype=np.float64)
     flat = covariances.reshape(len(nodes), 9)
     columns = [np.interp(at, nodes, flat[:, column]) for column in range(9)]
     return np.stack(columns, axis=1).reshape(-1, 3, 3)

@@ -15,10 +15,9 @@ import itertools
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.trails import Indices
+from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.localization.mapping.wheels import (
     Belief,
     OFFSET,
@@ -30,18 +29,18 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.loading import LoadableImage
+from kbr_localization.vision.robust_line import robust_line
 from kbr_localization.vision.turning import (
     Flow,
     follow,
-    Pixels,
+    load_small,
     Points,
-    small,
     turned,
     Turns,
     View,
 )
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import gathered, ThisProcess, Workers
 import numpy as np
 
 _BATCH = 64  # images of a task
@@ -58,7 +57,6 @@ _FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for th
 _STRAIGHT = 0.02  # radians of a straight step
 _ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step that goes nowhere but ahead
 _FLOOR = 1e-8  # rad², so that a standing robot has some
-_ROUNDS = 10
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Steered:
+class CorrectedOdometry:
     """
     Odometry (n, 3) with its headings corrected, and what is known of it then.
 
@@ -85,22 +83,28 @@ class Steered:
     share: float = 0.0
     view: View | None = None
 
-    def told(self) -> list[str]:
-        """Say what the camera did, in a line each, if it did."""
-        if not self.share:
-            return []
-        found = ', '.join(f'{value:+.4f}' for value in self.drift)
-        lines = [
-            f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn by '
-            f'{found} rad per metre too much'
-        ]
+    def summary(self, base: bool = False) -> list[str]:
+        """Say what the camera did, a line each, if it did; of a map of the base or the camera."""
+        lines = []
+        if self.share:
+            found = ', '.join(f'{value:+.4f}' for value in self.drift)
+            lines.append(
+                f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn '
+                f'by {found} rad per metre too much'
+            )
         deviation = float(self.prior.belief.deviations[OFFSET])
         if deviation < ROBOT[OFFSET]:
             offset = float(self.prior.belief.mean[OFFSET])
             side = 'behind' if offset > 0.0 else 'ahead of'
             lines.append(
                 f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
-                f'tells, give or take {deviation:.2f} m: the poses are those of the camera'
+                f'tells, give or take {deviation:.2f} m: the poses are those of '
+                + ('that point' if base else 'the camera')
+            )
+        elif base:
+            lines.append(
+                'warning: the images do not tell how far the camera is ahead of the point whose '
+                f'way the odometry tells: the poses of that point err by {deviation:.2f} m or so'
             )
         return lines
 
@@ -134,34 +138,26 @@ def watch(
 def follow_images(
     images: Sequence[LoadableImage], report: Callable[[int, int], None], workers: Workers
 ) -> list[Flow]:
-    """Follow points from each image to the next one; none from or to one that is broken."""
+    """
+    Follow points from each of n images to the next one: n - 1 flows (k, 4).
+
+    None are followed from or to an image that is broken.
+    """
     # each task begins with the last image of the one before
     starts = range(0, max(len(images) - 1, 0), _BATCH)
     tasks = [images[slice(start, start + _BATCH + 1)] for start in starts]
-    found: list[list[Flow]] = [[] for _ in tasks]
-    done = 0
-    for number, flows in workers.run(follow_all, tasks):
-        found[number] = flows
-        done += len(flows)
-        report(done, len(images) - 1)
-    return [flow for part in found for flow in part]
+    return gathered(workers, follow_all, tasks, lambda done: report(done, len(images) - 1))
 
 
 def follow_all(images: Sequence[LoadableImage]) -> list[Flow]:
-    """Follow points from each image to the next one."""
-    pictures = [_small(image) for image in images]
+    """Follow points from each of n images to the next one: n - 1 flows (k, 4)."""
+    pictures = [load_small(image) for image in images]
     return [follow(first, second) for first, second in itertools.pairwise(pictures)]
 
 
-def _small(image: LoadableImage) -> Pixels:
-    """Load an image and make it small; a broken one has no pixels to follow."""
-    try:
-        return small(load(image))
-    except DatasetError:
-        return np.zeros((1, 1), dtype=np.uint8)
-
-
-def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
+def correct_headings(
+    odometry: FloatArray, run: Indices, points: Points | None
+) -> CorrectedOdometry:
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
@@ -169,7 +165,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
     where the points tell of turns that are none, as those of a camera that looks aside do.
     """
     runs = int(run.max()) + 1
-    unknown = Steered(odometry, np.zeros(runs), Prior.unknown())
+    unknown = CorrectedOdometry(odometry, np.zeros(runs), Prior.unknown())
     steps = se2.between(odometry[:-1], odometry[1:])
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
     view, seen = _seen(points, steps, of_run < 0)
@@ -191,7 +187,7 @@ def steer(odometry: FloatArray, run: Indices, points: Points | None) -> Steered:
         return unknown
     prior = _prior(noise, after / before, float(deviations.max()), view)
     share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
-    return Steered(corrected, values, prior, share, view)
+    return CorrectedOdometry(corrected, values, prior, share, view)
 
 
 def _seen(
@@ -260,12 +256,6 @@ def _drift(differ: FloatArray, metres: FloatArray) -> tuple[float, float]:
 
     Where that says little, it is drawn to none, as far as robots have one.
     """
-    slope = 0.0
-    for _ in range(_ROUNDS):
-        left = differ - slope * metres
-        scale = max(1.4826 * float(np.median(np.abs(left))), 1e-5)
-        weight = 1.0 / (1.0 + (left / (2.0 * scale)) ** 2)
-        total = max(float(np.sum(weight * metres**2)), 1e-9)
-        slope = float(np.sum(weight * metres * differ)) / total
-    known, usual = total / scale**2, ROBOT[-1] ** -2
-    return slope * known / (known + usual), float(1.0 / np.sqrt(known + usual))
+    slope, information = robust_line(metres[:, np.newaxis], differ)
+    known, usual = float(information[0, 0]), ROBOT[-1] ** -2
+    return float(slope[0]) * known / (known + usual), float(1.0 / np.sqrt(known + usual))

@@ -9,21 +9,25 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.pieces import Cut
 from kbr_localization.localization.mapping.relating import Related
 from kbr_localization.localization.mapping.solving import Solved
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 import numpy as np
 
 
 def largest_group(
-    described: KernelMap, trails: Trails, found: Related, cuts: Sequence[Cut]
+    described: KernelMap, trajectories: Trajectories, found: Related, cuts: Sequence[Cut]
 ) -> tuple[Indices, list[str]]:
-    """Images of the largest group of pieces, and lines about the cuts and what is left out."""
-    names, group = described.run_names, found.group[trails.piece]
+    """
+    Find images (m,) of the largest group of pieces; also say what is cut and what is left out.
+
+    Raises MapError when a run has no image among them.
+    """
+    names, group = described.run_names, found.group[trajectories.piece]
     largest = int(np.argmax(np.bincount(group)))
     members = np.flatnonzero(group == largest)
-    runs = np.unique(trails.run)
-    lost = [names[run] for run in runs if not np.any(trails.run[members] == run)]
+    runs = np.unique(trajectories.run)
+    lost = [names[run] for run in runs if not np.any(trajectories.run[members] == run)]
     if lost:
-        kept = ', '.join(names[run] for run in np.unique(trails.run[members]))
+        kept = ', '.join(names[run] for run in np.unique(trajectories.run[members]))
         raise MapError(
             f'{", ".join(lost)} and {kept} share no place that their images show: nothing is '
             'built of them together; build a map of each, or drive where both have been, in the '
@@ -31,11 +35,11 @@ def largest_group(
         )
     notes = []
     for cut in cuts:
-        run = int(trails.run[cut.image])
+        run = int(trajectories.run[cut.image])
         seconds = (
-            described.stamps_ns[cut.image] - described.stamps_ns[trails.run == run][0]
+            described.stamps_ns[cut.image] - described.stamps_ns[trajectories.run == run][0]
         ) * 1e-9
-        count = int(np.sum(trails.piece == trails.piece[cut.image]))
+        count = int(np.sum(trajectories.piece == trajectories.piece[cut.image]))
         fate = (
             'images join what follows to the rest'
             if group[cut.image] == largest
@@ -43,17 +47,17 @@ def largest_group(
         )
         notes.append(f'{names[run]} is cut at {seconds:.1f} s, {cut.why}; {fate}')
     before = [
-        (int(run), int(np.sum(trails.piece == number)))
-        for number, run in enumerate(trails.run_of_piece)
+        (int(run), int(np.sum(trajectories.piece == number)))
+        for number, run in enumerate(trajectories.run_of_piece)
         if found.group[number] != largest
-        and not any(trails.piece[cut.image] == number for cut in cuts)
+        and not any(trajectories.piece[cut.image] == number for cut in cuts)
     ]
     notes += [f'{names[run]}: its first {count} images are left out' for run, count in before]
     return members, notes
 
 
-def told(solved: Solved, used: bool, found: Related) -> list[str]:
-    """Lines about the closures, and about how far the map can be trusted."""
+def summary(solved: Solved, used: bool, found: Related) -> list[str]:
+    """Say how many closures hold and what they miss, and how far the map can be relied on."""
     growth = float(np.hypot(solved.growth[0], solved.growth[1]))
     turn = float(np.degrees(solved.growth[2]))
     if not used:

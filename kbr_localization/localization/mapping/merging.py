@@ -8,7 +8,7 @@ from kbr_localization import se2
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.frames import turns
 from kbr_localization.localization.mapping.sequences import REACH
-from kbr_localization.localization.mapping.trails import Indices, Trails
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -20,7 +20,7 @@ _ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Joints:
+class MergedChains:
     """
     Chains taken as one closure each, at their middle.
 
@@ -33,21 +33,25 @@ class Joints:
     relative: FloatArray
     covariance: FloatArray
 
-    def some(self, which: Indices) -> Joints:
-        """Return those of indices."""
-        return Joints(
+    def some(self, which: Indices) -> MergedChains:
+        """Return those of indices (k,)."""
+        return MergedChains(
             self.first[which], self.second[which], self.relative[which], self.covariance[which]
         )
 
 
-def joints(trails: Trails, closures: Closures, names: Indices) -> Joints:
-    """Fit one closure to all of each chain, by the odometry along both of its ways."""
-    found = [_joint(trails, closures.some(closures.chain == name)) for name in names]
+def merged_chains(trajectories: Trajectories, closures: Closures, names: Indices) -> MergedChains:
+    """Fit one closure to each of the chains named (c,), by the odometry along both its ways."""
+    found = [_merged(trajectories, closures.some(closures.chain == name)) for name in names]
     first, second, relative, covariance = zip(*found, strict=True)
-    return Joints(np.array(first), np.array(second), np.array(relative), np.array(covariance))
+    return MergedChains(
+        np.array(first), np.array(second), np.array(relative), np.array(covariance)
+    )
 
 
-def _joint(trails: Trails, chain: Closures) -> tuple[int, int, FloatArray, FloatArray]:
+def _merged(
+    trajectories: Trajectories, chain: Closures
+) -> tuple[int, int, FloatArray, FloatArray]:
     """
     Middle images of a chain, their relative pose and its covariance.
 
@@ -56,7 +60,7 @@ def _joint(trails: Trails, chain: Closures) -> tuple[int, int, FloatArray, Float
     """
     middle = len(chain) // 2
     first, second = int(chain.first[middle]), int(chain.second[middle])
-    poses = trails.odometry
+    poses = trajectories.odometry
     ours = se2.between(poses[first], poses[chain.first])
     theirs = se2.between(poses[second], poses[chain.second])
     places = se2.compose(theirs, chain.relative)  # of our images, in the frame of `second`

@@ -17,36 +17,36 @@ _SMALLEST_STEP = 0.6  # metres of way between anchors; images nearer than that s
 
 
 @dataclass(frozen=True)
-class Trails:
+class Trajectories:
     """
     Images in order of time, run after run.
 
     `odometry`: (n, 3) poses in the odometry frame of each run. `piece`: (n,) numbers of the
     pieces over which the odometry is unbroken, 0, 1, … in order; `run_of_piece`: (p,) the run
     that each belongs to. `way`: (n,) metres driven and turned since the start of the piece.
-    `trusted`: (p,) pieces whose poses are not odometry but known, all in one frame.
+    `fixed`: (p,) pieces whose poses are not odometry but known, all in one frame.
     """
 
     odometry: FloatArray
     piece: Indices
     run_of_piece: Indices
     way: FloatArray
-    trusted: NDArray[np.bool_]
+    fixed: NDArray[np.bool_]
 
     @staticmethod
     def of(
         odometry: FloatArray,
         piece: Indices,
         run_of_piece: Indices,
-        trusted: NDArray[np.bool_] | None = None,
-    ) -> Trails:
-        """Trails of odometry poses (n, 3) in pieces (n,), of which some (p,) may be trusted."""
+        fixed: NDArray[np.bool_] | None = None,
+    ) -> Trajectories:
+        """Make them of odometry poses (n, 3) in pieces (n,), some of which (p,) may be fixed."""
         way = np.zeros(len(odometry))
         for number in range(len(run_of_piece)):
             members = piece == number
             way[members] = progress(odometry[members])
-        known = np.zeros(len(run_of_piece), dtype=bool) if trusted is None else trusted
-        return Trails(odometry, piece, run_of_piece, way, known)
+        known = np.zeros(len(run_of_piece), dtype=bool) if fixed is None else fixed
+        return Trajectories(odometry, piece, run_of_piece, way, known)
 
     def __len__(self) -> int:
         """Count the images."""
@@ -59,9 +59,9 @@ class Trails:
 
     @property
     def body(self) -> Indices:
-        """Return the pieces (n,), those that are trusted as the one rigid body that they are."""
-        first = int(np.argmax(self.trusted)) if self.trusted.any() else 0
-        return np.where(self.trusted[self.piece], first, self.piece)
+        """Return the pieces (n,), those that are fixed as the one rigid body that they are."""
+        first = int(np.argmax(self.fixed)) if self.fixed.any() else 0
+        return np.where(self.fixed[self.piece], first, self.piece)
 
     @functools.cached_property
     def step(self) -> float:
@@ -71,7 +71,7 @@ class Trails:
         return max(_SMALLEST_STEP, float(np.median(moved))) if moved.size else _SMALLEST_STEP
 
     def members(self, piece: int) -> Indices:
-        """Images of a piece, which are consecutive."""
+        """Images (k,) of a piece, which are consecutive."""
         return self._members[piece]
 
     def span(self, piece: int) -> slice:
@@ -123,7 +123,7 @@ class Trails:
         return np.asarray(np.where(first, before, after))
 
     def anchors(self) -> Indices:
-        """Images about a step apart along the way, of all pieces, increasing."""
+        """Images (a,) about a step apart along the way, of all pieces, increasing."""
         found = []
         for number in range(len(self.run_of_piece)):
             end = float(self.way[self.members(number)].max(initial=0.0))

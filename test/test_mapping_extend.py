@@ -1,0 +1,81 @@
+"""Drives that join a finished map."""
+
+from dataclasses import replace
+
+import cv2
+from kbr_localization.errors import MapError
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping import extend as extending
+from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.extend import extend
+from kbr_localization.localization.mapping.headings import CorrectedOdometry
+from kbr_localization.localization.mapping.wheels import Prior
+from kbr_localization.vision.turning import load_small, small, View
+from mapping_helpers import RingRun, trajectory_error, VISION
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def ring():
+    """Drive two and a half rounds, and map them."""
+    run = RingRun()
+    return run, map_from_odometry([run], VISION)
+
+
+def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
+    run, mapped = ring
+    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    longer, told = extend(mapped.kernel_map, more)
+    n = len(mapped.kernel_map)
+    np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
+    truth = np.concatenate([run.true, more.true])
+    assert trajectory_error(longer.poses, truth) < 0.35
+    assert 'joined by' in told[0]
+    longer.save(tmp_path / 'longer.h5')
+    assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
+
+
+def test_a_drive_with_known_poses_joins_as_it_is(ring):
+    _, mapped = ring
+
+    class Known(RingRun):
+        """A run whose true poses are far away."""
+
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=self.true[index])
+
+    more = Known(name='known', metres=10.0)
+    longer, _ = extend(mapped.kernel_map, more, known=True)
+    first = len(mapped.kernel_map)
+    np.testing.assert_array_equal(longer.poses[first:], more.true)
+
+
+def test_a_drive_elsewhere_does_not_join(ring):
+    _, mapped = ring
+    with pytest.raises(MapError, match='shows no place of the map'):
+        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
+
+
+def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
+    run, mapped = ring
+    more = RingRun(name='more', begin=12.0, metres=40.0, seed=2)
+    looked = []
+
+    def look(trajectories, closures, parameters, pictures, progress):
+        looked.append((closures, pictures))
+        return closures
+
+    wheels = CorrectedOdometry(more.odometry.poses, np.zeros(1), Prior.unknown())
+    seeing = replace(wheels, view=View(0.8, np.zeros(2)))
+    monkeypatch.setattr(extending, 'correct_headings', lambda *_: seeing)
+    monkeypatch.setattr(extending, 'look', look)
+    extend(mapped.kernel_map, more)
+    [(closures, pictures)] = looked
+    n = len(mapped.kernel_map)
+    assert len(pictures.images) == n + len(more)
+    assert np.all(closures.first >= n) and np.any(closures.second < n)
+    for image, frame in ((n + 3, more[3]), (5, run[5]), (n - 1, run[n - 1])):
+        blurred = cv2.GaussianBlur(small(frame.image), (0, 0), 1.5)
+        shown = cv2.GaussianBlur(load_small(pictures.images[image]), (0, 0), 1.5)
+        assert np.abs(shown.astype(float) - blurred).mean() < 6.0
