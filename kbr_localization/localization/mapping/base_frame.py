@@ -74,7 +74,7 @@ def _about(known: Calibration, point: FloatArray) -> Calibration:
     """Return the odometry's errors about a point (3,) at its wheels, as uncertain as before."""
     values = known.values.copy()
     values[: len(point)] -= point
-    return Calibration(values, known.covariance)
+    return replace(known, values=values)
 
 
 def _carried(covariances: FloatArray, poses: FloatArray, point: FloatArray) -> FloatArray:
