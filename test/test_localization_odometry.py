@@ -124,6 +124,19 @@ def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
     assert abs(law.values[4] - 0.02) < 3.0 * law.deviations[4] < 0.02
 
 
+def test_a_base_that_only_turns_tells_nothing_of_its_sideways_scale():
+    """What wheels beside the point of the poses report to the side is their offset times turns."""
+    calibration, rng = calibration_of(), np.random.default_rng(6)
+    before = calibration.covariance[4, 4]
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    told = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
+    law = calibration.law(belief)
+    assert law.covariance[4, 4] == pytest.approx(before, rel=0.01)
+    correlation = law.covariance[0, 4] / np.prod(law.deviations[[0, 4]])
+    assert abs(correlation) < 0.05
+
+
 def test_a_new_start_goes_on_from_what_was_learnt():
     calibration, rng = calibration_of(), np.random.default_rng(5)
     belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
