@@ -13,6 +13,7 @@ from kbr_localization.cli.options import (
     OdometryTopic,
     PoseFrame,
     Poses,
+    PosesOf,
     ReferenceTopic,
     Runs,
     Scheduler,
@@ -42,10 +43,7 @@ def build(
         Poses,
         typer.Option(help='Of the runs: known ones, or from odometry and places seen again.'),
     ] = Poses.KNOWN,
-    pose_frame: Annotated[
-        PoseFrame,
-        typer.Option(help='With --poses odometry: poses of the camera, or of base_link.'),
-    ] = PoseFrame.CAMERA,
+    pose_frame: PosesOf = PoseFrame.CAMERA,
     max_images: Annotated[
         Optional[int],
         typer.Option(min=1, help='Keep so many images, chosen to cover the runs.'),
@@ -67,12 +65,7 @@ def build(
 ) -> None:
     """Build a map from runs, by known poses or by odometry and images alone."""
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
-    base = pose_frame is PoseFrame.BASE
-    if base and poses is Poses.KNOWN:
-        raise KbrError(
-            '--pose-frame base: expected --poses odometry beside it; known poses are of the point '
-            'that they were given for'
-        )
+    given_too: dict[str, Any] = {'seed': seed, **_frame_options(pose_frame, poses)}
     if tune:
         if poses is Poses.ODOMETRY:
             raise KbrError('--tune: expected runs with known poses, not --poses odometry')
@@ -87,10 +80,20 @@ def build(
         console.prepare_map(out, *runs)
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
-            given_too = {'progress': progress, 'workers': workers, 'seed': seed}
-            given_too |= {'base': True} if base else {}
+            given_too |= {'progress': progress, 'workers': workers}
             kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
     _save(kernel_map, out, datasets)
+
+
+def _frame_options(pose_frame: PoseFrame, poses: Poses) -> dict[str, Any]:
+    if pose_frame is PoseFrame.CAMERA:
+        return {}
+    if poses is Poses.KNOWN:
+        raise KbrError(
+            '--pose-frame base: expected --poses odometry beside it; known poses are of the point '
+            'that they were given for'
+        )
+    return {'base': True}
 
 
 def _save(kernel_map: Any, out: Path, datasets: Sequence[Any]) -> None:

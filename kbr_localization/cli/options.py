@@ -34,6 +34,12 @@ class PoseFrame(str, Enum):
     BASE = 'base'
 
 
+PosesOf = Annotated[
+    PoseFrame,
+    typer.Option(help='With --poses odometry: poses of the camera, or of base_link.'),
+]
+
+
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
 
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]
