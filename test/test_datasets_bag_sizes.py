@@ -107,7 +107,8 @@ def test_a_chunk_that_claims_to_be_small_is_refused(plain, tmp_path, monkeypatch
     at = data.index(b'\x28\xb5\x2f\xfd')
     bomb = repeated(8 * MEGABYTE)
     if where == 'chunk':
-        data[at : at + len(bomb)] = bomb
+        end = at + len(bomb)
+        data[at:end] = bomb
     else:  # an index that says that the chunk lies in the middle of another record
         hidden = len(data) - 37
         record = struct.pack('<QQQIIQ', 0, 0, 1, 0, 4, len(bomb))
