@@ -157,4 +157,4 @@ def hand_in(session, kind, stamp_ns, pose):
     elif kind == 'reset':
         session.reset('a test')
     else:
-        session.request_update()
+        session.request(session.tracking.request_update)

@@ -167,7 +167,8 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _request_update(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
-            self.configured().session.request_update()
+            session = self.configured().session
+            session.request(session.tracking.request_update)
         return response
 
     def _give_kept_pose(self) -> None:

@@ -34,7 +34,7 @@ class Feed:
     An image waits until the odometry has reached its stamp, so that answers are the same as
     offline. But when the next image is there already, or when images come more often than
     `max_extrapolation_ns` and half the time to the next one is over, the odometry is
-    extrapolated, by that much at most.
+    extrapolated, by that much at most. `prepared`: the waiting image that is described already.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class Feed:
         self.buffer = OdometryBuffer() if buffer is None else buffer
         self.queue = ImageQueue(16) if queue is None else queue
         self._max_extrapolation_ns = max_extrapolation_ns
+        self.prepared: QueuedImage | None = None
 
     @staticmethod
     def configured(config: NodeConfig) -> Feed:
@@ -60,6 +61,11 @@ class Feed:
     def take(self) -> QueuedImage | None:
         """Next image that can be used, or None."""
         return self.queue.take(self._coverage)
+
+    def unprepared(self) -> QueuedImage | None:
+        """Image that waits longest, if nothing has been done about it yet."""
+        waiting = self.queue.peek()
+        return None if waiting is self.prepared else waiting
 
     def patience(self) -> float:
         """Seconds for which the image that waits longest may still wait for odometry."""

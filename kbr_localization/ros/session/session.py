@@ -54,7 +54,6 @@ class Session:
         self._lock = threading.RLock()
         self._news = threading.Condition(self._lock)
         self._commands: deque[Callable[[], None]] = deque()
-        self._prepared: QueuedImage | None = None
         self._failures = Counter[str]()
         self.feed = feed or Feed()
         self.initial_poses = InitialPoses(sources, log)
@@ -105,10 +104,6 @@ class Session:
         with self._news:
             self._commands.append(command)
             self._news.notify()
-
-    def request_update(self) -> None:
-        """Have the next image update the belief even if the robot stands still."""
-        self.request(self.tracking.request_update)
 
     def replace_tracker(self) -> None:
         """Go on with a new tracker on the same map, from the present belief."""
@@ -205,23 +200,18 @@ class Session:
     def _next_image(self, timeout: float) -> QueuedImage | None:
         with self._news:
             image = self.feed.take()
-            if image is None and not self._commands and self._unprepared() is None:
+            if image is None and not self._commands and self.feed.unprepared() is None:
                 self._news.wait(min(timeout, max(self.feed.patience(), MIN_WAIT)))
                 image = self.feed.take()
             return image
 
-    def _unprepared(self) -> QueuedImage | None:
-        """Return the image that waits longest, if nothing has been done about it yet."""
-        waiting = self.feed.queue.peek()
-        return None if waiting is self._prepared else waiting
-
     def _prepare(self) -> None:
         """Describe an image while its odometry is still to come."""
         with self._lock:
-            image = self._unprepared()
+            image = self.feed.unprepared()
             if image is None:
                 return
-            self._prepared = image
+            self.feed.prepared = image
             odometry = self.feed.guess(image.stamp_ns)
             if odometry is None or not self.tracking.has_belief:
                 return
