@@ -91,11 +91,6 @@ class KbrConfig:
     def __post_init__(self) -> None:
         validate(self)
 
-    @property
-    def mode_bandwidth(self) -> float:
-        """Bandwidth in metres with which the mode of a belief is sought."""
-        return 0.8 * self.position_bandwidth
-
 
 def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     """

@@ -12,7 +12,6 @@ from scipy.spatial.distance import cdist
 
 _MODE_STARTS = 4
 _MODE_ROUNDS = 15
-_MODE_HEADING = 0.4  # bandwidth in (cos, sin)
 _CELL_NUMBERS = np.array([1, 1 << 20, 1 << 40, 1 << 50])  # a different sum for every cell
 
 
@@ -80,14 +79,15 @@ class Belief:
         """Move the points by increments (3,) or (m, 3) in their own frames."""
         self.points = se2.compose(self.points, increments)
 
-    def mode(self, bandwidth: float = 0.4) -> FloatArray:
+    def mode(self, bandwidth: float = 0.4, heading_bandwidth: float = 0.4) -> FloatArray:
         """
-        Pose (3,) where the kernel mean of a Gaussian kernel, `bandwidth` in metres, is largest.
+        Pose (3,) where the kernel mean of a Gaussian kernel is largest.
 
-        The fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
+        `bandwidth`: in x and y, metres; `heading_bandwidth`: in (cos, sin) of the heading. The fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
         heaviest cells; the best end wins.
         """
-        scale = np.array([1.0, 1.0, bandwidth / _MODE_HEADING, bandwidth / _MODE_HEADING])
+        circle = bandwidth / heading_bandwidth
+        scale = np.array([1.0, 1.0, circle, circle])
         points = scale * se2.to_plane_and_circle(self.points)
         means = points[self._heaviest_cells(points, bandwidth)]
         for _ in range(_MODE_ROUNDS):

@@ -106,11 +106,16 @@ def calibrated(
     return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common + moved))
 
 
+def mode_of(belief: Belief, config: KbrConfig, scale: float = 1.0) -> FloatArray:
+    """Highest mode (3,) of the kernel mean by k_X; `scale`: of its bandwidth in x and y."""
+    return belief.mode(scale * config.position_bandwidth, config.heading_bandwidth)
+
+
 def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
     """Which points (m,) of a belief are about its highest mode, and its fraction of it."""
     # that of a kernel wider than the radius may lie between the points: then look closer
     for halving in range(_HALVINGS):
-        mode = belief.mode(0.5**halving * config.mode_bandwidth)
+        mode = mode_of(belief, config, 0.5**halving)
         members = belief.within(mode, config.localized_radius, OTHER_WAY)
         if members.any():
             break
@@ -119,7 +124,7 @@ def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], fl
 
 def are_apart(one: Belief, other: Belief, config: KbrConfig) -> bool:
     """Whether the highest modes of two beliefs are different places, or face different ways."""
-    apart = se2.between(one.mode(config.mode_bandwidth), other.mode(config.mode_bandwidth))
+    apart = se2.between(mode_of(one, config), mode_of(other, config))
     distance = float(np.hypot(apart[0], apart[1]))
     return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
 

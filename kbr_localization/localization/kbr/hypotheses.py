@@ -34,13 +34,14 @@ from numpy.typing import NDArray
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
-_LEAST_WAY = 0.1  # metres from an image to the next one that are allowed for
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 _MEMORY = 30.0  # images after which light and camera may have changed
-_PRIOR_IMAGES = 20.0  # that the prior fraction of informative images counts for
+_PRIOR_IMAGES = MEMORIES[1]  # that the prior fraction of informative images counts for
 _PRIOR_FRACTION = 0.8
 CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])
 """Covered images, at least, of each of `MEMORIES`, before a belief is confirmed by them."""
+LEAST_WAY = 0.1
+"""Metres from an image to the next one that are allowed for: in less, images hardly change."""
 NEARBY = 1.5
 """Metres: images that are farther apart show different places."""
 
@@ -220,12 +221,18 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), match.coverage)
         if self.config.carried_rate == 0.0:
             return None
-        way = max(way, _LEAST_WAY)
+        way = max(way, LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        # images nearby err in the same way: what the last one did not say
-        new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
-        self.alternatives = self._weighed(alternatives, here, similarity, new)
+        self.alternatives = self._weighed(alternatives, here, similarity, self.novelty(way))
         return self.alternatives if self.elsewhere > 0.5 else None
+
+    def novelty(self, way: float) -> float:
+        """
+        Return the power of the likelihood of an image so many metres after the last one.
+
+        Images nearby err in the same way: this is what the last one did not say.
+        """
+        return min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
         born = drawn_from_image(self.likelihood, similarity, _COHORT, self.rng, _SOUGHT)

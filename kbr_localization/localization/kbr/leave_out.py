@@ -7,7 +7,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.hypotheses import (
     CONFIRMED_AFTER,
@@ -207,6 +207,6 @@ def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:
     """Whether the belief lies about another place than the pose (3,), or faces another way."""
     assert localizer.belief is not None
     config = localizer.config
-    apart = se2.between(pose, localizer.belief.mode(config.mode_bandwidth))
+    apart = se2.between(pose, mode_of(localizer.belief, config))
     distant = np.hypot(apart[0], apart[1]) > config.localized_radius
     return bool(distant or abs(apart[2]) > OTHER_WAY)

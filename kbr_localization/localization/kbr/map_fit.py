@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.map.map_statistics import MapStatistics, SAFETY_FACTOR
+from kbr_localization.localization.kbr.hypotheses import CONFIRMED_AFTER
+from kbr_localization.localization.map.map_statistics import (
+    MapStatistics,
+    MEMORIES,
+    SAFETY_FACTOR,
+)
 
-_MEMORY = 40.0  # covered images of which the mean log likelihood is taken
-_AGAINST = 20.0  # of them, at least, to speak against the map: eight metres of way
-_FOR = 8.0  # and to speak for it
+_MEMORY = MEMORIES[-1]  # covered images of which the mean log likelihood is taken
+_FOR, _AGAINST = CONFIRMED_AFTER[1:]  # of them, at least, to speak for the map and against it
 
 
 class MapFit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import Proof
-from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.hypotheses import Hypotheses, LEAST_WAY
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.map_fit import MapFit
 from kbr_localization.localization.kbr.odometry_check import OdometryCheck
@@ -15,7 +15,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _SAID = 0.1  # of log E, either way, by an image that says something of the place
-_MOVED = 0.1  # metres in which an image of a living camera changes
 
 
 class Monitor:
@@ -62,7 +61,7 @@ class Monitor:
         `image`: its descriptor, of any shape, or its kernel vector (n,).
         """
         before, self._last_image = self._last_image, image
-        frozen = before is not None and self.way > _MOVED and np.array_equal(image, before)
+        frozen = before is not None and self.way > LEAST_WAY and np.array_equal(image, before)
         if frozen:
             self.confirmation.see(0.0, 1.0)
         return bool(frozen)

@@ -64,10 +64,12 @@ class FilterParts(GatedLocalizer, FormerNames):
         self._global_start = False
         self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.odometry.begin([self.belief])
+        self.regularisation.begin()
 
     def confirm(self) -> None:
         """Call the belief localized until images refute it: it goes on from a confirmed one."""
         self.confirmation.go_on()
+        self.regularisation.stop()
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""

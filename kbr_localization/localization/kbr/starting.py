@@ -12,12 +12,10 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _MISSED = 0.1  # fraction of the mass of a given pose that allows for a click beside it
-_MISSED_BY, _TURNED_BY = 3.0, 1.5  # factors of the deviations of position and heading there
-_FARTHER = np.array([1.0, 1.0, 0.3])  # m, m, rad: added, for who states too small ones
+_MISSED_BY = np.array([2.0, 2.0, 0.5])  # m, m, rad: deviation of such a click, beside the stated
 _SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
 _CALMING = 0.85  # of it, from update to update, once the belief lies about one place
-_CALM = 0.05  # of it: no more is spread
 
 
 class Regularisation:
@@ -32,16 +30,16 @@ class Regularisation:
         self._config, self._strength = config, 0.0
 
     def begin(self) -> None:
-        """Spread the points from now on: they were drawn from an image."""
+        """Spread the points from now on: they were drawn from an image, or from a claim."""
         self._strength = 1.0
 
     def stop(self) -> None:
-        """Spread them no more, as after a pose that somebody gave."""
+        """Spread them no more: the belief goes on from one that was confirmed."""
         self._strength = 0.0
 
     def apply(self, belief: Belief, rng: np.random.Generator) -> None:
         """Spread the points of a belief before an update."""
-        if self._strength < _CALM:
+        if self._strength == 0.0:
             return
         h, a = self._config.position_bandwidth, self._config.heading_bandwidth
         belief.disperse((self._strength * _AGAIN * np.array([h, h, a])) ** 2, rng)
@@ -58,9 +56,8 @@ def drawn_about(
     Who clicks on a map may click beside the place, however sure: a part of the mass lies farther
     about, on half of the points, so that the first images can find a robot that is 2 m away.
     """
-    wider = np.diag([_MISSED_BY, _MISSED_BY, _TURNED_BY])
     near = Belief.gaussian(pose, covariance, size - size // 2, rng)
-    farther = wider @ covariance @ wider + np.diag(_FARTHER**2)
+    farther = covariance + np.diag(_MISSED_BY**2)
     far = Belief.gaussian(pose, farther, size // 2, rng)
     weights = np.concatenate([near.weights * (1.0 - _MISSED), far.weights * _MISSED])
     return Belief(np.concatenate([near.points, far.points]), weights)
