@@ -38,7 +38,7 @@ def shown(page):
 
 
 def wrong_in(words):
-    """What of a command line `kbr` would refuse, or None."""
+    """Name what of a command line `kbr` would refuse; None if nothing."""
     length = 2 if words[0] == 'map' else 1
     name = ' '.join(words[:length])
     if name not in COMMANDS:
