@@ -71,6 +71,13 @@ def test_every_command_and_option_is_in_a_page():
     assert [name for name in COMMANDS if f'kbr {name}' not in text] == []
 
 
+def test_no_help_has_brackets_that_a_terminal_does_not_show():
+    group = typer.main.get_command(app)
+    every = [*group.commands.values(), *group.commands['map'].commands.values()]
+    helps = [getattr(p, 'help', None) or '' for command in every for p in command.params]
+    assert len(helps) > 100 and [text for text in helps if '[' in text] == []
+
+
 def anchor(heading):
     """Return the name by which a heading is linked to."""
     return re.sub(r'[^\w\- ]', '', heading.lower()).strip().replace(' ', '-')
