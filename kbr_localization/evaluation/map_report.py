@@ -167,13 +167,12 @@ def _line(a: FloatArray, b: FloatArray, kind: str) -> str:
 
 def _numbers(record: MappingRecord) -> str:
     used = record.kept == 1
-    deviation = np.sqrt(np.mean(record.covariances[:, 0, 0] + record.covariances[:, 1, 1]))
     rows: list[tuple[str, str]] = [
         ('images', str(len(record.odometry))),
         ('poses of the', described_point(record)),
         ('closures used', f'{int(used.sum())} in {len(np.unique(record.chain[used]))} sequences'),
         ('sequences that contradict them', str(len(strongest_against(record, 10**6)))),
-        ('uncertainty of the poses, as a whole', f'{deviation:.2f} m'),
+        ('uncertainty of the poses, as a whole', f'{record.deviation_m:.2f} m'),
     ]
     for run, values in enumerate(record.parameters):
         told = ', '.join(
