@@ -14,7 +14,7 @@ from kbr_localization.errors import KbrError
 from kbr_localization.files import refuse_null_device
 from kbr_localization.progress import printable
 
-WIDE = 200
+WIDE = 400
 
 
 def note(message: str) -> None:

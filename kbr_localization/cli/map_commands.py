@@ -22,6 +22,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import note_map, save_measured
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -31,7 +32,9 @@ import typer
 WORKERS_IMPORT = ('kbr_localization.localization.map.describing', 'kbr_localization.datasets')
 """What processes that describe images import while this one opens the runs."""
 
-app = typer.Typer(help='Build a position-image map, or look into one.', no_args_is_help=True)
+app = typer.Typer(
+    help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
+)
 
 
 @app.command()
@@ -82,7 +85,8 @@ def build(
         with terminal_progress() as progress:
             given_too |= {'progress': progress, 'workers': workers}
             kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
-    _save(kernel_map, out, datasets)
+    save_measured(kernel_map, out)
+    note_map(kernel_map, out, datasets)
 
 
 def _frame_options(pose_frame: PoseFrame, poses: Poses) -> dict[str, Any]:
@@ -94,16 +98,6 @@ def _frame_options(pose_frame: PoseFrame, poses: Poses) -> dict[str, Any]:
             'that they were given for'
         )
     return {'base': True}
-
-
-def _save(kernel_map: Any, out: Path, datasets: Sequence[Any]) -> None:
-    """Write a map with its statistics, and say what was left out of its runs."""
-    from kbr_localization.localization.kbr.leave_out import with_statistics
-
-    with_statistics(kernel_map).save(out)
-    for dataset in datasets:
-        console.note_skipped(dataset.skipped)
-    console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
 
 
 def _tune(
@@ -224,19 +218,18 @@ def prune(
     """Keep fewer images of a map, chosen to cover it, and say what that loses."""
     import dataclasses
 
-    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.map import prune as pruning
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
     console.prepare_map(out, map_file)
     pruned, loss = pruning.prune(kernel_map, max_images, seed)
-    with_statistics(pruned).save(out)
+    save_measured(pruned, out)
     if json:
         console.print_json(dataclasses.asdict(loss))
     else:
         console.print_table(str(out), _loss_rows(loss))
-    console.note(f'{out}: {len(pruned)} images, {out.stat().st_size / 1e6:.1f} MB')
+    note_map(pruned, out)
 
 
 @app.command()

@@ -40,13 +40,11 @@ def _poses_facts(record: Any) -> Any:
     """Say where the poses of a map come from."""
     if record is None:
         return 'known'
-    deviation = (record.covariances[:, 0, 0] + record.covariances[:, 1, 1]).mean() ** 0.5
-    used = int((record.kept == 1).sum())
     return {
         'from': 'odometry',
         'of': described_point(record),
-        'closures': used,
-        'deviation_m': float(deviation),
+        'closures': int((record.kept == 1).sum()),
+        'deviation_m': record.deviation_m,
     }
 
 

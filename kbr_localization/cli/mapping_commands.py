@@ -15,6 +15,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import save_measured
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -73,10 +74,9 @@ def align(
 
 
 def _save_aligned(moved: Any, alignment: Any, out: Path, listed: bool) -> None:
-    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.mapping.align import lines_of
 
-    with_statistics(moved).save(out)
+    save_measured(moved, out)
     if listed:
         console.print_rows('seconds', ('x', 'y', 'missed_m'), _residuals(alignment))
     for line in lines_of(alignment):
@@ -152,7 +152,6 @@ def extend(
 
     Without known poses the run is joined by its odometry and the places that both show.
     """
-    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.extend import extend as extend_map
 
@@ -163,7 +162,7 @@ def extend(
         dataset = reading.dataset(run, kernel_map.cameras)
         known = poses is Poses.KNOWN
         longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
-    with_statistics(longer).save(out)
+    save_measured(longer, out)
     console.note_skipped(dataset.skipped)
     for line in notes:
         console.note(line)

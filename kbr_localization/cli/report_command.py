@@ -45,7 +45,7 @@ def report(
     seed: Seed = 0,
 ) -> None:
     """
-    Localize a run and show what happened, on one HTML page; without a run show how the map is.
+    One HTML page: what happened when a run was localized, or what a map of odometry was made of.
 
     Trajectory and belief on the map, errors and confidence over time, the worst frames beside
     the images that they were taken for, latency, parameters.

@@ -19,6 +19,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import note_map, save_measured
 from kbr_localization.cli.settings import configurations
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers, Workers
@@ -105,7 +106,6 @@ def tune_runs(
     """Tune with the options of a TuningPlan, write the map, return one row per method."""
     from dataclasses import asdict
 
-    from kbr_localization.localization.kbr.leave_out import with_statistics
     from kbr_localization.localization.tuning.tuning import tune as tune_map
     from kbr_localization.localization.tuning.tuning import TuningPlan
 
@@ -118,8 +118,6 @@ def tune_runs(
         kernel_map, tuned = tune_map(
             datasets, plan, vision, filter_config, journal, fresh, progress, workers
         )
-        with_statistics(kernel_map).save(out)
-    for dataset in datasets:
-        console.note_skipped(dataset.skipped)
-    console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+        save_measured(kernel_map, out)
+    note_map(kernel_map, out, datasets)
     return [asdict(row) for row in tuned]

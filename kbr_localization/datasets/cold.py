@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kbr_localization import se2
@@ -73,10 +73,6 @@ class ColdRun(Dataset):
             name=name,
             label=self._labels.get(name, ''),
         )
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (self[index] for index in range(len(self)))
 
     def _count(self, reason: str, number: int) -> None:
         if number:

@@ -89,7 +89,7 @@ class Dataset(Protocol):
 
     def __iter__(self) -> Iterator[Frame]:
         """Iterate over the frames in order of time."""
-        ...
+        return (self[index] for index in range(len(self)))
 
 
 def notes_of(dataset: Dataset) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -63,10 +63,6 @@ class ImageRun(Dataset):
             reference=self._reference.at(stamp_ns),
             name=file.name,
         )
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (self[index] for index in range(len(self)))
 
     def _select(self, listing: Listing) -> None:
         """Keep one image per stamp that is there, in order of time, within the odometry."""

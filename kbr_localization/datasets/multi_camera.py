@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 import itertools
 from typing import Any
@@ -105,10 +105,6 @@ class MultiCameraRun(Dataset):
         first = next(frame for frame in frames if frame is not None)
         images = LazyImages(tuple(None if frame is None else frame.image for frame in frames))
         return replace(first, image=images)
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (self[index] for index in range(len(self)))
 
 
 def one_picture(image: Image | MultiImage) -> Image:

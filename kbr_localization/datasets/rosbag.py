@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 import logging
 from pathlib import Path
@@ -154,10 +153,6 @@ class BagRun(Dataset):
             reference=self._reference.at(recorded.stamp_ns) if self._reference else None,
             name=f'{self.name} frame {range(len(self))[index]}',
         )
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (self[index] for index in range(len(self)))
 
     def _frame(self, topic: Topic) -> str:
         return next((header_frame(data) for *_, data in self._bag.messages([topic.name])), '')

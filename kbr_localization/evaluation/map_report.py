@@ -6,12 +6,11 @@ import base64
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from html import escape
-from importlib import resources
 from pathlib import Path
 
 from kbr_localization import __version__, se2
 from kbr_localization.errors import EvaluationError, MapError
-from kbr_localization.files import write_text
+from kbr_localization.evaluation.page import write_page
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.align import fit, moved
@@ -43,11 +42,7 @@ def write_map_report(path: str | Path, kernel_map: KernelMap, name: str) -> None
             f'{name} was built of known poses: give a run to localize on it, as in '
             '`kbr report MAP RUN`'
         )
-    template = resources.files('kbr_localization.evaluation').joinpath(TEMPLATE)
-    page = template.read_text(encoding='utf-8')
-    if page.count(PLACE) != 1:
-        raise EvaluationError(f'{TEMPLATE} is damaged: install the package again')
-    write_text(path, page.replace(PLACE, ''.join(_parts(kernel_map, record, name))))
+    write_page(path, TEMPLATE, PLACE, ''.join(_parts(kernel_map, record, name)))
 
 
 def _parts(kernel_map: KernelMap, record: MappingRecord, name: str) -> Iterator[str]:
@@ -172,13 +167,12 @@ def _line(a: FloatArray, b: FloatArray, kind: str) -> str:
 
 def _numbers(record: MappingRecord) -> str:
     used = record.kept == 1
-    deviation = np.sqrt(np.mean(record.covariances[:, 0, 0] + record.covariances[:, 1, 1]))
     rows: list[tuple[str, str]] = [
         ('images', str(len(record.odometry))),
         ('poses of the', described_point(record)),
         ('closures used', f'{int(used.sum())} in {len(np.unique(record.chain[used]))} sequences'),
         ('sequences that contradict them', str(len(strongest_against(record, 10**6)))),
-        ('uncertainty of the poses, as a whole', f'{deviation:.2f} m'),
+        ('uncertainty of the poses, as a whole', f'{record.deviation_m:.2f} m'),
     ]
     for run, values in enumerate(record.parameters):
         told = ', '.join(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 from datetime import datetime, timezone
-from importlib import resources
 import json
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from typing import Any
 import cv2
 from kbr_localization import __version__
 from kbr_localization.configuration import to_mapping
-from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
+from kbr_localization.evaluation.page import write_page
 from kbr_localization.evaluation.record import RunRecord
-from kbr_localization.files import write_text
 from kbr_localization.localization.calibration import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.method_configs import method_config
@@ -31,11 +29,7 @@ PICTURE_WIDTH, PICTURE_QUALITY = 240, 70
 
 def write_report(path: str | Path, record: RunRecord) -> None:
     """Write the page; raises OSError when that fails."""
-    template = resources.files('kbr_localization.evaluation').joinpath(TEMPLATE)
-    page = template.read_text(encoding='utf-8')
-    if page.count(PLACE) != 1:
-        raise EvaluationError(f'{TEMPLATE} is damaged: install the package again')
-    write_text(path, page.replace(PLACE, script_json(report_data(record))))
+    write_page(path, TEMPLATE, PLACE, script_json(report_data(record)))
 
 
 def script_json(values: Any) -> str:

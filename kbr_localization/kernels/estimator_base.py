@@ -112,10 +112,13 @@ class Estimator:
         self._target_shape = y.shape[1:]
         return points, target.reshape(len(target), -1)
 
+    def _is_of_objects(self) -> bool:
+        """Whether the kernel takes its data as they are, not as a table."""
+        return isinstance(self.kernel, Kernel) and type(self.kernel).encode is not Kernel.encode
+
     def _rows(self, X: Any) -> Any:
-        kernel = self.kernel
-        if isinstance(kernel, Kernel) and type(kernel).encode is not Kernel.encode:
-            return kernel.encode('X', X)
+        if self._is_of_objects():
+            return self.kernel.encode('X', X)
         table = as_table(X)
         self.n_features_in_ = table.shape[1]
         if self._is_precomputed() and table.shape[0] != table.shape[1]:
@@ -129,9 +132,8 @@ class Estimator:
         """Check the data of predict."""
         if not self.__sklearn_is_fitted__():
             raise _not_fitted(f'{type(self).__name__} is not fitted yet: call fit before predict')
-        kernel = self.kernel
-        if isinstance(kernel, Kernel) and type(kernel).encode is not Kernel.encode:
-            return kernel.encode('X', X)
+        if self._is_of_objects():
+            return self.kernel.encode('X', X)
         table = as_table(X)
         if table.shape[1] != self.n_features_in_:
             raise KernelError(

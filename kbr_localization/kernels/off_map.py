@@ -8,7 +8,7 @@ conditional kernel mean m_{Y|x} = sum_i b_i(x) k_Y(., Y_i), b(x) = (G_X + n epsi
     C_UY = sum_j gamma_j phi(U_j) (x) m_{Y|U_j},
     C_YY = sum_i mu_i k_Y(., Y_i) (x) k_Y(., Y_i),
 
-and C_UY (C_YY + delta I)^-1 k_Y(., y) has the weights, on the same points,
+and C_UY (C_YY + delta I)^-1 k_Y(., y) ([KBR] eq. 10) has the weights, on the same points,
 
     w = gamma * (B^T f),    f = (G_Y diag(mu) + delta I)^-1 k_Y(y),    negative mu taken for 0.
 

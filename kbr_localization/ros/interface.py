@@ -17,6 +17,7 @@ from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.playback.player import PlayerParameters
 from kbr_localization.ros.recording.recorder import RecorderConfig
+from kbr_localization.vision.config import VisionConfig
 import yaml
 
 YAML_HEAD = """\
@@ -97,6 +98,14 @@ NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
     ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerParameters),)),
 )
 """Each node with its topics, and its parameters by title and prefix."""
+IMAGES_HEAD = """\
+## Parameters of the images
+
+Chosen when a map is built (`kbr map build RUN --out MAP --set vision.words=1600`) and kept in it:
+they are no parameters of the nodes. `kbr parameters` lists them too.
+
+"""
+TABLE_HEAD = '| name | default | |\n|---|---|---|\n'
 
 
 def parameter_file() -> str:
@@ -116,10 +125,9 @@ def interface_page() -> str:
     for node, topics, sections in NODES:
         lines += [f'## `{node}`\n\n### Topics and services\n\n', topics]
         for title, prefix, config_class in sections:
-            lines += [f'### {title}\n\n| name | default | |\n|---|---|---|\n']
-            lines += list(_rows(prefix, config_class))
-            lines += ['\n']
-    return ''.join(lines).rstrip() + '\n'
+            lines += [f'### {title}\n\n', TABLE_HEAD, *_rows(prefix, config_class), '\n']
+    lines += [IMAGES_HEAD, TABLE_HEAD, *_rows('vision.', VisionConfig)]
+    return ''.join(lines)
 
 
 def main() -> None:

@@ -127,10 +127,6 @@ class SyntheticRun(Dataset):
             label=f'{self.building.plan.kinds[region]}-{region}',
         )
 
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (self[index] for index in range(len(self)))
-
     def _render(self, index: int) -> Image:
         heading = self.config.camera_heading
         # another camera has noise of its own

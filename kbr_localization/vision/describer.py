@@ -26,7 +26,7 @@ class Prepared(Protocol):
 
 class Describer(Protocol):
     """
-    Turn images into vectors and compare them with a kernel `k_Y` in [0, 1], 1 for equal images.
+    Turn images into vectors and compare them with a kernel k in [0, 1], 1 for equal images.
 
     `kind`: the name under which `VisionConfig.descriptor` selects it. `size`: the length of a
     descriptor. `dtype`: of a descriptor (small integers for visual-word counts). `cameras`: their

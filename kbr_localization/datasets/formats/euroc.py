@@ -13,9 +13,9 @@ from typing import Any
 from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, FARTHEST_M, planar_track
 from kbr_localization.datasets.formats.tables import (
     listed_file,
-    numbers,
     oriented,
     read_rows,
+    read_stamped,
     require,
     stamp_of_nanoseconds,
 )
@@ -54,9 +54,7 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     ]
     truth = _truth(root)
     on_body = _camera_on_body(folder)
-    rows = read_rows(truth, 8)
-    stamps = np.array([stamp_of_nanoseconds(row[0], truth) for row in rows], dtype=np.int64)
-    values = numbers(truth, [row[1:8] for row in rows])
+    stamps, values = read_stamped(truth, stamp_of_nanoseconds)
     # quaternions stand as w, x, y, z
     body = oriented(truth, values[:, [4, 5, 6, 3]])
     positions = values[:, :3] + body @ on_body[:3, 3]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from kbr_localization.datasets.formats.floor import rotations_of
@@ -87,10 +87,17 @@ def read_tum_poses(path: Path) -> tuple[StampArray, FloatArray, FloatArray]:
 
     Raises DatasetError.
     """
-    rows = read_rows(path, 8)
-    stamps = np.array([stamp_of_seconds(row[0], path) for row in rows], dtype=np.int64)
-    values = numbers(path, [row[1:8] for row in rows])
+    stamps, values = read_stamped(path, stamp_of_seconds)
     return stamps, oriented(path, values[:, 3:]), values[:, :3]
+
+
+def read_stamped(
+    path: Path, stamp_of: Callable[[str, Path], int]
+) -> tuple[StampArray, FloatArray]:
+    """Read lines of a time and the seven numbers of a pose: stamps (n,), numbers (n, 7)."""
+    rows = read_rows(path, 8)
+    stamps = np.array([stamp_of(row[0], path) for row in rows], dtype=np.int64)
+    return stamps, numbers(path, [row[1:8] for row in rows])
 
 
 def oriented(path: Path, quaternions: FloatArray) -> FloatArray:

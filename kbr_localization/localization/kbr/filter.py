@@ -7,11 +7,12 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
     predict     sum_j gamma_j int k_X(., x) p(x | U_j, u) dx             [MbKSR] eq. 21
                 with one x drawn for every point: U_j <- x ~ p(. | U_j, u)   (sampling of a kernel
                 Monte Carlo filter, Kanagawa et al., AAAI 2014), p with the odometry's errors
-    compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map, whose mean
-                is taken out of all of them in the feature space of k_Y (`map.centring`)
+    compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map, and
+                k_Y = exp((k~ - 1) / sigma^2) of the centred image kernel k~ (`map.centring`)
     update      gamma <- gamma * B^T (G_Y diag(B gamma)_+ + delta I)^-1 k_Y(y)
-                B = (G_X + n epsilon I)^-1 k_X(X, U): the operators of [KBR] eqs. 12 and 13 with
-                [kReg]'s threshold, on points off the map (`kernels.off_map`, `likelihood`)
+                B = (G_X + n epsilon I)^-1 k_X(X, U) ([MbKSR] eq. 7): C_ZW (C_WW + delta I)^-1
+                k_Y(., y) of [KBR] eq. 10 on points off the map, with the threshold of [kReg]
+                eq. 8 in place of the square in [KBR] eqs. 12, 13 (`kernels.off_map`, `likelihood`)
     hypotheses  the same for points elsewhere on the map, for another odometry, and for an image
                 that says nothing; they compete by their marginal likelihoods: `hypotheses`
     resample    points in proportion to gamma when few of them carry the weight

@@ -295,7 +295,7 @@ def _kept(odds: FloatArray) -> NDArray[np.intp]:
 
 
 def margin(poses: FloatArray, similarity: Similarity) -> float:
-    """Best k_Y of an image less the best at another place; NaN where there is no other one."""
+    """Best k~ of an image less the best at another place; NaN where there is no other one."""
     values = similarity.at(similarity.candidates)
     candidates = poses[similarity.candidates]
     away = other_places(candidates, candidates[int(np.argmax(values))])

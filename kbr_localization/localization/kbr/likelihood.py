@@ -6,9 +6,11 @@ sum_i b_i(x) k_Y(., Y_i) with b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 
 `kernels.off_map` derives, multiplies the weights gamma of points U_j by B^T f. B is never made:
 with A = G_X + n epsilon I and K = k_X(X, U), mu = A^-1 (K gamma) and B^T f = K^T (A^-1 f).
 
-What is computed is delta B^T f = K^T (A^-1 k + A^-1 (delta f - k)): the first term for all images,
-the second, which a finite delta adds, for the `_COUPLED` images most like y alone. Others are
-unlike these, so f is k / delta there. `test_localization_likelihood` compares with the plain rule.
+What is computed is delta B^T f = K^T (A^-1 k_Y + A^-1 (delta f - k_Y)), k_Y = k_Y(y): the first
+term for all images, the second, which a finite delta adds, for the `_COUPLED` images most like y
+alone. Others are unlike these, so delta f is k_Y there. `test_localization_likelihood` compares
+with the plain rule. The kernel vector is taken relative to that of the best match, k_Y(y) =
+exp((k~ - k~_best) / sigma^2): the factor cancels, as factors are normalised and r is a ratio.
 
 A map of up to `LARGEST_SYSTEM` images is solved as a whole, a larger one on the poses in reach of
 the points. Let a be these, o the others, v the values that are solved for and s = A^-1 v. Then the
@@ -105,7 +107,8 @@ class Likelihood:
         """
         Return k_Y of cosines k~ of any shape, relative to that of the best match, at most 1.
 
-        Gaussian in the feature space: exp((k~ - best) / sigma^2), as |a - b|^2 = 2 - 2 k~(a, b).
+        exp((k~ - best) / sigma^2). With best = 1 this is the Gaussian kernel of the centred
+        features, scaled to length one, whose squared distance is 2 - 2 k~.
         """
         variance = self.config.image_bandwidth**2
         return np.asarray(np.exp(np.minimum(values - best, 0.0) / variance))
@@ -138,7 +141,7 @@ class Likelihood:
     def _solved(
         self, points: FloatArray, weights: FloatArray, reach: Indices, similarity: Similarity
     ) -> FloatArray:
-        """B^T f, sum_i b_i(U_j) and sum_i b_i(U_j) k_i of points and the poses in reach (3, m)."""
+        """B^T f, sum_i b_i(U_j) and sum_i b_i(U_j) k_Y(Y_i, y), by the poses in reach (3, m)."""
         if reach.size == 0:
             return np.zeros((3, len(points)))
         cross = self.kernel.quick_cross_gram(self.poses[reach], points)
@@ -149,7 +152,7 @@ class Likelihood:
         return np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
 
     def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
-        """A^-1 k (n,) of the poses in reach; on a whole map solved once for each image."""
+        """A^-1 k_Y (n,) of the poses in reach; on a whole map solved once for each image."""
         if not self.is_whole:
             k_y = self.image_kernel(similarity.at(reach), similarity.best)
             return self._system.solve(reach, k_y)
@@ -161,11 +164,11 @@ class Likelihood:
 
     def _correction(self, reach: Indices, prior: FloatArray, similarity: Similarity) -> FloatArray:
         """
-        A^-1 (delta f - k) (n,), which turns A^-1 k into delta A^-1 f.
+        A^-1 (delta f - k_Y) (n,), which turns A^-1 k_Y into delta A^-1 f.
 
         The factor delta cancels when factors are normalised. f is solved for among the images
         that are most like y; an image unlike y is unlike these, as far as a narrow kernel goes,
-        and its delta f is k.
+        and its delta f is k_Y.
         """
         k_y = self.image_kernel(similarity.at(reach), similarity.best)
         coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]

@@ -1,17 +1,19 @@
 """
 The image kernel centred in its feature space by the mean of the map, and scaled to one.
 
-With the features phi of the image kernel k and their mean mu over images R_1 ... R_r of the map,
+With the image kernel k and the kernel mean m = sum_j k(., Z_j) / l of l images Z_j of the map,
 
-    k~(a, b) = <phi(a) - mu, phi(b) - mu> / (|phi(a) - mu| |phi(b) - mu|)
-    <phi(a) - mu, phi(b) - mu> = k(a, b) - m(a) - m(b) + m,
-    m(a) = sum_j k(a, R_j) / r,   m = sum_j m(R_j) / r
+    k~(a, b) = <k(., a) - m, k(., b) - m> / (|k(., a) - m| |k(., b) - m|)
+    <k(., a) - m, k(., b) - m> = k(a, b) - m(a) - m(b) + |m|^2
+    |k(., a) - m|^2 = k(a, a) - 2 m(a) + |m|^2,   m(a) = sum_j k(a, Z_j) / l,
+    |m|^2 = sum_j m(Z_j) / l
 
 (Schoelkopf, Smola, Mueller 1998, appendix B). What all images of a building have in common, its
 light and its walls, says nothing of the place and is taken out; an image that resembles every
 other one stops being the best match of all (Jegou, Chum 2012, on words of images). The remaining
 cosine k~ is in [-1, 1], 1 between equal images, and uses all of its range on every map, so that
-one bandwidth suits cameras and descriptors of all kinds.
+one bandwidth sigma suits cameras and descriptors of all kinds: the filter's kernel of images is
+k_Y = exp((k~ - 1) / sigma^2), the Gaussian one of the centred features (`kbr.likelihood`).
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
 _REFERENCES = 128  # images whose mean is taken: its standard error is 9% of the deviation of k
-_LEAST_VARIANCE = 0.01  # |phi - mu|^2 of an image that the mean is all but equal to
+_LEAST_VARIANCE = 0.01  # |k(., a) - m|^2 of an image that the mean is all but equal to
 _AT_ONCE = 1024  # images that are compared with the references in one go
 
 
 class Centring:
     """
-    Mean of a map's images in the feature space of the image kernel.
+    The kernel mean m of a map's images, and k~.
 
-    `describer`, `descriptors`: k and the images (n, d). The mean is over at most 128 of them,
+    `describer`, `descriptors`: k and the images (n, d). The Z_j are at most 128 of them,
     evenly spread. What k~ needs of each image is computed when it is asked for, and kept.
     """
 
@@ -42,7 +44,7 @@ class Centring:
         self._at = np.unique(np.linspace(0, n - 1, min(n, _REFERENCES)).round().astype(np.intp))
         self._references = descriptors[self._at]
         self._means = np.full(n, np.nan)
-        self._mean = float(self._means_of(self._at).mean())
+        self._squared_norm = float(self._means_of(self._at).mean())
 
     def extended(self, descriptors: NDArray[np.generic]) -> Centring:
         """Return the same kernel for a map that has more images at its end, (n + k, d)."""
@@ -64,20 +66,21 @@ class Centring:
         values = np.asarray(self._describer.cross_gram(rows, columns), dtype=np.float64)
         means, others = self._means_of(left), self._means_of(right)
         scale = np.outer(self._length(means), self._length(others))
-        return np.asarray((values - means[:, np.newaxis] - others + self._mean) / scale)
+        return np.asarray((values - means[:, np.newaxis] - others + self._squared_norm) / scale)
 
     def centred(self, values: FloatArray, indices: Indices, mean: float) -> FloatArray:
-        """Centre values (m,) of an image of mean m(y) and images of the map, indices (m,)."""
+        """Centre values (m,) of an image y and images of the map, indices (m,); `mean`: m(y)."""
         means = self._means_of(indices)
         scale = self._length(means) * self._length(np.float64(mean))
-        return np.asarray((values - means - mean + self._mean) / scale)
+        return np.asarray((values - means - mean + self._squared_norm) / scale)
 
     def _length(self, means: NDArray[np.float64] | np.float64) -> FloatArray:
-        """Return |phi - mu| for means of the kernel; k of an image with itself is 1."""
-        return np.sqrt(np.maximum(1.0 - 2.0 * np.asarray(means) + self._mean, _LEAST_VARIANCE))
+        """Return |k(., a) - m| for values m(a); k of an image with itself is 1."""
+        squared = 1.0 - 2.0 * np.asarray(means) + self._squared_norm
+        return np.sqrt(np.maximum(squared, _LEAST_VARIANCE))
 
     def _means_of(self, indices: Indices) -> FloatArray:
-        """Means m (m,) of images of the map."""
+        """Values (m,) of m at images of the map."""
         unknown = indices[np.isnan(self._means[indices])]
         for start in range(0, len(unknown), _AT_ONCE):
             stop = start + _AT_ONCE

@@ -116,7 +116,7 @@ class KernelMap:
         )
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
-        """Kernel vector (n,) of the map's images and a descriptor (d,): k_Y before sharpening."""
+        """Kernel vector (n,) of the map's images and a descriptor (d,), not centred."""
         if self._prepared is not None:
             return np.asarray(self._prepared.compared_with(descriptor), dtype=np.float64)
         row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)

@@ -35,7 +35,7 @@ class MappingRecord:
     the `chain` (m,) that each is part of; `relative`: (m, 3) pose of the first in the frame of the
     second as the images have it, `misses`: (m, 3) what the poses of the map make otherwise,
     `score`: (m,), `kept`: (m,) 1 where it was used, 0 where it contradicts others. `parameters`:
-    (runs, 6) errors of the odometry (see `kbr.odometry`). `point`: (3,) pose in the frame of the
+    (runs, 6) errors of the odometry (see `mapping.wheels`). `point`: (3,) pose in the frame of the
     camera of the point whose poses these are, zero for the camera itself.
     """
 
@@ -49,6 +49,11 @@ class MappingRecord:
     kept: np.ndarray
     parameters: FloatArray
     point: FloatArray = field(default_factory=lambda: np.zeros(3))
+
+    @property
+    def deviation_m(self) -> float:
+        """Root mean square of the deviations of the positions, in metres."""
+        return float(np.mean(self.covariances[:, 0, 0] + self.covariances[:, 1, 1]) ** 0.5)
 
     def subset(self, indices: np.ndarray) -> MappingRecord:
         """Return that of some of the images, indices (k,), with the closures among them."""

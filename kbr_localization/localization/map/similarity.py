@@ -2,7 +2,7 @@
 An image compared with the map: its kernel values, as far as anybody asks for them.
 
 On a small map all of the kernel vector is computed. On a large one an approximate search proposes
-candidates (see `sketch_index`), and exact values are computed for them and for the poses that a
+candidates (see `index`), and exact values are computed for them and for the poses that a
 belief can reach: the cost of an update does not depend on the size of the map.
 """
 

@@ -90,4 +90,5 @@ def described_point(record: MappingRecord) -> str:
     ahead, left, _ = record.point
     if not np.any(record.point):
         return 'camera'
-    return f'base, {ahead:+.3f} m ahead and {left:+.3f} m to the left of the camera'
+    along, across = 'ahead' if ahead >= 0.0 else 'behind', 'left' if left >= 0.0 else 'right'
+    return f'base, {abs(ahead):.3f} m {along} and {abs(left):.3f} m to the {across} of the camera'

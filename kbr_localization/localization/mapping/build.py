@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,10 +74,6 @@ class WithoutPoses(Dataset):
         """Return one frame, with its odometry for a reference pose."""
         frame = self._dataset[index]
         return replace(frame, reference=frame.odometry)
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
-        return (replace(frame, reference=frame.odometry) for frame in self._dataset)
 
 
 def map_from_odometry(

@@ -52,7 +52,9 @@ def largest_group(
         if found.group[number] != largest
         and not any(trajectories.piece[cut.image] == number for cut in cuts)
     ]
-    notes += [f'{names[run]}: its first {count} images are left out' for run, count in before]
+    for run, count in before:
+        first = 'its first image is' if count == 1 else f'its first {count} images are'
+        notes.append(f'{names[run]}: {first} left out')
     return members, notes
 
 

@@ -87,9 +87,7 @@ class Trajectories:
         """Images of a piece nearest to lengths of way (q,); -1 beyond its ends."""
         members = self.members(piece)
         known = self.way[members]
-        after = np.clip(np.searchsorted(known, way), 1, max(1, len(known) - 1))
-        after = np.minimum(after, len(known) - 1)
-        before = np.maximum(after - 1, 0)
+        before, after = _around(known, way)
         nearer = np.where(way - known[before] < known[after] - way, before, after)
         room = 0.5 * self.step
         inside = (way >= known[0] - room) & (way <= known[-1] + room)
@@ -107,8 +105,7 @@ class Trajectories:
         """Position in `anchors` of the one nearest to each image (q,) along its piece, or -1."""
         key = self.way + 2.0 * (self.way.max(initial=0.0) + self.step) * self.piece
         known, wanted = key[anchors], key[np.maximum(images, 0)]
-        after = np.clip(np.searchsorted(known, wanted), min(1, len(known) - 1), len(known) - 1)
-        before = np.maximum(after - 1, 0)
+        before, after = _around(known, wanted)
         nearer = np.where(wanted - known[before] < known[after] - wanted, before, after)
         near = np.abs(known[nearer] - wanted) < 0.75 * self.step
         return np.where((images >= 0) & near, nearer, -1)
@@ -117,8 +114,7 @@ class Trajectories:
         """Find the number of the anchor nearest to each image (q,), along its piece."""
         key = self.way + 2.0 * (self.way.max() + 1.0) * self.piece
         known, wanted = key[anchors], key[images]
-        after = np.clip(np.searchsorted(known, wanted), min(1, len(known) - 1), len(known) - 1)
-        before = np.maximum(after - 1, 0)
+        before, after = _around(known, wanted)
         first = np.abs(wanted - known[before]) <= np.abs(known[after] - wanted)
         return np.asarray(np.where(first, before, after))
 
@@ -129,6 +125,12 @@ class Trajectories:
             end = float(self.way[self.members(number)].max(initial=0.0))
             found.append(self.at_way(number, np.arange(0.0, end + 1e-9, self.step)))
         return np.unique(np.concatenate(found))
+
+
+def _around(known: FloatArray, wanted: FloatArray) -> tuple[Indices, Indices]:
+    """Positions (q,) of the neighbours before and after in increasing values (n,)."""
+    after = np.clip(np.searchsorted(known, wanted), min(1, len(known) - 1), len(known) - 1)
+    return np.maximum(after - 1, 0), after
 
 
 def progress(odometry: FloatArray) -> FloatArray:

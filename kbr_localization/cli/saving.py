@@ -1,0 +1,24 @@
+"""Maps that commands write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kbr_localization.cli import console
+
+
+def save_measured(kernel_map: Any, out: Path) -> None:
+    """Write a map with its statistics, which are measured if it has none."""
+    # not for `--help`
+    from kbr_localization.localization.kbr.leave_out import with_statistics  # noqa: PLC0415
+
+    with_statistics(kernel_map).save(out)
+
+
+def note_map(kernel_map: Any, out: Path, datasets: Sequence[Any] = ()) -> None:
+    """Say what was left out of the runs of a map, how many images it has, and its size."""
+    for dataset in datasets:
+        console.note_skipped(dataset.skipped)
+    console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
