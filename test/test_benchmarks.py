@@ -133,15 +133,15 @@ def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys
 
 def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     constants = importlib.import_module('benchmarks.constants')
-    from kbr_localization.localization.kbr import estimate, hypotheses, monitor
+    from kbr_localization.localization.kbr import estimate, informative, monitor
 
     found = constants.constants()
     assert {'hypotheses._COHORT', 'estimate.OTHER_WAY', 'monitor._SAID'} <= found.keys()
     assert 'likelihood.LARGEST_SYSTEM' not in found
     name, before = found['estimate.OTHER_WAY']
     with constants.changed(name, before, 2.0):
-        assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == 2.0
-    assert estimate.OTHER_WAY == hypotheses.OTHER_WAY == before
+        assert estimate.OTHER_WAY == informative.OTHER_WAY == 2.0
+    assert estimate.OTHER_WAY == informative.OTHER_WAY == before
     assert found['monitor._SAID'][1] == monitor._SAID
     assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
     assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.hypotheses import (
-    Confirmation,
-    Hypotheses,
-    Informative,
-    margin,
-)
+from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity

@@ -83,7 +83,8 @@ class Belief:
         """
         Pose (3,) where the kernel mean of a Gaussian kernel is largest.
 
-        `bandwidth`: in x and y, metres; `heading_bandwidth`: in (cos, sin) of the heading. The fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
+        `bandwidth`: in x and y, metres; `heading_bandwidth`: in (cos, sin) of the heading. The
+        fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
         heaviest cells; the best end wins.
         """
         circle = bandwidth / heading_bandwidth

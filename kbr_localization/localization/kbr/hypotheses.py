@@ -19,13 +19,13 @@ looks alike.
 
 from __future__ import annotations
 
-from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -35,120 +35,8 @@ _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
-_MEMORY = 30.0  # images after which light and camera may have changed
-_PRIOR_IMAGES = MEMORIES[1]  # that the prior fraction of informative images counts for
-_PRIOR_FRACTION = 0.8
-CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])
-"""Covered images, at least, of each of `MEMORIES`, before a belief is confirmed by them."""
 LEAST_WAY = 0.1
 """Metres from an image to the next one that are allowed for: in less, images hardly change."""
-NEARBY = 1.5
-"""Metres: images that are farther apart show different places."""
-
-
-class Informative:
-    """
-    The probability that an image shows a place of the map and says where.
-
-    The margin of the best match is exponential with one mean where the map shows the place,
-    another where it does not (Lowe's ratio test, 2004, asks the same of local features). The
-    former is learnt on, because other light makes all margins smaller; so is the fraction of the
-    images whose match is to be believed.
-    """
-
-    def __init__(self, statistics: MapStatistics) -> None:
-        self._statistics = statistics
-        self.forget()
-
-    def forget(self) -> None:
-        """Know no more than the map does."""
-        self._margins, self._count = 3.0 * self._statistics.margin_here, 3.0
-        self._shown = _PRIOR_FRACTION
-        self._informed, self._seen = _PRIOR_FRACTION * _PRIOR_IMAGES, _PRIOR_IMAGES
-        self.shows = 1.0
-
-    @property
-    def probability(self) -> float:
-        """Return the probability for the last image."""
-        fraction = float(np.clip(self._informed / self._seen, 0.2, 0.98))
-        return fraction * self.shows
-
-    def see(self, margin: float) -> None:
-        """Take in the margin of an image; NaN where there is no other place."""
-        if np.isnan(margin):
-            self.shows = 1.0
-            return
-        elsewhere = self._statistics.margin_elsewhere
-        here = max(self._margins / self._count, 1.001 * elsewhere)
-        log_odds = np.log(elsewhere / here) + margin * (1.0 / elsewhere - 1.0 / here)
-        odds = self._shown / (1.0 - self._shown) * float(np.exp(min(log_odds, 50.0)))
-        self.shows = odds / (1.0 + odds)
-        keep = 1.0 - 1.0 / _MEMORY
-        self._margins = keep * self._margins + self.shows * margin
-        self._count = keep * self._count + self.shows
-        missing = max(3.0 - self._count, 0.0)
-        self._margins += missing * self._statistics.margin_here
-        self._count += missing
-        self._shown = float(np.clip(keep * self._shown + self.shows / _MEMORY, 0.02, 0.98))
-
-    def learn(self, match: Match) -> None:
-        """Take in how likely the image was under the belief."""
-        i = self.probability
-        shown = i * match.likelihood_ratio
-        responsibility = shown / (shown + 1.0 - i * match.coverage)
-        keep = 1.0 - 1.0 / _MEMORY
-        self._informed = keep * self._informed + responsibility
-        weight = match.coverage + (1.0 - match.coverage) * responsibility
-        self._seen = max(keep * self._seen + weight, 1e-9)
-
-
-class Confirmation:
-    """
-    Whether the images speak for the belief's place more than they do for a wrong one.
-
-    A belief that follows images of what the map does not show finds look-alike places and has
-    likelihoods above one for them; how high at most, the map tells by leaving out the places of a
-    drive of its own. The mean log E is taken over some ten, twenty and forty of the last images,
-    each weighed by the map's coverage of the belief, and compared with a limit for each: a high
-    likelihood over a few images confirms a belief as well as a lower one over many.
-
-    `sums`, `weights`: (3,) of log E and of the coverage, older images counting less.
-    """
-
-    def __init__(self, statistics: MapStatistics) -> None:
-        self._limits = np.array(statistics.log_likelihood_limits)
-        self.forget()
-
-    def forget(self) -> None:
-        """Let no image have been seen."""
-        self.sums, self.weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
-
-    def go_on(self) -> None:
-        """Go on from a belief that was confirmed, which counts as a few images."""
-        self.weights[0] = CONFIRMED_AFTER[0]
-        self.sums[0] = self.weights[0] * (self._limits[0] + 1.0)
-
-    def see(self, log_likelihood: float, coverage: float) -> None:
-        """Take in an image."""
-        keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
-        self.sums = keep * self.sums + coverage * max(log_likelihood, -3.0)
-        self.weights = keep * self.weights + coverage
-
-    @property
-    def means(self) -> FloatArray:
-        """Mean log likelihood over each number (3,) of images, NaN before it is known."""
-        known = self.weights >= CONFIRMED_AFTER - 1e-9
-        return np.where(known, self.sums / np.maximum(self.weights, 1e-9), np.nan)
-
-    @property
-    def mean(self) -> float:
-        """Return the mean log likelihood over the last images; 0 before the first."""
-        return float(self.sums[0] / max(self.weights[0], 1e-9))
-
-    @property
-    def confirmed(self) -> bool:
-        """Whether the belief may be called localized."""
-        return bool(np.any(self.means > self._limits))
 
 
 class Hypotheses:
@@ -292,18 +180,3 @@ def _kept(odds: FloatArray) -> NDArray[np.intp]:
     unlikely = max(len(odds) - _COHORTS, 0)
     best = np.argsort(odds[:old])[unlikely:]
     return np.concatenate([np.sort(best), np.arange(old, len(odds))])
-
-
-def margin(poses: FloatArray, similarity: Similarity) -> float:
-    """Best k~ of an image less the best at another place; NaN where there is no other one."""
-    values = similarity.at(similarity.candidates)
-    candidates = poses[similarity.candidates]
-    away = other_places(candidates, candidates[int(np.argmax(values))])
-    return float(values.max() - values[away].max()) if away.any() else float('nan')
-
-
-def other_places(poses: FloatArray, pose: FloatArray) -> NDArray[np.bool_]:
-    """Which poses (n, 3) are another place than a pose (3,), or face another way."""
-    offset = poses - pose
-    distant = np.hypot(offset[:, 0], offset[:, 1]) > NEARBY
-    return np.asarray(distant | (np.abs(se2.wrap_angle(offset[:, 2])) > OTHER_WAY))

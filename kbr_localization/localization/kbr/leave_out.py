@@ -7,14 +7,10 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
 from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.hypotheses import (
-    CONFIRMED_AFTER,
-    margin,
-    NEARBY,
-    other_places,
-)
+from kbr_localization.localization.kbr.informative import margin, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.hypotheses import CONFIRMED_AFTER
+from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
 from kbr_localization.localization.map.map_statistics import (
     MapStatistics,
     MEMORIES,

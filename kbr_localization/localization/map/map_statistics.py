@@ -20,7 +20,7 @@ class MapStatistics:
     of the best match at another place. `margin_here`, `margin_elsewhere`: its mean where the map
     shows the place, and where the neighbourhood is left out. `log_likelihood_limit_10`, `_20`,
     `_40`: what the mean log likelihood over so many images (`MEMORIES`) stays below in drives
-    whose own places are left out of the map (see `hypotheses.Confirmation`): a robot that is not
+    whose own places are left out of the map (see `confirmation.Confirmation`): a robot that is not
     where it is believed to be has no more. `typical_log_likelihood`: the median of the first; over
     a long way a robot that is on the map has more (`map_fit.MapFit`). The defaults are those of an
     office that nothing is known of.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbr_localization.datasets.frame import Image
-from kbr_localization.localization.kbr.hypotheses import other_places
+from kbr_localization.localization.kbr.informative import other_places
 from kbr_localization.localization.map.grow import NewImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray

@@ -1,0 +1,89 @@
+"""How far the best match of an image stands out, and what that says of the image."""
+
+from __future__ import annotations
+
+from kbr_localization import se2
+from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.likelihood import Match
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+
+_MEMORY = 30.0  # images after which light and camera may have changed
+_PRIOR_IMAGES = MEMORIES[1]  # that the prior fraction of informative images counts for
+_PRIOR_FRACTION = 0.8
+NEARBY = 1.5
+"""Metres: images that are farther apart show different places."""
+
+
+class Informative:
+    """
+    The probability that an image shows a place of the map and says where.
+
+    The margin of the best match is exponential with one mean where the map shows the place,
+    another where it does not (Lowe's ratio test, 2004, asks the same of local features). The
+    former is learnt on, because other light makes all margins smaller; so is the fraction of the
+    images whose match is to be believed.
+    """
+
+    def __init__(self, statistics: MapStatistics) -> None:
+        self._statistics = statistics
+        self.forget()
+
+    def forget(self) -> None:
+        """Know no more than the map does."""
+        self._margins, self._count = 3.0 * self._statistics.margin_here, 3.0
+        self._shown = _PRIOR_FRACTION
+        self._informed, self._seen = _PRIOR_FRACTION * _PRIOR_IMAGES, _PRIOR_IMAGES
+        self.shows = 1.0
+
+    @property
+    def probability(self) -> float:
+        """Return the probability for the last image."""
+        fraction = float(np.clip(self._informed / self._seen, 0.2, 0.98))
+        return fraction * self.shows
+
+    def see(self, margin: float) -> None:
+        """Take in the margin of an image; NaN where there is no other place."""
+        if np.isnan(margin):
+            self.shows = 1.0
+            return
+        elsewhere = self._statistics.margin_elsewhere
+        here = max(self._margins / self._count, 1.001 * elsewhere)
+        log_odds = np.log(elsewhere / here) + margin * (1.0 / elsewhere - 1.0 / here)
+        odds = self._shown / (1.0 - self._shown) * float(np.exp(min(log_odds, 50.0)))
+        self.shows = odds / (1.0 + odds)
+        keep = 1.0 - 1.0 / _MEMORY
+        self._margins = keep * self._margins + self.shows * margin
+        self._count = keep * self._count + self.shows
+        missing = max(3.0 - self._count, 0.0)
+        self._margins += missing * self._statistics.margin_here
+        self._count += missing
+        self._shown = float(np.clip(keep * self._shown + self.shows / _MEMORY, 0.02, 0.98))
+
+    def learn(self, match: Match) -> None:
+        """Take in how likely the image was under the belief."""
+        i = self.probability
+        shown = i * match.likelihood_ratio
+        responsibility = shown / (shown + 1.0 - i * match.coverage)
+        keep = 1.0 - 1.0 / _MEMORY
+        self._informed = keep * self._informed + responsibility
+        weight = match.coverage + (1.0 - match.coverage) * responsibility
+        self._seen = max(keep * self._seen + weight, 1e-9)
+
+
+def margin(poses: FloatArray, similarity: Similarity) -> float:
+    """Best k~ of an image less the best at another place; NaN where there is no other one."""
+    values = similarity.at(similarity.candidates)
+    candidates = poses[similarity.candidates]
+    away = other_places(candidates, candidates[int(np.argmax(values))])
+    return float(values.max() - values[away].max()) if away.any() else float('nan')
+
+
+def other_places(poses: FloatArray, pose: FloatArray) -> NDArray[np.bool_]:
+    """Which poses (n, 3) are another place than a pose (3,), or face another way."""
+    offset = poses - pose
+    distant = np.hypot(offset[:, 0], offset[:, 1]) > NEARBY
+    return np.asarray(distant | (np.abs(se2.wrap_angle(offset[:, 2])) > OTHER_WAY))
