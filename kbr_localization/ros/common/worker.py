@@ -13,6 +13,10 @@ WAIT_SECONDS = 0.2
 Result_co = TypeVar('Result_co', covariant=True)
 
 
+def _leave(result: object) -> None:
+    """Do nothing about a result."""
+
+
 class Work(Protocol[Result_co]):
     """What a worker does again and again."""
 
@@ -37,7 +41,7 @@ class Worker(Generic[Result_co]):
         session: Work[Result_co],
         publish: Callable[[Result_co], None],
         log: Callable[[str, str], None],
-        withdraw: Callable[[Result_co], None] = lambda result: None,
+        withdraw: Callable[[Result_co], None] = _leave,
     ) -> None:
         self._session, self._publish, self._log = session, publish, log
         self._withdraw = withdraw
