@@ -139,7 +139,10 @@ def test_a_signal_leaves_with_its_exit_code_and_one_line(run_with_truth, number)
 def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path, number):
     command = [*KBR, 'synth', tmp_path / 'building']
     with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_interrupts  # noqa: PLW1509
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509
     ) as process:
         assert process.stderr.readline().startswith('render ')
         assert list(tmp_path.iterdir())
