@@ -26,6 +26,7 @@ from kbr_localization.threads import VARIABLES as THREAD_VARIABLES
 
 Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
+_FEW, _PER_CORE = 8, 2  # processes that anybody may have, and more than which gain nothing
 _PATIENCE = 5.0  # seconds for a pool to notice that its processes are gone
 _KEPT_MEMORY = {'MALLOC_MMAP_THRESHOLD_': '33554432', 'MALLOC_TRIM_THRESHOLD_': '134217728'}
 """Bytes that glibc keeps for the next image, not asking the system anew for every large array."""
@@ -192,7 +193,7 @@ def open_workers(
     if scheduler is None and count == 1:
         yield ThisProcess()
         return
-    several = Cluster(scheduler) if scheduler else Processes(count, modules)
+    several = Cluster(scheduler) if scheduler else Processes(_affordable(count), modules)
     finished = False
     try:
         yield several
@@ -262,6 +263,15 @@ def _same(value: Any) -> Any:
 def _import(modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
+
+
+def _affordable(jobs: int) -> int:
+    """Refuse processes by the hundred, as of a slip of the finger: each has its own memory."""
+    cores = os.cpu_count() or 1
+    most = max(_FEW, _PER_CORE * cores)
+    if jobs > most:
+        raise WorkersError(f'{jobs} processes on {cores} cores: expected at most {most}')
+    return jobs
 
 
 def _default_jobs() -> int:
