@@ -113,9 +113,9 @@ def test_batches_shrink_and_keep_the_order(count, largest, jobs):
 def test_processes_by_the_hundred_are_refused_before_any_is_started(monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 6)
     monkeypatch.setattr('kbr_localization.workers.Processes', pytest.fail)
-    with pytest.raises(WorkersError, match='100 processes on 6 cores: expected at most 12'):
-        with open_workers(100):
-            pass
+    says = '100 processes on 6 cores: expected at most 12'
+    with pytest.raises(WorkersError, match=says), open_workers(100):
+        pass
 
 
 def test_processes_that_nobody_needs_are_no_error():
