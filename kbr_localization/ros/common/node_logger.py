@@ -10,7 +10,7 @@ from typing import Any
 
 QUIET_SECONDS = 5.0
 MOST_ONCE = 200
-"""Texts that are told once in all: a sender with a new name in every message has a new text each."""
+"""Texts that are told once, in all: a sender with a new name in every message makes as many."""
 
 
 class NodeLogger:
