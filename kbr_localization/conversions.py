@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 DEPTH, ALPHA = 'image of 16 bits to 8', 'image with transparency to one without'
+FAINT = 'image of 16 bits to fewer than 32 grey levels, to be scaled by the camera or its driver'
 _noticed: ContextVar[dict[tuple[str, str], None] | None] = ContextVar('noticed', default=None)
 
 

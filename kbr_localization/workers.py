@@ -11,20 +11,23 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 import concurrent.futures
 import concurrent.futures.process
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 import functools
 import importlib
-from multiprocessing import resource_tracker
+import multiprocessing
 import os
 import signal
 import threading
 from typing import Any, Protocol
 
+from kbr_localization.child_processes import end_with_parent, uninterrupted_children
 from kbr_localization.errors import WorkersError
 from kbr_localization.threads import VARIABLES as THREAD_VARIABLES
 
 Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
+_FEW, _PER_CORE = 8, 2  # processes that anybody may have, and more than which gain nothing
+_PATIENCE = 5.0  # seconds for a pool to notice that its processes are gone
 _KEPT_MEMORY = {'MALLOC_MMAP_THRESHOLD_': '33554432', 'MALLOC_TRIM_THRESHOLD_': '134217728'}
 """Bytes that glibc keeps for the next image, not asking the system anew for every large array."""
 
@@ -75,8 +78,14 @@ class Processes:
         """Let the others start and import modules while this one does something else."""
         self.jobs = jobs
         make = _needed('joblib.executor').get_memmapping_executor
-        with _uninterrupted_children():
-            self._pool = make(jobs - 1, env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY)
+        self._others = set(multiprocessing.active_children())
+        with uninterrupted_children():
+            self._pool = make(
+                jobs - 1,
+                initializer=end_with_parent,
+                initargs=(os.getpid(),),
+                env=dict.fromkeys(THREAD_VARIABLES, '1') | _KEPT_MEMORY,
+            )
             for _ in range(jobs - 1):
                 self._pool.submit(_import, tuple(modules))
 
@@ -105,9 +114,23 @@ class Processes:
                 number, task = waiting.popleft()
                 yield number, work(task)
 
-    def close(self) -> None:
-        """Let the other processes end and their shared files go, while this one goes on."""
-        threading.Thread(target=self._pool.terminate).start()
+    def close(self, finished: bool) -> None:
+        """
+        Let the other processes end and their shared files go, while this one goes on.
+
+        Unless all is `finished` they are killed: nobody waits for what they still do.
+        """
+        if finished:
+            threading.Thread(target=self._pool.terminate).start()
+            return
+        ours = set(multiprocessing.active_children()) - self._others
+        for pid in [child.pid for child in ours if child.pid]:
+            with suppress(ProcessLookupError):  # those of loky have no kill()
+                os.kill(pid, signal.SIGKILL)
+        # a pool that is told to end before it has noticed has a traceback to print
+        with suppress(concurrent.futures.process.BrokenProcessPool):
+            concurrent.futures.wait([self._pool.submit(_same, None)], _PATIENCE)
+        self._pool.terminate(kill_workers=True)
 
 
 class Cluster:
@@ -150,32 +173,9 @@ class Cluster:
         finally:
             self._client.cancel(futures)
 
-    def close(self) -> None:
-        """Leave the cluster."""
+    def close(self, finished: bool) -> None:
+        """Leave the cluster; what it has not done was cancelled where it was asked for."""
         self._client.close()
-
-
-@contextmanager
-def _uninterrupted_children() -> Iterator[None]:
-    """
-    Let processes that are started inside not see Ctrl-C, which reaches all of a terminal's.
-
-    This one ends them, and they have no tracebacks to print. That a signal is ignored is
-    inherited, and holds before the first line of Python. Here a mask keeps it until they have
-    started.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    # what watches over shared memory takes the mask away when it is started
-    resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL if before is None else before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextmanager
@@ -193,8 +193,13 @@ def open_workers(
     if scheduler is None and count == 1:
         yield ThisProcess()
         return
-    with closing(Cluster(scheduler) if scheduler else Processes(count, modules)) as several:
+    several = Cluster(scheduler) if scheduler else Processes(_affordable(count), modules)
+    finished = False
+    try:
         yield several
+        finished = True
+    finally:
+        several.close(finished)
 
 
 def batches(items: Any, size: int) -> list[Any]:
@@ -258,6 +263,15 @@ def _same(value: Any) -> Any:
 def _import(modules: Sequence[str]) -> None:
     for module in modules:
         importlib.import_module(module)
+
+
+def _affordable(jobs: int) -> int:
+    """Refuse processes by the hundred, as of a slip of the finger: each has its own memory."""
+    cores = os.cpu_count() or 1
+    most = max(_FEW, _PER_CORE * cores)
+    if jobs > most:
+        raise WorkersError(f'{jobs} processes on {cores} cores: expected at most {most}')
+    return jobs
 
 
 def _default_jobs() -> int:

@@ -16,6 +16,7 @@ BASE = {
     'se2', 'stamps', 'threads', 'trajectory', 'workers',
 }  # fmt: skip
 ALLOWED = {
+    'child_processes': set(),
     'errors': set(),
     'extras': set(),
     'programs': {'extras'},
@@ -28,7 +29,7 @@ ALLOWED = {
     'progress': set(),
     'resources': set(),
     'threads': set(),
-    'workers': {'errors', 'threads'},
+    'workers': {'child_processes', 'errors', 'threads'},
     'kernels': {'errors', 'kernels'},
     'vision': BASE | {'vision'},
     'datasets': BASE | {'datasets'},

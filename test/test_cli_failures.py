@@ -10,7 +10,7 @@ import subprocess
 import sys
 from types import UnionType
 
-from command import assert_one_line, invoke, kbr
+from command import assert_one_line, invoke, KBR, kbr
 from helpers import write_tiny_cold_run
 from kbr_localization import __version__
 import kbr_localization.cli
@@ -111,7 +111,16 @@ main(['evaluate', *sys.argv[1:]])
 """
 
 
-def test_an_interrupt_leaves_with_130_and_one_line(run_with_truth):
+ENDS = {
+    signal.SIGINT: 'kbr: interrupted\n',
+    signal.SIGTERM: 'kbr: ended by SIGTERM\n',
+    signal.SIGHUP: 'kbr: ended by SIGHUP, as its terminal is gone\n',
+}
+"""What is said of each signal that ends a command."""
+
+
+@pytest.mark.parametrize('number', ENDS)
+def test_a_signal_leaves_with_its_exit_code_and_one_line(run_with_truth, number):
     # whoever started the tests may ignore interrupts, and a child would inherit that
     process = subprocess.Popen(
         [sys.executable, '-c', READING, *map(str, run_with_truth)],
@@ -121,10 +130,44 @@ def test_an_interrupt_leaves_with_130_and_one_line(run_with_truth):
         preexec_fn=_heed_interrupts,  # noqa: PLW1509
     )
     assert process.stdout.readline() == 'reading\n'
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
-    assert process.returncode == 130
-    assert stderr == 'kbr: interrupted\n'
+    assert (process.returncode, stderr) == (128 + number, ENDS[number])
+
+
+@pytest.mark.parametrize('number', ENDS)
+def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path, number):
+    command = [*KBR, 'synth', tmp_path / 'building']
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509
+    ) as process:
+        assert process.stderr.readline().startswith('render ')
+        assert list(tmp_path.iterdir())
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr.splitlines(True)[-1]) == (128 + number, ENDS[number])
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_that_is_ignored_stays_so(tmp_path):
+    """As under `nohup`."""
+
+    def ignore():
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    with subprocess.Popen(
+        [sys.executable, '-c', READING.replace('20.0', '2.0'), 'nowhere', 'a.tum'],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=ignore,  # noqa: PLW1509
+    ) as process:
+        process.send_signal(signal.SIGHUP)
+        _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 2 and 'no such run: nowhere' in stderr
 
 
 IMPORTING = """

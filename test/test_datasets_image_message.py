@@ -6,6 +6,8 @@ import cv2
 from helpers import textured_image
 from hypothesis import given
 from hypothesis import strategies as st
+from kbr_localization.conversions import DEPTH, FAINT, noticed
+from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image, ENCODINGS
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -43,6 +45,47 @@ def test_grey_stays_grey_and_does_not_share_memory(encoding):
     np.testing.assert_array_equal(image, GREY)
 
 
+WIDE = 257 * GREY.astype(np.uint16) - np.minimum(GREY, 3)
+"""GREY with 16 bits, not all of them with a low byte that is the high one's."""
+
+
+@pytest.mark.parametrize('big_endian', [False, True])
+@pytest.mark.parametrize('padding', [0, 1, 6])
+def test_of_sixteen_bits_the_upper_eight_are_taken(big_endian, padding):
+    order = '>u2' if big_endian else '<u2'
+    rows = WIDE.astype(order).view(np.uint8)
+    padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77).tobytes()
+    with noticed() as converted:
+        image = decode_raw_image(
+            'mono16', 24, 32, 64 + padding, padded, 'front', big_endian=big_endian
+        )
+    np.testing.assert_array_equal(image, WIDE >> 8)
+    assert list(converted) == [('front', DEPTH)]
+
+
+@pytest.mark.parametrize('values', [(0, 4095), (29315, 30315)], ids=['12 bits', 'temperature'])
+def test_sixteen_bits_of_which_little_is_left_are_told(values):
+    pixels = np.linspace(*values, 24 * 32).astype('<u2')
+    with noticed() as converted:
+        decode_raw_image('mono16', 24, 32, 64, pixels.tobytes(), 'front')
+    assert list(converted) == [('front', FAINT)]
+
+
+def test_a_brightness_of_sixteen_bits_is_the_same_whatever_else_is_in_the_image():
+    """A scale that follows the darkest and the brightest pixel would flicker with them."""
+    usual, with_lamp = WIDE // 4, WIDE // 4
+    with_lamp[0, 0] = 65535
+    images = [decode_raw_image('mono16', 24, 32, 64, i.tobytes()) for i in (usual, with_lamp)]
+    np.testing.assert_array_equal(images[0].flat[1:], images[1].flat[1:])
+
+
+def test_sixteen_bits_are_read_from_a_message_as_from_a_file():
+    png = cv2.imencode('.png', WIDE)[1].tobytes()
+    np.testing.assert_array_equal(
+        decode_image(png, 'file'), decode_raw_image('mono16', 24, 32, 64, WIDE.tobytes())
+    )
+
+
 def test_padded_rows_are_cut():
     padded = np.zeros((24, 128), np.uint8)
     padded[:, :96] = BGR.reshape(24, 96)
@@ -78,7 +121,11 @@ def test_yuv_keeps_the_brightness(encoding, luma_first):
 @pytest.mark.parametrize(
     'fields, says',
     [
-        (('mono16', 24, 32, 64, bytes(1536)), "'mono16' is not supported"),
+        (('nv12', 24, 32, 32, bytes(1536)), "'nv12' is not supported: expected one of mono8, "),
+        (('16UC1', 24, 32, 64, bytes(1536)), "'16UC1' is of measurements.*'mono16'"),
+        (('32FC1', 24, 32, 128, bytes(3072)), "'32FC1' is of measurements.*'mono8'"),
+        (('mono16', 24, 32, 63, bytes(1536)), 'at least 64 bytes a row'),
+        (('mono16', 24, 32, 64, bytes(1535)), 'cut off'),
         (('mono8', 24, 32, 32, bytes(700)), 'cut off'),
         (('mono8', 24, 32, 31, bytes(768)), 'step of 31'),
         (('mono8', 0, 32, 32, b''), '32x0'),
@@ -93,15 +140,18 @@ def test_what_cannot_be_an_image_is_refused(fields, says):
 
 
 @given(
-    st.sampled_from([*ENCODINGS, 'mono16', '', 'jpeg']),
+    st.sampled_from([*ENCODINGS, '16UC1', '', 'jpeg']),
     st.integers(0, 40),
     st.integers(0, 40),
     st.integers(0, 200),
     st.binary(max_size=4000),
+    st.booleans(),
 )
-def test_random_fields_give_an_image_or_the_rooms_error(encoding, height, width, step, data):
+def test_random_fields_give_an_image_or_the_rooms_error(
+    encoding, height, width, step, data, big_endian
+):
     try:
-        image = decode_raw_image(encoding, height, width, step, data)
+        image = decode_raw_image(encoding, height, width, step, data, big_endian=big_endian)
     except DatasetError:
         return
     assert image.dtype == np.uint8 and image.shape[:2] == (height, width)

@@ -129,10 +129,19 @@ def test_rows_with_padding_are_read(tmp_path):
     np.testing.assert_array_equal(run[0].load_image(), GREY)
 
 
-def test_an_encoding_of_sixteen_bits_is_refused_when_the_image_is_loaded(tmp_path):
-    message = image(2 * SECOND, GREY.astype(np.uint16), 'mono16')
+@pytest.mark.parametrize('big_endian', [0, 1])
+def test_brightness_of_sixteen_bits_is_read_in_both_byte_orders(tmp_path, big_endian):
+    wide = (GREY.astype(np.uint16) << 8 | 5).astype('>u2' if big_endian else '<u2')
+    message = image(2 * SECOND, wide, 'mono16')
+    message.is_bigendian = big_endian
     run = BagRun(bag(tmp_path / 'bag', drive(), [('/image', message, None)]))
-    with pytest.raises(DatasetError, match=r"/image at 2\.0.*'mono16' is not supported: expected"):
+    np.testing.assert_array_equal(run[0].load_image(), GREY)
+
+
+def test_depth_is_refused_when_the_image_is_loaded(tmp_path):
+    message = image(2 * SECOND, GREY.astype(np.uint16), '16UC1')
+    run = BagRun(bag(tmp_path / 'bag', drive(), [('/image', message, None)]))
+    with pytest.raises(DatasetError, match=r"/image at 2\.0.*'16UC1' is of measurements"):
         run[0].load_image()
 
 

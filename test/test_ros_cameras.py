@@ -1,9 +1,12 @@
 """Two cameras from topics to poses: node, recorder and player as processes that talk DDS."""
 
+import array
+
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.localization.map.build import build_map
@@ -215,3 +218,15 @@ def test_a_moment_without_an_image_of_each_camera_is_no_recording():
     assert len(as_files(whole, 90)) == 2
     with pytest.raises(DatasetError, match='expected one of each'):
         as_files(LazyImages((MessageImage(message), None)), 90)
+
+
+@pytest.mark.parametrize('big_endian', [0, 1])
+def test_brightness_of_sixteen_bits_is_read_in_both_byte_orders(big_endian):
+    pixels = np.arange(0, 65536, 1024, np.uint16).reshape(8, 8)
+    data = pixels.astype('>u2' if big_endian else '<u2').tobytes()
+    message = Image(height=8, width=8, step=16, encoding='mono16', is_bigendian=big_endian)
+    message.data = array.array('B', data)
+    image = MessageImage(message)
+    np.testing.assert_array_equal(image(), pixels >> 8)
+    recorded = decode_image(image.as_file(95), 'file')
+    assert np.abs(recorded.astype(int) - image()).max() <= 12

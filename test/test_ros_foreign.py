@@ -6,6 +6,7 @@ from pathlib import Path
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import SHARED_DATA
+from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.localization.kbr.leave_out import with_statistics
@@ -130,6 +131,18 @@ def test_in_a_gap_of_the_right_map_images_are_added(grow, here, tmp_path):
 
 def test_in_another_building_nothing_is_added(grow, here, elsewhere, tmp_path):
     stamps, facts, status = grow(written(tmp_path, here, kernel_map=elsewhere))
+    assert not stamps and facts['images added in all'] == '0'
+    assert not status.startswith('Localized')
+
+
+@pytest.mark.parametrize(
+    'factors', [(1.5, 1.5, 1.0), (1.0, -1.0, -1.0)], ids=['half as far again', 'mirrored']
+)
+def test_with_an_odometry_that_is_wrong_nothing_is_added(grow, here, tmp_path, factors):
+    poses = here.odometry.poses
+    steps = se2.between(poses[:-1], poses[1:]) * np.array(factors)
+    track = OdometryTrack(here.odometry.stamps_ns, se2.chain(poses[0], steps))
+    stamps, facts, status = grow(written(tmp_path, replace(here, odometry=track)))
     assert not stamps and facts['images added in all'] == '0'
     assert not status.startswith('Localized')
 

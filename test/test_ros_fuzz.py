@@ -28,7 +28,7 @@ NUMBER = st.floats(width=64) | st.floats(-1.0, 1.0)
 UINT32 = st.integers(0, 2**32 - 1)
 FRAME = tiny_frames(1)[0].image
 JPEG = encode_jpeg(FRAME, 'test')
-SOME_ENCODINGS = [*ENCODINGS, '', 'mono16', '16UC1', '32FC1', 'bayer_rggb16', 'nv12', 'RGB8']
+SOME_ENCODINGS = [*ENCODINGS, '', '16UC1', '32FC1', 'bayer_rggb16', 'nv12', 'RGB8']
 
 
 def pose_message(numbers):
@@ -84,7 +84,8 @@ def test_raw_images_of_any_numbers(encoding, height, width, step, data):
 @given(data=st.data())
 def test_raw_images_whose_size_step_and_data_nearly_agree(encoding, data):
     height, width = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
-    row = width * (ENCODINGS[encoding].channels if encoding in ENCODINGS else 2)
+    layout = ENCODINGS.get(encoding, ENCODINGS['mono16'])
+    row = width * layout.channels * layout.depth
     step = max(0, row + data.draw(st.integers(-2, 3)))
     size = max(0, step * height + data.draw(st.integers(-3, 3)))
     check(MessageImage(raw(encoding, height, width, step, bytes(size))))

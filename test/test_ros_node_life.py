@@ -215,7 +215,7 @@ def test_two_robots_in_two_namespaces_do_not_disturb_each_other(ros, tiny_world)
     assert ('two/localization', 'two/localization: input') in told
 
 
-@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
     poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
     node = start_node(ros, tiny_world)

@@ -1,10 +1,11 @@
-"""What becomes of an answer when time or odometry is reset before it goes out."""
+"""What becomes of an answer when there is a reset, or the end of the work, before it goes out."""
 
+from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.ros.node import outputs
 from kbr_localization.ros.session.odometry_buffer import Added
 import numpy as np
 import pytest
-from ros_node_helpers import node_at_hand
+from ros_node_helpers import by_stamp, node_at_hand
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -78,3 +79,34 @@ def test_an_answer_from_before_a_reset_is_counted_and_not_sent(ros, tiny_world, 
         assert localization.session.used == used - on_its_way.estimate.updated
         localization.outputs.follow_odometry(robot.stamp_ns(0.1), Added.NEWEST)
         assert not sender.stamps
+
+
+def test_an_answer_that_is_finished_while_the_node_is_deactivated_is_counted_and_not_sent(
+    ros, tiny_world, monkeypatch
+):
+    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        robot, localization = Robot(ros), node.configured()
+        session, held = localization.session, []
+        robot.wait_for_listeners()
+        robot.drive(0.0, 3.2)
+        newest_answer(ros, localization, robot.stamp_ns(3.2))
+        work = session.work
+
+        def finished_when_stopped(timeout):
+            answer = work(timeout)
+            if answer is not None:
+                held.append((answer, session.answered, session.used))
+                localization._worker._stop.wait(20.0)
+            return answer
+
+        monkeypatch.setattr(session, 'work', finished_when_stopped)
+        robot.drive(3.25, 4.4)  # the worker may still wait for the first image in the method
+        ros.spin_until(lambda: held)
+        node.trigger_deactivate()
+        ros.spin(0.3)
+        ((answer, answered, used),) = held
+        assert answer.stamp_ns not in by_stamp(poses)
+        assert session.dropped['when the node was deactivated'] == 1
+        assert session.answered == answered - 1
+        assert session.used == used - answer.estimate.updated

@@ -1,5 +1,6 @@
 """Work in this process and in several: the same results, one thread each, failures in words."""
 
+from contextlib import contextmanager, suppress
 from multiprocessing import parent_process
 import os
 import signal
@@ -109,6 +110,14 @@ def test_batches_shrink_and_keep_the_order(count, largest, jobs):
     assert sizes == sorted(sizes, reverse=True)
 
 
+def test_processes_by_the_hundred_are_refused_before_any_is_started(monkeypatch):
+    monkeypatch.setattr(os, 'cpu_count', lambda: 6)
+    monkeypatch.setattr('kbr_localization.workers.Processes', pytest.fail)
+    says = '100 processes on 6 cores: expected at most 12'
+    with pytest.raises(WorkersError, match=says), open_workers(100):
+        pass
+
+
 def test_processes_that_nobody_needs_are_no_error():
     with open_workers(2, modules=['kbr_localization.vision']):
         pass
@@ -132,18 +141,22 @@ def test_nothing_of_large_tasks_is_left_behind():
 
 
 INTERRUPTED = """
-import os, sys, time
+import signal, sys, time
 from kbr_localization.cli.failures import run_command
+from kbr_localization.cli.interrupts import interrupts_after_imports
 from kbr_localization.workers import open_workers
 
 def command(arguments, **options):
     with open_workers(3, modules=['kbr_localization.vision']) as workers:
         print('started', flush=True)
-        for _ in workers.run(time.sleep, [0.2] * 200):
+        for _ in workers.run(time.sleep, [0.2] * 7 + [100.0] * 50):
             print('working', flush=True)
 
-sys.exit(run_command(command, []))
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with interrupts_after_imports(as_program=True):
+    sys.exit(run_command(command, []))
 """
+"""Work of which most takes longer than anybody waits who has ended it."""
 
 
 STARTING = """
@@ -177,25 +190,69 @@ def test_an_interrupt_while_processes_are_started_is_heeded_then():
     assert (run.returncode, run.stdout, run.stderr) == (130, 'goes on\n', 'kbr: interrupted\n')
 
 
-@pytest.mark.parametrize('moment', [b'started\n', b'working\n'])
-def test_on_an_interrupt_all_processes_end_without_a_traceback(moment):
-    """Ctrl-C goes to all processes of a terminal."""
-    run = subprocess.Popen(
-        [sys.executable, '-c', 'import signal; signal.signal(2, signal.default_int_handler)\n'
-         + INTERRUPTED],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )  # fmt: skip
-    with run:
-        while run.stdout.readline() != moment:
-            assert run.poll() is None
-        time.sleep(0.3)
-        os.killpg(run.pid, signal.SIGINT)
-        _, errors = run.communicate(timeout=60)
-    assert (run.returncode, errors) == (130, b'kbr: interrupted\n')
-    end = time.monotonic() + 20
+@contextmanager
+def at_work(moment):
+    """Give the program above at a moment, in a session of its own."""
+    command = [sys.executable, '-c', INTERRUPTED]
+    pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
+    with subprocess.Popen(command, **pipes, start_new_session=True) as run:
+        try:
+            while run.stdout.readline() != moment:
+                assert run.poll() is None
+            time.sleep(0.3)
+            yield run
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+
+
+def assert_nobody_is_left(group, seconds):
+    end = time.monotonic() + seconds
     with pytest.raises(ProcessLookupError):
         while time.monotonic() < end:
-            os.killpg(run.pid, 0)
+            os.killpg(group, 0)
             time.sleep(0.05)
+
+
+ENDS = {
+    'Ctrl-C': (os.killpg, signal.SIGINT, b'kbr: interrupted\n'),
+    'kill': (os.kill, signal.SIGTERM, b'kbr: ended by SIGTERM\n'),
+    'the terminal closed': (
+        os.killpg,
+        signal.SIGHUP,
+        b'kbr: ended by SIGHUP, as its terminal is gone\n',
+    ),
+}
+"""Who is sent which signal, and what is said."""
+
+
+@pytest.mark.parametrize('moment', [b'started\n', b'working\n'])
+@pytest.mark.parametrize('how', ENDS)
+def test_on_a_signal_all_processes_end_at_once_without_a_traceback(how, moment):
+    """Ctrl-C goes to all processes of a terminal, `kill` to one."""
+    send, number, says = ENDS[how]
+    with at_work(moment) as run:
+        send(run.pid, number)
+        _, errors = run.communicate(timeout=60)
+        assert (run.returncode, errors) == (128 + number, says)
+        assert_nobody_is_left(run.pid, 20)
+
+
+def test_a_second_signal_does_not_disturb_the_end():
+    with at_work(b'working\n') as run:
+        for _ in range(20):
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGINT)
+            time.sleep(0.02)
+        _, errors = run.communicate(timeout=60)
+        assert (run.returncode, errors) == (130, b'kbr: interrupted\n')
+        assert_nobody_is_left(run.pid, 20)
+
+
+@pytest.mark.parametrize('moment', [b'started\n', b'working\n'])
+def test_nobody_outlives_a_process_that_is_killed(moment):
+    """As when memory has run out."""
+    with at_work(moment) as run:
+        os.kill(run.pid, signal.SIGKILL)
+        run.communicate(timeout=60)
+        assert_nobody_is_left(run.pid, 20)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 import sys
 
-from kbr_localization.cli.interrupts import INTERRUPTED, interrupts_after_imports
+from kbr_localization.cli.interrupts import ended, interrupts_after_imports
 from kbr_localization.extras import describe_missing
 from kbr_localization.threads import prefer_one_thread
 
@@ -13,11 +13,12 @@ prefer_one_thread()
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run `kbr` and leave the process with its exit code."""
     try:
-        with interrupts_after_imports():
+        with interrupts_after_imports(as_program=arguments is None):
             _run(arguments)
     except KeyboardInterrupt:
-        print('kbr: interrupted', file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        reason, code = ended()
+        print(f'kbr: {reason}', file=sys.stderr)
+        sys.exit(code)
 
 
 def _run(arguments: Sequence[str] | None) -> None:

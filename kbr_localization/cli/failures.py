@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from kbr_localization.cli.interrupts import INTERRUPTED
+from kbr_localization.cli.interrupts import ended, INTERRUPTED
 from kbr_localization.errors import KbrError
 from kbr_localization.extras import describe_missing, REMEDIES
 from kbr_localization.progress import printable
@@ -24,7 +24,8 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     """
     Run a typer application and return the exit code of the process.
 
-    0 done, 2 bad usage or bad input, 130 interrupted, 1 when the reader of stdout is gone.
+    0 done, 2 bad usage or bad input, 130 interrupted, 143 and 129 ended by SIGTERM and SIGHUP, 1
+    when the reader of stdout is gone.
     Anything else that is raised is a defect of this package and leaves with its traceback.
     """
     logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
@@ -52,7 +53,7 @@ def _make_printable(record: logging.LogRecord) -> bool:
 def _explain(error: BaseException) -> int:
     """Say in one line what a user can understand, return the exit code; raise defects again."""
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return _say('interrupted', INTERRUPTED)
+        return _say(*ended())
     if isinstance(error, (KbrError, OSError)):
         return _say(_describe(error), BAD_INPUT)
     if isinstance(error, ModuleNotFoundError) and error.name in OPTIONAL:

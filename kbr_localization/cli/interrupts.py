@@ -1,60 +1,116 @@
-"""Ctrl-C at any time ends `kbr` in one line, also while modules are imported."""
+"""Ctrl-C and other requests to end leave `kbr` in one line, also while modules are imported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import atexit
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+import math
+import os
 import signal
 import threading
+import time
 from types import FrameType
+from typing import Any
 
-INTERRUPTED = 130
+INTERRUPTED = 128 + signal.SIGINT
 """Exit code of a command that was interrupted."""
 
+_REASONS = {
+    signal.SIGINT: 'interrupted',
+    signal.SIGTERM: 'ended by SIGTERM',
+    signal.SIGHUP: 'ended by SIGHUP, as its terminal is gone',
+}
 _IMPORT_SYSTEM = '<frozen importlib'
 _RETRY_SECONDS = 0.05
+_PATIENCE = 5.0
+"""Seconds to clear away what was begun, in which further signals do nothing."""
 
 
 @contextmanager
-def interrupts_after_imports() -> Iterator[None]:
+def interrupts_after_imports(as_program: bool) -> Iterator[None]:
     """
-    Let Ctrl-C raise KeyboardInterrupt, but not within an import: then when that is over.
+    Let signals raise KeyboardInterrupt, but not within an import: then when that is over.
 
     There an exception would be swallowed by modules that catch what the import of another one
-    raises, and by compiled ones. Where SIGINT is ignored it stays so.
+    raises, and by compiled ones. A signal that is ignored, or handled by somebody else, stays so.
+    `as_program`: the process ends afterwards, and signals do not disturb it at that.
     """
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
-    later = _Later()
-    signal.signal(signal.SIGINT, later.interrupt)
+    usual = _signals.listen()
     try:
         yield
     except SystemExit:
-        if not later.waiting:
+        if not _signals.waiting:
             raise
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-    if later.waiting:
+        _signals.leave()
+        if as_program:
+            # by then nothing is left that could hang, and Python gives its handlers up
+            atexit.register(_set, dict.fromkeys(usual, signal.SIG_IGN))
+        else:
+            _set(usual)
+    if _signals.waiting:
         raise KeyboardInterrupt
 
 
-class _Later:
-    """Interrupts that come within an import wait for its end, at the latest for that of all."""
+def ended() -> tuple[str, int]:
+    """Say which signal has ended the command, and the exit code for it."""
+    return _REASONS[_signals.number], 128 + _signals.number
+
+
+class _Signals:
+    """
+    The first one raises, at the latest at the end of all imports; others wait for what it began.
+
+    `number`: the one that came first. `waiting`: whether it came within an import.
+    """
 
     def __init__(self) -> None:
-        self.waiting = False
+        self._begin()
 
-    def interrupt(self, number: int, frame: FrameType | None) -> None:
-        self.waiting = _is_importing(frame)
+    def _begin(self) -> None:
+        self.number, self.waiting = signal.SIGINT, False
+        self._leaving, self._since = False, -math.inf
+        self._retry: threading.Timer | None = None
+
+    def listen(self) -> dict[signal.Signals, Any]:
+        """Take the signals that nobody has taken yet; return who had them."""
+        self._begin()
+        untouched = (signal.default_int_handler, signal.SIG_DFL)
+        free = [number for number in _REASONS if signal.getsignal(number) in untouched]
+        return {number: signal.signal(number, self._take) for number in free}
+
+    def leave(self) -> None:
+        """Take it that the command is over."""
+        self._leaving, self._since = True, time.monotonic()
+        if self._retry is not None:
+            self._retry.cancel()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if time.monotonic() < self._since + _PATIENCE:
+            return
+        if self._leaving:
+            os._exit(128 + number)
+        self.number, self.waiting = signal.Signals(number), _is_importing(frame)
         if not self.waiting:
+            self._since = time.monotonic()
             raise KeyboardInterrupt
         # to this thread, where a mask keeps it while processes are started
-        sent = threading.get_ident(), signal.SIGINT
-        again = threading.Timer(_RETRY_SECONDS, signal.pthread_kill, sent)
-        again.daemon = True
-        again.start()
+        sent = threading.get_ident(), number
+        self._retry = threading.Timer(_RETRY_SECONDS, signal.pthread_kill, sent)
+        self._retry.daemon = True
+        self._retry.start()
+
+
+_signals = _Signals()
+
+
+def _set(handlers: Mapping[signal.Signals, Any]) -> None:
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def _is_importing(frame: FrameType | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import cv2
+from kbr_localization import conversions
 from kbr_localization.datasets.frame import Image
 from kbr_localization.datasets.image_size import check_size
 from kbr_localization.errors import DatasetError
@@ -14,10 +15,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class _Encoding:
-    """Bytes of a pixel, channels as stored, and OpenCV's conversion to grey or BGR."""
+    """Channels of a pixel, bytes of each, and OpenCV's conversion to grey or BGR."""
 
     channels: int
     conversion: int | None = None
+    depth: int = 1
 
 
 # sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
@@ -39,28 +41,35 @@ ENCODINGS = {
     'uyvy': _Encoding(2, cv2.COLOR_YUV2BGR_UYVY),
     'yuv422_yuy2': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
     'yuyv': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
+    'mono16': _Encoding(1, depth=2),
 }
+NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
+"""Encodings of depths, temperatures and the like: what of them is black and white nobody says."""
 MAX_SIDE = 32768
+_FAINT = 32  # grey levels; a raw thermal image in hundredths of a kelvin has some ten
 
 
 def decode_raw_image(
-    encoding: str, height: int, width: int, step: int, data: Any, name: str = 'message'
+    encoding: str,
+    height: int,
+    width: int,
+    step: int,
+    data: Any,
+    name: str = 'message',
+    big_endian: bool = False,
 ) -> Image:
     """
     Pixels of a raw image: grey to (height, width), colour to (height, width, 3) BGR, uint8.
 
     `step` is the length of a row in bytes, padding included; `data` is anything with a buffer.
-    The result does not share memory with `data`. Raises DatasetError for an encoding that is not
-    in `ENCODINGS`, for sizes that are not positive or too large, and when there are fewer bytes
-    than needed.
+    Of 16 bits the upper 8 are taken, as of a PNG file, whatever else is in the image: a scale from
+    its darkest to its brightest pixel would flicker. `big_endian`: the upper bits come first. The
+    result does not share memory with `data`. Raises DatasetError for an encoding that is not in
+    `ENCODINGS`, for sizes that are not positive or too large, and when there are fewer bytes than
+    needed.
     """
-    if encoding not in ENCODINGS:
-        raise DatasetError(
-            f'image {name}: encoding {encoding!r} is not supported: expected one of '
-            f'{", ".join(ENCODINGS)}; set the camera driver to one of them'
-        )
-    layout = ENCODINGS[encoding]
-    row = width * layout.channels
+    layout = _layout(encoding, name)
+    row = width * layout.channels * layout.depth
     if not (0 < height <= MAX_SIDE and 0 < width <= MAX_SIDE and step >= row):
         raise DatasetError(
             f'image {name}: expected a size of 1 to {MAX_SIDE} and at least {max(row, 1)} bytes '
@@ -74,7 +83,26 @@ def decode_raw_image(
             f'image {name}: {width}x{height} {encoding} with a step of {step} needs '
             f'{step * height} bytes, got {values.size}: it was cut off'
         )
-    return _convert(_rows(values, height, row, step), height, width, layout)
+    rows = _rows(values, height, row, step)
+    if layout.depth == 2:
+        rows = rows[:, 0 if big_endian else 1 :: 2]
+        faint = np.ptp(rows) < _FAINT
+        conversions.notice(name, conversions.FAINT if faint else conversions.DEPTH)
+    return _convert(rows, height, width, layout)
+
+
+def _layout(encoding: str, name: str) -> _Encoding:
+    if encoding in ENCODINGS:
+        return ENCODINGS[encoding]
+    if encoding in NO_PICTURES:
+        raise DatasetError(
+            f'image {name}: encoding {encoding!r} is of measurements, as depth, not of a picture: '
+            "expected one of a camera, as 'mono8', or 'mono16' with brightness up to 65535"
+        )
+    raise DatasetError(
+        f'image {name}: encoding {encoding!r} is not supported: expected one of '
+        f'{", ".join(ENCODINGS)}; set the camera driver to one of them'
+    )
 
 
 def _rows(values: np.ndarray, height: int, row: int, step: int) -> np.ndarray:

@@ -67,7 +67,9 @@ class RawBagImage:
     def __call__(self) -> Image:
         """Read and convert the message; raises DatasetError."""
         m = self.message()
-        return decode_raw_image(m.encoding, m.height, m.width, m.step, m.data, str(self))
+        return decode_raw_image(
+            m.encoding, m.height, m.width, m.step, m.data, str(self), bool(m.is_bigendian)
+        )
 
     def __str__(self) -> str:
         """Name the image in messages."""

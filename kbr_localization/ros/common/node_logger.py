@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 QUIET_SECONDS = 5.0
+MOST_ONCE = 200
+"""Texts that are told once, in all: a sender with a new name in every message makes as many."""
 
 
 class NodeLogger:
@@ -43,8 +45,8 @@ class NodeLogger:
             self._logger.error(text)
 
     def once(self, level: str, text: str) -> None:
-        """Log a text the first time only."""
-        if text not in self._once:
+        """Log a text the first time only, and none beyond the first `MOST_ONCE`."""
+        if text not in self._once and len(self._once) < MOST_ONCE:
             self._once.add(text)
             self(level, text)
 

@@ -19,12 +19,14 @@ import rclpy
 from rclpy.executors import Executor, SingleThreadedExecutor
 from rclpy.signals import SignalHandlerOptions
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What tells a node to end: Ctrl-C, whoever manages it, and a terminal that is closed."""
 WAKE_SECONDS = 0.2
 """How long a spinning node may take to notice that it shall stop."""
 
 
 class _StopHandler:
-    """Takes SIGINT and SIGTERM: sets an event, and raises where nobody looks at it for long."""
+    """Takes the signals: sets an event, and raises where nobody looks at it for long."""
 
     def __init__(self, stop: threading.Event) -> None:
         self._stop, self.raises = stop, False
@@ -38,7 +40,7 @@ class _StopHandler:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """Let a signal raise KeyboardInterrupt at once, in what takes long before a node spins."""
-    handlers = {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {signal.getsignal(number) for number in SIGNALS}
     ours = [handler for handler in handlers if isinstance(handler, _StopHandler)]
     for handler in ours:
         handler.raises = True
@@ -52,7 +54,7 @@ def interruptible() -> Iterator[None]:
 @contextmanager
 def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     """
-    Initialize rclpy and give an event that SIGINT and SIGTERM set.
+    Initialize rclpy and give an event that the signals set, but for a SIGHUP that is ignored.
 
     rclpy's own handlers would take the context away at once; like this a node can say goodbye,
     and a second signal does not disturb it. Raises RosError for ROS arguments that are not right.
@@ -61,8 +63,10 @@ def ros_context(args: Sequence[str] | None = None) -> Iterator[threading.Event]:
     stop = threading.Event()
     previous, handler = {}, _StopHandler(stop)
     if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, handler)
+        for number in SIGNALS:
+            # whoever starts a node with `nohup` wants it to go on
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                previous[number] = signal.signal(number, handler)
     try:
         yield stop
     finally:
@@ -93,7 +97,7 @@ def run_node(body: Callable[[threading.Event], None], args: list[str] | None = N
     """
     Run a node's body, which ends when its event is set; return the process's exit code.
 
-    0: done, or stopped by SIGINT or SIGTERM. 2: bad input, told in one line on stderr.
+    0: done, or stopped by a signal. 2: bad input, told in one line on stderr.
     """
     # what was imported stays: to look through it for garbage would take 30 ms time and again
     gc.freeze()

@@ -13,6 +13,10 @@ WAIT_SECONDS = 0.2
 Result_co = TypeVar('Result_co', covariant=True)
 
 
+def _leave(result: object) -> None:
+    """Do nothing about a result."""
+
+
 class Work(Protocol[Result_co]):
     """What a worker does again and again."""
 
@@ -26,15 +30,21 @@ class Work(Protocol[Result_co]):
 
 
 class Worker(Generic[Result_co]):
-    """Call `session.work` and hand on its results until stopped; nothing ends it but `stop`."""
+    """
+    Call `session.work` and hand on its results until stopped; nothing ends it but `stop`.
+
+    `publish` takes a result, `withdraw` one that is there when the worker has been stopped.
+    """
 
     def __init__(
         self,
         session: Work[Result_co],
         publish: Callable[[Result_co], None],
         log: Callable[[str, str], None],
+        withdraw: Callable[[Result_co], None] = _leave,
     ) -> None:
         self._session, self._publish, self._log = session, publish, log
+        self._withdraw = withdraw
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name='localization', daemon=True)
 
@@ -52,8 +62,9 @@ class Worker(Generic[Result_co]):
         while not self._stop.is_set():
             try:
                 result = self._session.work(WAIT_SECONDS)
-                if result is not None and not self._stop.is_set():
-                    self._publish(result)
+                if result is not None:
+                    take = self._withdraw if self._stop.is_set() else self._publish
+                    take(result)
             except KbrError as error:
                 self._log('error', str(error))
                 self._stop.wait(WAIT_SECONDS)

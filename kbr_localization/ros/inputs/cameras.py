@@ -37,7 +37,13 @@ class MessageImage:
         if isinstance(message, CompressedImage):
             return decode_image(bytes(message.data), self.name)
         return decode_raw_image(
-            message.encoding, message.height, message.width, message.step, message.data, self.name
+            message.encoding,
+            message.height,
+            message.width,
+            message.step,
+            message.data,
+            self.name,
+            bool(message.is_bigendian),
         )
 
     @property

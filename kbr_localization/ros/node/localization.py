@@ -146,7 +146,12 @@ class Localization:
             self.keeper,
             self._log,
         )
-        self._worker = Worker(self.session, self._publish, self._log)
+        self._worker = Worker(
+            self.session,
+            self._publish,
+            self._log,
+            lambda answer: self.session.withdraw(answer, stopped=True),
+        )
         self._worker.start()
         self.inputs.active = True
 

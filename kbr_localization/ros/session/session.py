@@ -144,11 +144,14 @@ class Session:
             self.tracking.outdate()
             self.last = None
 
-    def withdraw(self, answer: Answer) -> None:
-        """Count the image of an answer as dropped: a reset came before it could be sent."""
+    def withdraw(self, answer: Answer, stopped: bool = False) -> None:
+        """Count an answer's image as dropped: a reset, or the end of the work, came before."""
         with self._lock:
             self.answered -= 1
             self.used -= answer.estimate.updated
+        if stopped:
+            self._count('when the node was deactivated')
+        else:
             self._count('before a reset')
 
     def recover_from_error(self) -> None:

@@ -1,0 +1,33 @@
+"""The log of a node says things once in a while, and keeps no more than it needs for that."""
+
+from kbr_localization.ros.common.node_logger import MOST_ONCE, NodeLogger
+
+
+class Told:
+    """Stands for a ROS logger; keeps what it is told."""
+
+    def __init__(self):
+        self.texts = []
+
+    def info(self, text):
+        self.texts.append(text)
+
+
+def test_messages_that_differ_in_their_numbers_only_are_one_kind():
+    told = Told()
+    log = NodeLogger(told)
+    log('info', 'image at 3.2 s not used')
+    log('info', 'image at 4.8 s not used')
+    log('info', 'image at 4.8 s not used', quiet=0.0)
+    log('info', 'another one')
+    assert len(told.texts) == 3
+
+
+def test_what_is_told_once_is_told_once_and_does_not_grow_without_end():
+    """Anybody may send odometry, with a new frame in every message."""
+    told = Told()
+    log = NodeLogger(told, quiet=0.0)
+    names = [chr(ord('a') + number) * 3 for number in range(3 * MOST_ONCE)]
+    for name in names * 2:
+        log.once('info', f'odometry comes in frame {name!r}')
+    assert len(told.texts) == MOST_ONCE == len(log._once)
