@@ -77,6 +77,14 @@ def test_a_click_that_faces_the_other_way_is_never_sure(stated):
             assert off < 1.0 or not estimate.localized
 
 
+def test_a_click_that_faces_where_the_map_shows_nothing_is_left_within_two_metres():
+    for seed in range(3):
+        localizer = given((0.0, 0.0), seed, turned=np.pi)
+        errors, estimates = drive(localizer, metres=10.0)
+        turned = [se2.wrap_angle(e.pose[2] - PATH[at, 2]) for at, e in enumerate(estimates, 50)]
+        assert errors[10:].max() < 1.0 and np.abs(turned[10:]).max() < 0.5
+
+
 def test_a_click_at_the_place_is_sure_as_soon_as_a_start_without_one():
     def images_until_sure(localizer):
         _, estimates = drive(localizer)

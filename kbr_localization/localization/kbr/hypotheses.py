@@ -14,7 +14,8 @@ last one: 1 - exp(-d / h) is what is new in it for a kernel of poses of bandwidt
 carried with a small probability per metre. That limit and the rate were chosen on photographs by
 day and night (`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`)
 together: between finding a carried robot within 5 m and leaving a right belief for a place that
-looks alike.
+looks alike. A pose that somebody gave is left more easily until images confirm it: who clicks
+into the wrong room, or turns the arrow round, claims a place that the map may not even show.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from numpy.typing import NDArray
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
+_WRONG_CLAIM = 0.003  # of a pose that was given and is not confirmed, at every image
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 LEAST_WAY = 0.1
 """Metres from an image to the next one that are allowed for: in less, images hardly change."""
@@ -73,6 +75,11 @@ class Hypotheses:
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
         self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
+        self._claimed = False
+
+    def doubt(self) -> None:
+        """Let the belief be a claim, which may be of another place until images confirm it."""
+        self._claimed = True
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
@@ -130,6 +137,9 @@ class Hypotheses:
     def _joined(self, born: Belief, way: float) -> Belief:
         """Let the robot have been carried with the hazard of the way."""
         hazard = 1.0 - float(np.exp(-self.config.carried_rate * way))
+        self._claimed = self._claimed and not self.confirmation.confirmed
+        if self._claimed:
+            hazard = max(hazard, _WRONG_CLAIM)
         fresh = (1.0 - self.elsewhere) * hazard
         if self.alternatives is None:
             self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)
