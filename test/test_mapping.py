@@ -6,10 +6,12 @@ from kbr_localization import se2
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.calibration import NAMES
+from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.pieces import carried_places
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
@@ -241,3 +243,14 @@ def test_a_run_without_images_is_refused():
 
     with pytest.raises(MapError, match='ring has no images'):
         map_from_odometry([Blind()], VISION)
+
+
+def test_a_run_that_begins_standing_at_another_place_is_not_cut_and_a_carried_one_is():
+    describer = GramDescriber(np.array([[1.0, 0.1], [0.1, 1.0]]))
+    places = np.array([0] * 6 + [1] * 12 + [0] * 6)[:, np.newaxis]
+    run = np.array([0] * 6 + [1] * 18)
+    odometry = np.zeros((24, 3))
+    odometry[:6, 0] = np.arange(6)
+    odometry[6:, 0] = [*[0.0] * 6, *np.arange(1, 7), *[6.0] * 5, 7]
+    cuts = carried_places(describer, places, odometry, run)
+    assert [cut.image for cut in cuts] == [18, 19]

@@ -68,19 +68,22 @@ def carried_places(
     """
     steps = se2.between(odometry[:-1], odometry[1:])
     still = np.all(np.abs(steps) < _STILL, axis=1) & (np.diff(run) == 0)
+    before_it, after_it = np.append(-1, run[:-1]), np.append(run[1:], -1)
     candidates = [
-        end
+        image
         for start, end in _spans(still)
-        for end in range(start + 1, end + 1)
-        if start >= 1 and end + 1 < len(run) and run[end + 1] == run[start]
+        for image in range(start + 1, end + 1)
+        # there are images of its run to be compared: one before it stood, two from the change on
+        if before_it[start] == run[start] == after_it[image]
     ]
     if not candidates:
         return []
     limit = _unrelated(describer, descriptors)
     found = []
     for image in candidates:
-        before = descriptors[slice(max(image - _LOOKED_AT, 0), image)]
-        after = descriptors[slice(image, image + _LOOKED_AT)]
+        near = np.arange(max(image - _LOOKED_AT, 0), min(image + _LOOKED_AT, len(run)))
+        near = near[run[near] == run[image]]
+        before, after = descriptors[near[near < image]], descriptors[near[near >= image]]
         values = describer.cross_gram(before, after)
         if values[-2:, :2].mean() < limit and values.mean() < limit:
             found.append(Cut(image, 'its view changes while the odometry stands still'))
