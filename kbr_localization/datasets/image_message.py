@@ -85,7 +85,8 @@ def decode_raw_image(
         )
     rows = _rows(values, height, row, step)
     if layout.depth == 2:
-        rows = rows[:, 0 if big_endian else 1 :: 2]
+        upper = 0 if big_endian else 1
+        rows = rows[:, upper::2]
         faint = np.ptp(rows) < _FAINT
         conversions.notice(name, conversions.FAINT if faint else conversions.DEPTH)
     return _convert(rows, height, width, layout)
