@@ -131,7 +131,10 @@ def _parameters(record: RunRecord) -> dict[str, Any]:
             name: np.asarray(value).tolist() for name, value in noise.items() if value is not None
         },
         'odometry of the map': {
-            name: facts['words'] for name, facts in described(kernel_map.known_odometry).items()
+            name: facts['words']
+            for name, facts in described(
+                kernel_map.known_odometry, kernel_map.mapping is not None
+            ).items()
         },
         'map': {
             'images': len(kernel_map),

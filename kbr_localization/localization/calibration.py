@@ -269,10 +269,15 @@ _REASONS = {
     'lateral_scale': 'not observable: the runs do not move sideways at will',
 }
 _SHORT = 'not observable: the runs are too short'
+_OF_ODOMETRY = 'not observable: the poses of the map are made of this odometry'
 
 
-def described(calibration: Calibration) -> dict[str, dict[str, Any]]:
-    """Value, standard deviation, whether it is observable, and words for it, by name."""
+def described(calibration: Calibration, of_odometry: bool = False) -> dict[str, dict[str, Any]]:
+    """
+    Value, standard deviation, whether it is observable, and words for it, by name.
+
+    `of_odometry`: of a map without another localizer, where it takes closures to tell anything.
+    """
     rows = zip(
         NAMES, calibration.values, calibration.deviations, calibration.observable(), strict=True
     )
@@ -281,7 +286,9 @@ def described(calibration: Calibration) -> dict[str, dict[str, Any]]:
             'value': float(value),
             'sd': float(deviation),
             'observable': bool(observable),
-            'words': _words(name, float(value), float(deviation), bool(observable)),
+            'words': _words(name, float(value), float(deviation))
+            if observable
+            else _reason(name, of_odometry),
         }
         for name, value, deviation, observable in rows
     }
@@ -299,9 +306,14 @@ def _delay(seconds: float, deviation: float) -> dict[str, Any]:
     }
 
 
-def _words(name: str, value: float, deviation: float, observable: bool) -> str:
-    if not observable:
-        return _REASONS.get(name, _SHORT)
+def _reason(name: str, of_odometry: bool) -> str:
+    """Why an error of the odometry is not known."""
+    if of_odometry and name != 'lateral_scale':
+        return _OF_ODOMETRY
+    return _REASONS.get(name, _SHORT)
+
+
+def _words(name: str, value: float, deviation: float) -> str:
     unit, positive, negative = _SIDES[name]
     factor, digits = (100.0, 2) if unit == '%' else (1.0, 4)
     size, spread = factor * abs(value), factor * deviation
