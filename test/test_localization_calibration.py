@@ -4,7 +4,6 @@ from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
 from kbr_localization.localization.calibration import (
     Calibration,
-    described,
     effects,
     in_metres,
     moved,
@@ -15,6 +14,7 @@ from kbr_localization.localization.calibration import (
     UNLIKE,
 )
 from kbr_localization.localization.calibration_fit import calibrate_run
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.motion import measure_odometry
 import numpy as np
 import pytest

@@ -7,7 +7,8 @@ from kbr_localization.cli.map_facts import describe_map
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
 from kbr_localization.errors import MapError
-from kbr_localization.localization.calibration import Calibration, described, UNLIKE
+from kbr_localization.localization.calibration import Calibration, UNLIKE
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.odometry_delay import (

@@ -6,7 +6,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
-from kbr_localization.localization.calibration import described
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.mapping.base_frame import described_point
 
 

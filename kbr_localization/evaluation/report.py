@@ -15,7 +15,7 @@ from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.page import write_page
 from kbr_localization.evaluation.record import RunRecord
-from kbr_localization.localization.calibration import described
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.method_configs import method_config
 from kbr_localization.se2 import FloatArray
