@@ -19,7 +19,6 @@ from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
 from kbr_localization.localization.calibration import (
     Calibration,
-    described,
     moved,
     NAMES,
     reported,
@@ -27,6 +26,7 @@ from kbr_localization.localization.calibration import (
     UNLIKE,
 )
 from kbr_localization.localization.calibration_fit import calibrate_run
+from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.motion import measure_odometry, Track
