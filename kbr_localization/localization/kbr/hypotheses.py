@@ -16,8 +16,8 @@ day and night (`benchmarks.photographs`) and on rendered drives (`benchmarks.rec
 together: between finding a carried robot within 5 m and leaving a right belief for a place that
 looks alike. A pose that somebody gave is left more easily until images confirm it: who clicks
 into the wrong room, or turns the arrow round, claims a place that the map may not even show. Of
-0, 0.003 and 0.01 an image, tried on photographs and rendered drives with the arrow right and turned
-round, 0.003 finds most of the latter without leaving any of the former.
+0, 0.003 and 0.01 an image, tried on photographs and rendered drives with the arrow right and
+turned round, 0.003 finds most of the latter without leaving any of the former.
 """
 
 from __future__ import annotations
