@@ -122,9 +122,9 @@ def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], fl
     return members, float(belief.weights[members].sum())
 
 
-def are_apart(one: Belief, other: Belief, config: KbrConfig) -> bool:
-    """Whether the highest modes of two beliefs are different places, or face different ways."""
-    apart = se2.between(mode_of(one, config), mode_of(other, config))
+def are_apart(one: FloatArray, other: FloatArray, config: KbrConfig) -> bool:
+    """Whether two poses (3,) are different places, or face different ways."""
+    apart = se2.between(one, other)
     distance = float(np.hypot(apart[0], apart[1]))
     return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
 

@@ -120,16 +120,10 @@ class Hypotheses:
             return None
         way = max(way, LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        self.alternatives = self._weighed(alternatives, here, similarity, self.novelty(way))
+        # images nearby err in the same way: what the last one did not say
+        new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
+        self.alternatives = self._weighed(alternatives, here, similarity, new)
         return self.alternatives if self.elsewhere > 0.5 else None
-
-    def novelty(self, way: float) -> float:
-        """
-        Return the power of the likelihood of an image so many metres after the last one.
-
-        Images nearby err in the same way: this is what the last one did not say.
-        """
-        return min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
         born = drawn_from_image(self.likelihood, similarity, _COHORT, self.rng, _SOUGHT)
