@@ -35,7 +35,7 @@ EXACT = {
     'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
     '_CELLS_PER_REACH', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST', '_HALVINGS',
     '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED', '_GAUSSIAN_WIDTH',
-    '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_PRIOR_IMAGES', '_FOR', '_AGAINST',
+    '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_PRIOR_IMAGES', '_AGAINST',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}

@@ -10,7 +10,8 @@ from kbr_localization.localization.map.map_statistics import (
 )
 
 _MEMORY = MEMORIES[-1]  # covered images of which the mean log likelihood is taken
-_FOR, _AGAINST = CONFIRMED_AFTER[1:]  # of them, at least, to speak for the map and against it
+_AGAINST = CONFIRMED_AFTER[-1]  # of them, at least, to speak against the map
+_FOR = 8.0  # and to speak for it
 
 
 class MapFit:
