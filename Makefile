@@ -8,7 +8,7 @@ STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py $(wildcard benchmarks experiments)
 
 # unit tests of arrays and small files; what starts processes, renders or tunes is left to `test`
-QUICK = architecture docs_architecture docs_commands progress se2 \
+QUICK = architecture docs docs_architecture docs_commands progress se2 \
   datasets_cold datasets_image_message evaluation_metrics evaluation_tum \
   kernels_kernel_mean kernels_kernels kernels_linalg kernels_noise kernels_off_map kernels_rules \
   localization_estimate localization_filter localization_gate localization_hypotheses \
