@@ -73,18 +73,19 @@ def read_file(path: str | Path, most: int) -> bytes:
 
     What is no file, as a pipe or a device, is refused: nobody knows when it ends.
     """
-    # an open pipe would wait for somebody who writes
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, 'rb') as file:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with open(path, 'rb', opener=_open_at_once) as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, 'is a device or a pipe: expected a file', str(path))
         if found.st_size > most:
             reason = f'has {found.st_size} bytes: expected at most {most}'
             raise OSError(errno.EFBIG, reason, str(path))
         return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open also a pipe without waiting for somebody who writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT) -> str:

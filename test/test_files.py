@@ -110,7 +110,7 @@ def test_only_a_file_of_a_bounded_size_is_read(tmp_path):
     for path, says in (
         ('a', 'has 4 bytes: expected at most 3'),
         ('pipe', 'is a device or a pipe'),
-        ('.', 'directory'),
+        ('.', f"Is a directory: '{tmp_path}'"),
         ('no', 'No such file'),
     ):
         with pytest.raises(OSError, match=says):

@@ -144,6 +144,12 @@ def test_arguments_of_nav2_bringup_are_taken_and_others_named(localize):
     assert 'stays a process of its own' in output
 
 
+@pytest.mark.parametrize('name', ['use_respawn', 'use_composition', 'rviz', 'use_sim_time'])
+def test_what_is_neither_true_nor_false_is_refused(localize, name):
+    code, output = localize(**{name: 'perhaps'})
+    assert code == 1 and f"{name}: expected true or false, got 'perhaps'" in output
+
+
 def test_map_is_the_grid_of_the_map_server(localize):
     code, output = localize(map='office.h5')
     assert code == 1 and 'give the map of images as map_file' in output
