@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
 """Fraction and number of messages lost within the last seconds from which that is told."""
+TWO_SENDERS = 30.0
+"""Seconds until a second publisher is told: a dead one stays for a while."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 
@@ -19,7 +21,7 @@ class InputWatch:
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
     fit, and types other than the expected one, as last seen in the graph. `lost`: messages that
-    were sent but did not arrive, as far as DDS knows.
+    were sent but did not arrive, as far as DDS knows. `alone`: whether only one may send.
     """
 
     topic: str
@@ -36,6 +38,8 @@ class InputWatch:
     _rate_since: float = 0.0
     rate: float = 0.0
     lost: int = 0
+    alone: bool = False
+    _several_since: float | None = None
     _recent: deque[tuple[int, int]] = field(
         default_factory=lambda: deque([(0, 0)], maxlen=LOSS_SECONDS + 1)
     )
@@ -53,6 +57,10 @@ class InputWatch:
         if now > self._rate_since:
             self.rate = (self.count - self._rate_count) / (now - self._rate_since)
         self._rate_count, self._rate_since = self.count, now
+        if self.publishers < 2:
+            self._several_since = None
+        elif self._several_since is None:
+            self._several_since = now
 
     def silence(self, now: float) -> float:
         """Seconds since the last message, or since the start."""
@@ -73,7 +81,16 @@ class InputWatch:
             return f'{self.topic}: the stamps do not advance: restart the sender'
         if self.stamp_ns == 0:
             return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
-        return self._clock_hint(clock_ns)
+        return self._clock_hint(clock_ns) or self._crowd_hint(now)
+
+    def _crowd_hint(self, now: float) -> str:
+        since = self._several_since
+        if not self.alone or since is None or now - since < TWO_SENDERS:
+            return ''
+        return (
+            f'{self.topic}: {self.publishers} publishers, whose poses do not go together: '
+            'stop all but one, or remap the topic'
+        )
 
     @property
     def _loss(self) -> str:
