@@ -10,6 +10,7 @@ from kbr_localization.cli.options import (
     Jobs,
     Json,
     MapFile,
+    MOST_TRIALS,
     OdometryTopic,
     PoseFrame,
     Poses,
@@ -57,7 +58,8 @@ def build(
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
     trials: Annotated[
-        Optional[int], typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
+        Optional[int],
+        typer.Option(min=1, max=MOST_TRIALS, help='Candidates of --tune; 60 unless given.'),
     ] = None,
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
