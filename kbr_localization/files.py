@@ -121,8 +121,9 @@ class LockBeside:
             os.close(self._handle)
             self._handle = self._open()
         self._close = weakref.finalize(self, os.close, self._handle)
-        os.ftruncate(self._handle, 0)
-        os.write(self._handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())
+        with suppress(OSError):  # a full disk: it is claimed without a name
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())
 
     def _open(self) -> int:
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o666)
