@@ -86,7 +86,13 @@ def test_images_and_odometry_of_two_clocks_are_told():
 
 @pytest.mark.parametrize(
     'arrived, lost, says',
-    [(31, 66, '31 of 97 messages arrive'), (0, 97, '0 of 97'), (97, 4, ''), (300, 20, '')],
+    [
+        (31, 66, '31 of 97 messages arrive'),
+        (0, 97, '0 of 97'),
+        (97, 4, ''),
+        (300, 20, ''),
+        (19, 2**31 - 1, ''),
+    ],
 )
 def test_a_stream_that_is_half_lost_is_told_with_the_remedy(arrived, lost, says):
     image = watch(publishers=1)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
 """Fraction and number of messages lost within the last seconds from which that is told."""
+MOST_LOST = 1_000_000
+"""A topic does not lose more in that time: Fast DDS has counted to the end of its numbers."""
 GHOST_SECONDS = 30.0
 """How long DDS may show a publisher or a node that was killed."""
 CLOCKS_DIFFER = 10.0
@@ -110,7 +112,8 @@ class InputWatch:
     def _loss(self) -> str:
         count_then, lost_then = self._recent[0]
         arrived, lost = self.count - count_then, self.lost - lost_then
-        if lost < LOST_AT_LEAST or lost < LOST_FRACTION * (arrived + lost):
+        few = lost < LOST_AT_LEAST or lost < LOST_FRACTION * (arrived + lost)
+        if few or lost > MOST_LOST:
             return ''
         return (
             f'{self.topic}: {arrived} of {arrived + lost} messages arrive, the others are lost on '
