@@ -75,4 +75,5 @@ def robot_nodes(value):
     others = launching.map_server_nodes(value, parameters) if value('map') else []
     if not respawn:
         others.append(launching.ends_with_failure(node))
-    return [*others, node, launching.rviz_node(value)]
+    # what may be missing comes first: a node that has started would outlive the failed launch
+    return [launching.rviz_node(value), *others, node]
