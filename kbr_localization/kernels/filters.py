@@ -26,6 +26,7 @@ from kbr_localization.kernels.checks import (
     require,
     require_callable,
 )
+from kbr_localization.kernels.embedding import values_at
 from kbr_localization.kernels.inference import (
     as_pairs,
     gram_matrix,
@@ -176,8 +177,8 @@ class KernelBayesFilter:
         """Posterior of the first state; without a prior by the conditional mean."""
         if prior is None:
             return self.bayes_rule.condition(observation).normalised()
-        require('prior', prior, Embedding, 'a kernel mean of the first state')
-        return self._update(prior(self.bayes_rule.x), observation, None)
+        values = values_at('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
+        return self._update(values, observation, None)
 
     def step(
         self,
