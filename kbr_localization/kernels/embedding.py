@@ -159,7 +159,7 @@ def _inner(
 def require_same_kernel(left: Embedding, right: Embedding) -> None:
     """Refuse embeddings of different RKHSs."""
     require('other', right, Embedding, 'a kernel mean to compare with')
-    if not _is_same(left.kernel, right.kernel):
+    if not is_same_kernel(left.kernel, right.kernel):
         raise KernelError(
             f'other: expected a kernel mean of {left.kernel!r}, got one of {right.kernel!r}: '
             'embeddings are comparable in one RKHS only'
@@ -173,7 +173,7 @@ def values_at(name: str, embedding: Embedding, kernel: Kernel, sample: FloatArra
     In another RKHS they would be values of another function: KernelError.
     """
     require(name, embedding, Embedding, f'a kernel mean of {kernel!r}')
-    if not _is_same(kernel, embedding.kernel):
+    if not is_same_kernel(kernel, embedding.kernel):
         raise KernelError(
             f'{name}: expected a kernel mean of {kernel!r}, that of the training sample, got one '
             f'of {embedding.kernel!r}: use one kernel for both'
@@ -187,5 +187,6 @@ def values_at(name: str, embedding: Embedding, kernel: Kernel, sample: FloatArra
     return embedding(sample)
 
 
-def _is_same(kernel: Kernel, other: Kernel) -> bool:
+def is_same_kernel(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two kernels have one RKHS: they are one object, or print alike."""
     return kernel is other or repr(kernel) == repr(other)

@@ -26,7 +26,7 @@ from kbr_localization.kernels.checks import (
     require,
     require_callable,
 )
-from kbr_localization.kernels.embedding import values_at
+from kbr_localization.kernels.embedding import is_same_kernel, values_at
 from kbr_localization.kernels.inference import (
     as_pairs,
     gram_matrix,
@@ -170,6 +170,13 @@ class KernelBayesFilter:
     def __post_init__(self) -> None:
         require('transition', self.transition, Transition, 'a ModelTransition or LearntTransition')
         require('bayes_rule', self.bayes_rule, KernelBayesRule, 'a KernelBayesRule')
+        known = self.bayes_rule.kernel_x
+        kernel = getattr(self.transition, 'kernel', known)
+        if not is_same_kernel(kernel, known):
+            raise KernelError(
+                f'transition: expected the kernel on states of bayes_rule, {known!r}, got '
+                f'{kernel!r}: the belief goes from one to the other, use one kernel for both'
+            )
         if self.supervise is not None:
             require_callable('supervise', self.supervise, 'of step, belief and observation')
 
