@@ -37,16 +37,37 @@ NEIGHBOURS = (0.3, 0.5, 0.7, 1.0, 2.0, 4.0)
 """Span of the local fit: part of the points within it, or beyond one a multiple of the largest."""
 
 
-def ridge(x: Any, y: Any, queries: Any, width: float, epsilon: float) -> Any:
-    """Kernel ridge regression: the conditional mean's weights applied to y. Shapes: -> (q,)."""
-    kernel = GaussianKernel((width * median_distance(x)) ** 2, normalised=False)
-    regularised = regularise(kernel.gram(x), epsilon)
-    return conditional_mean(regularised, kernel.cross_gram(x, queries)).T @ y
+Settings = Sequence[tuple[float, ...]]
 
 
-def local_linear(x: Any, y: Any, queries: Any, span: float) -> Any:
-    """Local linear regression with Epanechnikov weights of nearest-neighbour span, as locfit."""
+def ridge(x: Any, y: Any, queries: Any, settings: Settings) -> list[Any]:
+    """
+    Kernel ridge regression, the conditional mean's weights applied to y, for settings (width, ε).
+
+    Shapes: -> one (q,) for every setting.
+    """
+    median = median_distance(x)
+    kernels = {
+        width: GaussianKernel((width * median) ** 2, normalised=False) for width, _ in settings
+    }
+    grams = {width: (one.gram(x), one.cross_gram(x, queries)) for width, one in kernels.items()}
+    return [
+        conditional_mean(regularise(grams[width][0], epsilon), grams[width][1]).T @ y
+        for width, epsilon in settings
+    ]
+
+
+def local_linear(x: Any, y: Any, queries: Any, settings: Settings) -> list[Any]:
+    """
+    Local linear regression with Epanechnikov weights of a span of neighbours, as locfit.
+
+    Shapes: -> one (q,) for every setting (span,).
+    """
     squared = squared_distances(queries, x, Covariance(1.0))
+    return [_local_linear(x, y, queries, squared, span) for (span,) in settings]
+
+
+def _local_linear(x: Any, y: Any, queries: Any, squared: Any, span: float) -> Any:
     count = min(max(int(np.ceil(span * len(x))), x.shape[1] + 2), len(x))
     nearest = np.partition(squared, count - 1, axis=1)[:, [count - 1]]
     reach = nearest * max(span, 1.0) ** 2
@@ -71,15 +92,11 @@ METHODS: dict[str, tuple[Callable[..., Any], list[tuple[float, ...]]]] = {
 def cross_validated(method: str, x: Any, y: Any, folds: int) -> tuple[float, ...]:
     """Return the setting of the lowest K-fold squared error."""
     estimate, settings = METHODS[method]
-    parts = k_fold(len(x), folds)
-
-    def loss(setting: tuple[float, ...]) -> float:
-        return sum(
-            float(np.sum((estimate(x[train], y[train], x[rest], *setting) - y[rest]) ** 2))
-            for train, rest in parts
-        )
-
-    return min(settings, key=loss)
+    losses = np.zeros(len(settings))
+    for train, rest in k_fold(len(x), folds):
+        found = estimate(x[train], y[train], x[rest], settings)
+        losses += [float(np.sum((values - y[rest]) ** 2)) for values in found]
+    return settings[int(np.argmin(losses))]
 
 
 def trial(
@@ -101,7 +118,7 @@ def errors_of(
     y = function(x) + 0.1 * rng.standard_normal(len(x))
     errors = {}
     for method, (estimate, _) in METHODS.items():
-        values = estimate(x, y, test, *cross_validated(method, x, y, 5))
+        (values,) = estimate(x, y, test, [cross_validated(method, x, y, 5)])
         errors[method] = float(np.mean((values - function(test)) ** 2))
     return errors
 

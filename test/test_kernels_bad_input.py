@@ -21,6 +21,9 @@ BAD: dict[str, dict[str, Any]] = {
         'flat': np.ones(6),
         'empty': np.empty((0, 2)),
         'text': [['a', 'b']],
+        'digits': [['1', '2']] * 6,
+        'dates': np.full((6, 2), np.datetime64('2020-01-01')),
+        'masked': np.ma.masked_equal(np.arange(12.0).reshape(6, 2), 3.0),
         'None': None,
     },
     'weights': {
@@ -59,7 +62,7 @@ BAD: dict[str, dict[str, Any]] = {
     'negative': {'negative': -1.0, 'NaN': NAN, 'text': TEXT},
     'factor': {'NaN': NAN, 'text': TEXT, 'array': np.ones(2), 'None': None},
     'target': {'NaN': np.full((6, 2), NAN), 'length': np.ones(5), 'text': TEXT, 'None': None},
-    'tolerance': {'negative': -1.0, 'NaN': NAN, 'text': TEXT},
+    'tolerance': {'negative': -1.0, 'all': 1.0, 'NaN': NAN, 'text': TEXT},
     'given': {'text': TEXT, 'number': 1.0},
     'scale': {
         'zero': 0.0,

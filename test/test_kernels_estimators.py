@@ -108,6 +108,22 @@ def test_gram_matrices_may_be_given(kind):
         kind('precomputed').fit(KERNEL.cross_gram(queries, X), y[:7])
     with pytest.raises(KernelError, match="got 'gaussian': give"):
         kind('gaussian').fit(X, y)
+    asymmetric = KERNEL.gram(X)
+    asymmetric[0, 1] += 0.1
+    with pytest.raises(KernelError, match='X: expected a symmetric matrix'):
+        kind('precomputed').fit(asymmetric, y)
+
+
+def test_what_an_estimator_cannot_take_is_refused():
+    X, y = pairs()
+    with pytest.raises(KernelError, match='elsewhere give a PrecomputedKernel'):
+        KernelFilterRegressor('precomputed').fit(KERNEL.gram(X), y)
+    for prior in (['near'], np.ones((3, 2)), []):
+        with pytest.raises(KernelError, match='prior: expected '):
+            KernelBayesRegressor(prior=prior).fit(X, y)
+    elsewhere = KernelMean.of_sample(GaussianKernel(9.0), y[:, None])
+    with pytest.raises(KernelError, match='prior: expected a kernel mean of'):
+        KernelBayesRegressor(prior=elsewhere).fit(X, y).predict(X)
 
 
 @pytest.mark.parametrize('kind', [ConditionalMeanRegressor, KernelBayesRegressor])

@@ -271,6 +271,13 @@ def test_low_rank_filter_evaluates_few_kernel_values_per_step():
         ),
         (lambda k, x: LearntTransition(k, x, x[1:], 1e-3), 'x, x_next: expected pairs'),
         (
+            lambda k, x: KernelBayesFilter(
+                LearntTransition(k.with_normalised(not k.normalised), x, x, 1e-3),
+                KernelBayesRule(k, k, x, x, 1e-3, 1e-3),
+            ),
+            'transition: expected the kernel on states of bayes_rule, Gaussian.*, got Gaussian',
+        ),
+        (
             lambda k, x: ModelTransition(
                 AdditiveNoiseModel(np.sin, MixtureNoise([1.0], [GaussianNoise(1.0)])), k, 1e-3
             ).predict(KernelMean.of_sample(k, x), x),

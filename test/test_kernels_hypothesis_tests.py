@@ -31,6 +31,26 @@ def test_mmd_is_the_sum_over_pairs():
     assert squared_mmd(KERNEL, x, y) == pytest.approx(sum(within) - 2 * across)
 
 
+def test_the_null_of_two_samples_is_the_mmd_of_every_deal():
+    x, y = normal(6, 0), normal(9, 1, 0.5)
+    found = two_sample_test(KERNEL, x, y, permutations=20, rng=3)
+    pooled, generator = np.concatenate([x, y]), np.random.default_rng(3)
+    deals = [generator.permutation(pooled) for _ in range(20)]
+    plain = [squared_mmd(KERNEL, deal[:6], deal[6:]) for deal in deals]
+    np.testing.assert_allclose(found.null, plain, rtol=1e-10, atol=1e-14)
+    assert found.statistic == pytest.approx(squared_mmd(KERNEL, x, y), rel=1e-12)
+
+
+def test_deals_that_change_nothing_reach_the_statistic():
+    x, y = normal(2, 0), normal(2, 1)
+    found = two_sample_test(KERNEL, x, y, permutations=300, rng=0)
+    # of the six ways to deal two of four points two are the samples themselves
+    assert np.unique(found.null.round(12)).size == 3
+    equal = np.isclose(found.null, found.statistic, rtol=1e-9)
+    above = found.null > found.statistic + 1e-9
+    assert found.p_value == (1 + np.sum(equal | above)) / 301
+
+
 def test_mmd_is_unbiased_where_the_distance_of_kernel_means_is_not():
     pairs = [(normal(20, seed), normal(20, 1000 + seed)) for seed in range(300)]
     estimates = np.array([squared_mmd(KERNEL, x, y) for x, y in pairs])

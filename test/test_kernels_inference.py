@@ -1,6 +1,7 @@
 """Chains of learnt and given models, Bayes' rule on kernel means, convergence to the exact one."""
 
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels.filters import KernelBayesFilter, ModelTransition
 from kbr_localization.kernels.inference import KernelBayesRule, NonparametricModel, Supervision
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -29,6 +30,28 @@ def prior_mean(size=400, seed=1):
 
 def exact(mean, variance):
     return ModelKernelMean(KY, np.array([[mean]]), np.ones(1), GaussianNoise(variance))
+
+
+def test_a_kernel_mean_of_another_space_is_refused():
+    rule = KernelBayesRule(KX, KY, *pairs(40), epsilon=1e-3, delta=1e-3)
+    x, prior = rule.x, prior_mean()
+    equal = KernelMean.of_sample(GaussianKernel(0.3), x)
+    assert rule.posterior(equal, [0.0]).weights.shape == (40,)
+    for other in (GaussianKernel(0.3, normalised=False), GaussianKernel(0.31)):
+        wrong = KernelMean.of_sample(other, x)
+        for call in (
+            lambda wrong=wrong: rule.posterior(wrong, [0.0]),
+            lambda wrong=wrong: rule.likelihood.push(wrong),
+            lambda wrong=wrong: KernelBayesFilter(ModelTransition(LINEAR, KX), rule).start(
+                [0.0], wrong
+            ),
+        ):
+            with pytest.raises(KernelError, match='prior: expected a kernel mean of Gaussian'):
+                call()
+        with pytest.raises(KernelError, match='evidence: expected a kernel mean of Gaussian'):
+            rule.posterior_given(prior, wrong)
+    with pytest.raises(KernelError, match=r'prior: .* shaped like .*, \(1,\), got .* \(9, 2\)'):
+        rule.posterior(KernelMean.of_sample(KX, np.ones((9, 2))), [0.0])
 
 
 def test_learnt_and_given_model_push_to_the_same_kernel_mean():
@@ -228,6 +251,10 @@ def test_states_may_be_rotations():
         (
             lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3).posterior(np.ones(8), [0.1]),
             r'prior: expected shape \(9,\)',
+        ),
+        (
+            lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3, method=['KBR']),
+            r"method: expected one of squared, .*, got \['KBR'\]",
         ),
     ],
 )

@@ -1,11 +1,13 @@
 """Kernels: positive semi-definite, densities when normalised, consistent between their methods."""
 
 import math
+import tracemalloc
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.distances import bessel_profile
+from kbr_localization.kernels.covariance import Covariance
+from kbr_localization.kernels.distances import bessel_profile, squared_distances
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
     LaplaceKernel,
@@ -142,6 +144,36 @@ def test_distances_survive_points_far_from_the_origin(dimension):
     expected = np.exp(-0.25 * ((x[:, np.newaxis] - x) ** 2).sum(axis=2))
     np.testing.assert_allclose(gram, expected, rtol=1e-8)
     np.testing.assert_array_equal(np.diag(gram), 1.0)
+
+
+@pytest.mark.parametrize('queries', [1, 8, 9])
+@pytest.mark.parametrize('dimension', [3, 40, 1200])
+@pytest.mark.parametrize('form', ['scalar', 'diagonal', 'full'])
+def test_few_and_many_queries_have_the_distances_of_the_plain_formula(form, dimension, queries):
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(30, dimension)), rng.normal(size=(queries, dimension))
+    diagonal = rng.uniform(0.5, 2.0, dimension)
+    scale = {'scalar': 2.5, 'diagonal': diagonal, 'full': np.diag(diagonal)}[form]
+    variances = np.full(dimension, 2.5) if form == 'scalar' else diagonal
+    plain = ((x[:, np.newaxis] - z) ** 2 / variances).sum(axis=2)
+    found = squared_distances(x, z, Covariance(scale))
+    np.testing.assert_allclose(found, plain, rtol=1e-11)
+    np.testing.assert_allclose(squared_distances(z, x, Covariance(scale)), plain.T, rtol=1e-11)
+    own = squared_distances(z, z, Covariance(scale))
+    np.testing.assert_array_equal(own, own.T)
+    np.testing.assert_array_equal(np.diag(own), 0.0)
+
+
+def test_one_query_of_many_dimensions_copies_no_sample():
+    x = np.random.default_rng(0).normal(size=(500, 1200))
+    kernel = GaussianKernel(2.0, normalised=False)
+    tracemalloc.start()
+    try:
+        kernel.cross_gram(x, x[:1])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 0.1 * x.nbytes
 
 
 def test_product_and_sum_flatten_and_scale():

@@ -169,6 +169,30 @@ def test_several_observations_at_once(method):
         assert result.error_bound[j] == pytest.approx(float(alone.error_bound))
 
 
+@pytest.mark.parametrize('signs', ['all', 'positive', 'negative'])
+def test_squared_rule_is_the_plain_formula_for_weights_of_any_sign(signs):
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 1e-3)
+    mu = {'all': s.mu, 'positive': np.abs(s.mu), 'negative': -np.abs(s.mu)}[signs]
+    delta, product = 1e-2, np.diag(mu) @ low.dense()
+    inverse = np.linalg.inv(product @ product + delta * np.eye(len(mu)))
+    plain = product @ inverse @ (mu * s.k)
+    found = low_rank_rules.squared_bayes_rule(low, mu, s.k, delta).values
+    np.testing.assert_allclose(found, plain, rtol=1e-9, atol=1e-12)
+
+
+def test_a_rule_finds_its_bound_only_when_asked_for_it(monkeypatch):
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 1e-3)
+    norms = []
+    norm = np.linalg.norm
+    monkeypatch.setattr(np.linalg, 'norm', lambda *a, **k: norms.append(a) or norm(*a, **k))
+    result = low_rank_rules.squared_bayes_rule(low, s.mu, s.k, 1e-2)
+    assert not norms
+    assert result.error_bound is result.error_bound
+    assert len(norms) == 2
+
+
 def test_model_based_sum_rule_stays_within_its_bound():
     rng = np.random.default_rng(2)
     z, images, gamma = rng.normal(size=(50, 2)), rng.normal(size=(60, 2)), rng.normal(size=60)

@@ -155,6 +155,25 @@ def test_a_setting_that_fails_is_infinitely_bad_and_only_a_total_failure_raises(
         grid_search(score, {'width': [-1.0, -2.0]}, k_fold(20, 2))
 
 
+def test_a_score_that_is_no_number_never_wins():
+    folds, grid = k_fold(4, 2), {'width': [1, 2, 3]}
+    result = grid_search(lambda *_, width: np.nan if width < 3 else 9.0, grid, folds)
+    assert result.best == {'width': 3}
+    for wrong in (None, np.nan, [1.0, 2.0], 'low'):
+        with pytest.raises(KernelError, match='score: expected a number, got '):
+            grid_search(lambda *_, width, wrong=wrong: wrong, grid, folds)
+
+
+def test_no_setting_is_best_when_each_failed_on_a_fold():
+    result = grid_search(
+        lambda training, validation, width: np.nan if validation[0] == width else 1.0,
+        {'width': [0, 2]},
+        k_fold(4, 2),
+    )
+    with pytest.raises(KernelError, match='got 2 that failed on one at least'):
+        _ = result.best
+
+
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
@@ -162,6 +181,7 @@ def test_a_setting_that_fails_is_infinitely_bad_and_only_a_total_failure_raises(
         (lambda: k_fold(5, 6), r'folds: expected 2..5'),
         (lambda: leave_one_group_out([1, 1]), 'groups: expected labels'),
         (lambda: grid_search(point_score, {'width': []}, k_fold(4, 2)), 'at least one setting'),
+        (lambda: grid_search(point_score, {'width': 3.0}, k_fold(4, 2)), r"grid\['width'\]: exp"),
         (lambda: median_distance(np.ones(3)), r'points: expected points of shape \(n, d\)'),
     ],
 )

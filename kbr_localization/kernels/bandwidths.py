@@ -22,6 +22,7 @@ from kbr_localization.kernels.kernels import RadialKernel
 from kbr_localization.kernels.rules import PAPER_NAMES, regularise
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+import scipy.linalg
 
 METHODS = ('squared', 'thresholded', 'COND')
 TARGETS = ('conditional', 'marginal')
@@ -155,10 +156,12 @@ class BandwidthCriterion:
         train, held_out = fold['training'], fold['validation']
         shift, shift_slope = self._shift(fold, delta)
         system = kernel.gram(train) + np.diag(shift)
-        z = np.linalg.solve(system, kernel.cross_gram(train, held_out))
+        factor = scipy.linalg.lu_factor(system, overwrite_a=True, check_finite=False)
+        cross = kernel.cross_gram(train, held_out)
+        z = scipy.linalg.lu_solve(factor, cross, check_finite=False)
         value, slope = self._loss(np.asarray(z.real, dtype=np.float64), fold)
         # the system is symmetric, so that it is its own adjoint
-        adjoint = np.linalg.solve(system, slope)
+        adjoint = scipy.linalg.lu_solve(factor, slope, check_finite=False)
         on_gram, on_cross = (adjoint @ z.T).real, adjoint.real
         gradient = [
             float(np.sum(on_cross * by_cross) - np.sum(on_gram * by_gram))

@@ -20,6 +20,8 @@ IndexArray = NDArray[np.int64]
 
 # the rules multiply kernel values with each other: their squares must be floats as well
 _LARGEST_LOG_PEAK = 350.0
+# booleans, integers, floats, and objects that may be any of these; no texts, dates or durations
+_NUMBERS = 'biufO'
 
 
 class NoNumberError(KernelError, TypeError):
@@ -114,18 +116,38 @@ def as_floats(name: str, value: ArrayLike) -> FloatArray:
 
 
 def _as_numbers(name: str, value: ArrayLike) -> FloatArray:
+    if value is None or _is_masked(value):
+        raise NoNumberError(f'{name}: expected an array of numbers, got {_missing(value)}')
     try:
         array = np.asarray(value)
-        if array.dtype.kind != 'c':
+        if array.dtype.kind in _NUMBERS:
             return np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
         kind = NoNumberError if isinstance(error, TypeError) else KernelError
         raise kind(
             f'{name}: expected an array of numbers, got {error}: give floats in one shape'
         ) from error
+    if array.dtype.kind != 'c':
+        raise NoNumberError(
+            f'{name}: expected an array of numbers, got {array.dtype} of shape {array.shape}: '
+            'say in which unit, e.g. seconds as floats; read texts as numbers first'
+        )
     raise KernelError(
         f'{name}: expected real numbers, got complex ones of shape {array.shape}. Complex data '
         'not supported: give real and imaginary parts as separate coordinates'
+    )
+
+
+def _is_masked(value: Any) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
+
+
+def _missing(value: Any) -> str:
+    if value is None:
+        return 'None: give the data, or leave the argument out where it has a default'
+    return (
+        f'one of shape {value.shape} with {int(np.ma.getmaskarray(value).sum())} masked entries: '
+        'leave out their points, with value[~value.mask.any(axis=1)]'
     )
 
 

@@ -13,6 +13,8 @@ import scipy.special
 
 # below this dimension differences are as fast as the matrix product, and exact
 _DIRECT_DIMENSION = 16
+# for so few points on one side the product's passes over the other side cost more than they save
+_FEW_POINTS = 8
 
 
 def squared_distances(x: ArrayLike, z: ArrayLike, scale: Covariance) -> FloatArray:
@@ -23,9 +25,13 @@ def squared_distances(x: ArrayLike, z: ArrayLike, scale: Covariance) -> FloatArr
     """
     left = as_points('x', x, scale.dimension)
     right = left if z is x else as_points('z', z, left.shape[1])
+    low, few = left.shape[1] <= _DIRECT_DIMENSION, min(len(left), len(right)) <= _FEW_POINTS
+    if few and not low and scale.dimension is None:
+        # whitening would copy the whole sample for one kernel vector
+        return np.asarray(cdist(left, right, 'sqeuclidean') / scale.value, dtype=np.float64)
     a = scale.whiten(left)
     b = a if right is left else scale.whiten(right)
-    if a.shape[1] <= _DIRECT_DIMENSION:
+    if low or few:
         return np.asarray(cdist(a, b, 'sqeuclidean'), dtype=np.float64)
     return _distances_by_product(a, b)
 

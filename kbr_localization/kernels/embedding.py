@@ -159,8 +159,34 @@ def _inner(
 def require_same_kernel(left: Embedding, right: Embedding) -> None:
     """Refuse embeddings of different RKHSs."""
     require('other', right, Embedding, 'a kernel mean to compare with')
-    if left.kernel is not right.kernel and repr(left.kernel) != repr(right.kernel):
+    if not is_same_kernel(left.kernel, right.kernel):
         raise KernelError(
             f'other: expected a kernel mean of {left.kernel!r}, got one of {right.kernel!r}: '
             'embeddings are comparable in one RKHS only'
         )
+
+
+def values_at(name: str, embedding: Embedding, kernel: Kernel, sample: FloatArray) -> FloatArray:
+    """
+    Values (n,) of an embedding at a sample (n, ...) on which there is this kernel.
+
+    In another RKHS they would be values of another function: KernelError.
+    """
+    require(name, embedding, Embedding, f'a kernel mean of {kernel!r}')
+    if not is_same_kernel(kernel, embedding.kernel):
+        raise KernelError(
+            f'{name}: expected a kernel mean of {kernel!r}, that of the training sample, got one '
+            f'of {embedding.kernel!r}: use one kernel for both'
+        )
+    shape = embedding.terms()[0][0].shape
+    if shape[1:] != sample.shape[1:]:
+        raise KernelError(
+            f'{name}: expected a kernel mean of points shaped like those of the training sample, '
+            f'{sample.shape[1:]}, got points of shape {shape}'
+        )
+    return embedding(sample)
+
+
+def is_same_kernel(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two kernels have one RKHS: they are one object, or print alike."""
+    return kernel is other or repr(kernel) == repr(other)

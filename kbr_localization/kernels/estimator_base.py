@@ -16,6 +16,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.linalg import require_symmetric
 from kbr_localization.kernels.selection import median_distance
 import numpy as np
 
@@ -126,6 +127,8 @@ class Estimator:
                 f'X: expected the square Gram matrix of the training sample, got {table.shape}: '
                 "with kernel='precomputed' fit takes k(x_i, x_j)"
             )
+        if self._is_precomputed():
+            require_symmetric('X', table)
         return table
 
     def _queries(self, X: Any) -> Any:
@@ -170,11 +173,11 @@ def as_table(X: Any) -> FloatArray:
     return table
 
 
-def as_target(y: Any) -> FloatArray:
+def as_target(y: Any, name: str = 'y') -> FloatArray:
     """Targets (n,) or (n, ...), finite."""
-    target = as_floats('y', y)
+    target = as_floats(name, y)
     if target.ndim == 0 or len(target) == 0:
-        raise KernelError(f'y: expected one target for every row of X, got shape {target.shape}')
+        raise KernelError(f'{name}: expected one target or more, got shape {target.shape}')
     return target
 
 
@@ -184,8 +187,9 @@ def resolved(kernel: Kernel | None, points: FloatArray, width: float) -> Kernel:
         return kernel
     if kernel is not None:
         raise KernelError(
-            f"kernel: expected a kernel, 'precomputed' or None, got {kernel!r}: give e.g. "
-            'GaussianKernel(0.5)'
+            f'kernel: expected a kernel or None, got {kernel!r}: give e.g. GaussianKernel(0.5); '
+            "'precomputed' is the `kernel` of ConditionalMeanRegressor and KernelBayesRegressor "
+            'only, elsewhere give a PrecomputedKernel'
         )
     factor = as_positive('width', width)
     different = len(points) > 1 and bool(np.any(points != points[0]))

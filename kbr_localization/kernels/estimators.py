@@ -14,7 +14,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import FloatArray
 from kbr_localization.kernels.embedding import Embedding
-from kbr_localization.kernels.estimator_base import Estimator, resolved
+from kbr_localization.kernels.estimator_base import as_target, Estimator, resolved
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, means
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernel_mean import KernelMean
@@ -115,7 +115,12 @@ class KernelBayesRegressor(Estimator):
             return self.prior
         points = states
         if self.prior is not None:
-            points = np.asarray(self.prior, dtype=np.float64).reshape(len(self.prior), -1)
+            points = as_target(self.prior, 'prior')
+            points = points.reshape(len(points), -1)
+        if points.shape[1:] != states.shape[1:]:
+            raise KernelError(
+                f'prior: expected points of y, shape (l, {states.shape[1]}), got {points.shape}'
+            )
         return KernelMean.of_sample(self.target_kernel_, points)
 
     def weights(self, X: Any) -> FloatArray:

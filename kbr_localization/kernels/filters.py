@@ -26,6 +26,7 @@ from kbr_localization.kernels.checks import (
     require,
     require_callable,
 )
+from kbr_localization.kernels.embedding import is_same_kernel, values_at
 from kbr_localization.kernels.inference import (
     as_pairs,
     gram_matrix,
@@ -169,6 +170,13 @@ class KernelBayesFilter:
     def __post_init__(self) -> None:
         require('transition', self.transition, Transition, 'a ModelTransition or LearntTransition')
         require('bayes_rule', self.bayes_rule, KernelBayesRule, 'a KernelBayesRule')
+        known = self.bayes_rule.kernel_x
+        kernel = getattr(self.transition, 'kernel', known)
+        if not is_same_kernel(kernel, known):
+            raise KernelError(
+                f'transition: expected the kernel on states of bayes_rule, {known!r}, got '
+                f'{kernel!r}: the belief goes from one to the other, use one kernel for both'
+            )
         if self.supervise is not None:
             require_callable('supervise', self.supervise, 'of step, belief and observation')
 
@@ -176,8 +184,8 @@ class KernelBayesFilter:
         """Posterior of the first state; without a prior by the conditional mean."""
         if prior is None:
             return self.bayes_rule.condition(observation).normalised()
-        require('prior', prior, Embedding, 'a kernel mean of the first state')
-        return self._update(prior(self.bayes_rule.x), observation, None)
+        values = values_at('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
+        return self._update(values, observation, None)
 
     def step(
         self,

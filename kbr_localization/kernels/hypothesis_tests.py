@@ -48,7 +48,7 @@ def squared_mmd(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> float:
     Shapes: (m, ...), (n, ...), m, n > 1. Source: Gretton et al. (2012) Lemma 6.
     """
     gram, count = _pooled(kernel, x, y)
-    return _unbiased(gram, np.arange(len(gram), dtype=np.int64), count)
+    return float(_unbiased(gram, _members(np.arange(len(gram)), count))[0])
 
 
 def two_sample_test(
@@ -58,16 +58,16 @@ def two_sample_test(
     Test whether x and y are samples of one law, by the MMD.
 
     The pooled points are dealt anew to both samples. `kernel` has to be characteristic to see
-    every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation.
+    every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation, all of them in
+    one product of matrices.
     """
     gram, count = _pooled(kernel, x, y)
-    order = np.arange(len(gram), dtype=np.int64)
+    order = np.arange(len(gram))
     generator = np.random.default_rng(rng)
-    null = [
-        _unbiased(gram, generator.permutation(order), count)
-        for _ in range(as_count('permutations', permutations))
-    ]
-    return PermutationTest(_unbiased(gram, order, count), np.array(null))
+    deals = [generator.permutation(order) for _ in range(as_count('permutations', permutations))]
+    members = [_members(deal, count) for deal in (order, *deals)]
+    statistic, *null = _unbiased(gram, np.concatenate(members))
+    return PermutationTest(float(statistic), np.array(null))
 
 
 def hsic(kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike) -> float:
@@ -115,15 +115,25 @@ def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, int
     return kernel.gram(np.concatenate([left, right])), len(left)
 
 
-def _unbiased(gram: FloatArray, order: IndexArray, count: int) -> float:
-    first, second = order[:count], order[count:]
-    within = (_mean_off_diagonal(gram[np.ix_(part, part)]) for part in (first, second))
-    return float(sum(within) - 2.0 * gram[np.ix_(first, second)].mean())
+def _members(order: IndexArray, count: int) -> FloatArray:
+    """Return one row (1, m + n) with ones for the first `count` points of an order."""
+    row = np.zeros((1, len(order)))
+    row[0, order[:count]] = 1.0
+    return row
 
 
-def _mean_off_diagonal(gram: FloatArray) -> float:
-    count = len(gram)
-    return float(gram.sum() - np.trace(gram)) / (count * (count - 1))
+def _unbiased(gram: FloatArray, members: FloatArray) -> FloatArray:
+    """Squared MMDs (p,) of the points of the rows of `members` (p, m + n) against the others."""
+    pulled = members @ gram
+    first = np.sum(pulled * members, axis=1)
+    across = members @ gram.sum(axis=1) - first
+    second = gram.sum() - first - 2.0 * across
+    diagonal = members @ gram.diagonal()
+    m = members.sum(axis=1)
+    n = members.shape[1] - m
+    own = (first - diagonal) / (m * (m - 1.0))
+    other = (second - gram.trace() + diagonal) / (n * (n - 1.0))
+    return np.asarray(own + other - 2.0 * across / (m * n), dtype=np.float64)
 
 
 def _centred(

@@ -24,6 +24,7 @@ from kbr_localization.kernels.checks import (
     renamed,
     require,
 )
+from kbr_localization.kernels.embedding import values_at
 from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
 from kbr_localization.kernels.rules import (
@@ -74,7 +75,8 @@ class NonparametricModel:
     def sum_rule_weights(self, prior: Embedding | ArrayLike) -> FloatArray:
         """Weights mu on the pairs, from a kernel mean of x or its values at X_i (n,)."""
         if isinstance(prior, Embedding):
-            return nonparametric_sum_rule(self.regularised_gram_x, prior(self.x))
+            values = values_at('prior', prior, self.kernel_x, self.x)
+            return nonparametric_sum_rule(self.regularised_gram_x, values)
         return nonparametric_sum_rule(
             self.regularised_gram_x, as_weights('prior', prior, len(self.x))
         )
@@ -194,9 +196,8 @@ class KernelBayesRule:
         The posterior is linear in k_Y(., y), so that int q(x | y) p(y) dy is that of
         m_Y(Y_i) = (m_Y(Y_1), ..., m_Y(Y_n)). Not normalised.
         """
-        require('evidence', evidence, Embedding, 'a kernel mean of y')
-        mu = self.likelihood.sum_rule_weights(prior)
-        weights = self.from_vectors(mu, evidence(self.y))
+        k_y = values_at('evidence', evidence, self.kernel_y, self.y)
+        weights = self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
         return KernelMean(self.kernel_x, self.x, weights)
 
     def condition(self, observation: ArrayLike) -> KernelMean:
@@ -232,7 +233,7 @@ class KernelBayesRule:
 
 
 def _method(name: str) -> str:
-    method = PAPER_NAMES.get(name, name) if isinstance(name, str) else name
+    method = PAPER_NAMES.get(name, name) if isinstance(name, str) else ''
     if method not in BAYES_RULES:
         known = ', '.join((*BAYES_RULES, *PAPER_NAMES))
         raise KernelError(f'method: expected one of {known}, got {name!r}')

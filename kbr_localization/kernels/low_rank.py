@@ -142,6 +142,11 @@ def pivoted_cholesky(
     while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
         factor = _with_capacity(factor, len(pivots) + 1, limit)
         _eliminate(factor, pivots, residual, column)
+    if not pivots and residual.sum() > 0.0:
+        raise KernelError(
+            f'tolerance: expected less than 1, the part of the trace that may be lost, got '
+            f'{tolerance:g}: it would leave nothing of the matrix'
+        )
     if not pivots:
         raise KernelError(
             f'diagonal: expected a positive trace, got {residual.sum():.3g} in shape '

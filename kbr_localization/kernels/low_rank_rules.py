@@ -7,7 +7,9 @@ E = G - Gamma Gamma^T enters only by its diagonal e.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
@@ -29,11 +31,17 @@ class Bounded:
     """
     Result of a low-rank rule.
 
-    `values`: (n,) or (n, q); `error_bound`: () or (q,), Euclidean distance from the dense result.
+    `values`: (n,) or (n, q); `bound` finds the error bound, which costs as much as the values and
+    is only found when it is asked for.
     """
 
     values: FloatArray
-    error_bound: FloatArray
+    bound: Callable[[], FloatArray]
+
+    @cached_property
+    def error_bound(self) -> FloatArray:
+        """Bound of the Euclidean distance from the dense result. Shapes: -> () or (q,)."""
+        return np.asarray(self.bound(), dtype=np.float64)
 
 
 def squared_bayes_rule(
@@ -49,20 +57,26 @@ def squared_bayes_rule(
     active = require_mass(weights, weights != 0)
     half, signs = np.sqrt(np.abs(weights[active])), np.sign(weights[active])
     scaled = half[:, np.newaxis] * gram_y.factor[active]
-    signed = signs[:, np.newaxis] * scaled
-    observed = (columns[active].T * half).T
+    observed = (columns[active].T * half * signs).T
     # (S^2 + delta)^-1 = -Im (S + i sqrt(delta))^-1 / sqrt(delta) does not square S
     inner, delta = solve_root_form(
-        scaled.T @ signed, 1.0, as_positive('delta', delta), signed.T @ observed
+        _difference_of_grams(scaled[signs > 0], scaled[signs < 0]),
+        1.0,
+        as_positive('delta', delta),
+        scaled.T @ observed,
     )
     root = float(np.sqrt(delta))
     values = np.zeros_like(columns)
-    values[active] = ((signed @ inner.imag).T * half).T / -root
-    solution = ((observed.T * signs).T - signed @ inner) / (1j * root)
-    residual = float(half**2 @ gram_y.residual[active])
-    size = float(np.linalg.norm(scaled.T @ scaled, 2)) + residual
-    gain = half.max() * (1.0 + size / root) / root
-    return Bounded(values, np.asarray(gain * residual * np.linalg.norm(solution, axis=0)))
+    values[active] = ((scaled @ inner.imag).T * half * signs).T / -root
+
+    def bound() -> FloatArray:
+        solution = (observed.T - (scaled @ inner).T * signs).T / (1j * root)
+        residual = float(half**2 @ gram_y.residual[active])
+        size = float(np.linalg.norm(scaled.T @ scaled, 2)) + residual
+        gain = half.max() * (1.0 + size / root) / root
+        return np.asarray(gain * residual * np.linalg.norm(solution, axis=0))
+
+    return Bounded(values, bound)
 
 
 def thresholded_bayes_rule(
@@ -84,9 +98,13 @@ def thresholded_bayes_rule(
     solution = (observed - scaled @ factor.solve(scaled.T @ observed)) / factor.ridge
     values = np.zeros_like(columns)
     values[active] = (solution.T * half).T
-    residual = float(weights[active] @ gram_y.residual[active])
-    gain = half.max() * residual / factor.ridge
-    return Bounded(values, np.asarray(gain * np.linalg.norm(solution, axis=0)))
+
+    def bound() -> FloatArray:
+        residual = float(weights[active] @ gram_y.residual[active])
+        gain = half.max() * residual / factor.ridge
+        return np.asarray(gain * np.linalg.norm(solution, axis=0))
+
+    return Bounded(values, bound)
 
 
 def model_based_sum_rule(
@@ -105,8 +123,17 @@ def model_based_sum_rule(
     gram = incomplete_cholesky(kernel, np.concatenate([points, images]), tolerance)
     count = points.shape[0]
     values = gram.factor[:count] @ (gram.factor[count:].T @ gamma)
-    spread = np.sqrt(gram.residual)
-    return Bounded(values, np.asarray(spread[:count].max() * (spread[count:] @ np.abs(gamma))))
+
+    def bound() -> FloatArray:
+        spread = np.sqrt(gram.residual)
+        return np.asarray(spread[:count].max() * (spread[count:] @ np.abs(gamma)))
+
+    return Bounded(values, bound)
+
+
+def _difference_of_grams(positive: FloatArray, negative: FloatArray) -> FloatArray:
+    """Return A^T A - B^T B, by two symmetric products at half the cost of a general one."""
+    return np.asarray(positive.T @ positive - negative.T @ negative, dtype=np.float64)
 
 
 def _checked(gram_y: LowRankGram, mu: ArrayLike, k_y: ArrayLike) -> tuple[FloatArray, FloatArray]:

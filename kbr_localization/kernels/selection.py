@@ -111,8 +111,14 @@ class SearchResult:
 
     @property
     def best(self) -> dict[str, Any]:
-        """Return the combination of the lowest mean score."""
-        return self.settings[int(np.argmin(self.mean_scores))]
+        """Return the combination of the lowest mean score; KernelError if each has failed."""
+        means = self.mean_scores
+        if not np.any(means < np.inf):
+            raise KernelError(
+                f'grid: expected a setting with a score on every fold, got {len(means)} that '
+                'failed on one at least: give other values, or fewer folds'
+            )
+        return self.settings[int(np.argmin(means))]
 
 
 def grid_search(
@@ -125,7 +131,8 @@ def grid_search(
     """
     Evaluate `score(training, validation, **setting)` for every setting of the grid and fold.
 
-    A KernelError within `score` counts as an infinite score; when all fail the last is raised.
+    A KernelError within `score`, and a score that is no number, count as an infinite score; when
+    all fail the last is raised.
     `n_jobs` > 1 (or -1) needs joblib and a score that can be pickled. The result does not depend
     on `n_jobs`.
     """
@@ -136,6 +143,8 @@ def grid_search(
         raise KernelError(
             f'n_jobs: expected a number of processes or -1 for all, got {n_jobs!r}: use n_jobs=1'
         )
+    for name, values in grid.items():
+        require(f'grid[{name!r}]', values, Iterable, 'the values to try, such as [0.1, 1.0]')
     settings = [
         dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())
     ]
@@ -260,6 +269,13 @@ def _evaluate_all(
 
 def _evaluate(score: Score, fold: Fold, setting: dict[str, Any]) -> float | KernelError:
     try:
-        return score(*fold, **setting)
+        value = score(*fold, **setting)
     except KernelError as error:
         return error
+    number = np.asarray(value)
+    if number.ndim != 0 or number.dtype.kind not in 'iuf' or np.isnan(number):
+        return KernelError(
+            f'score: expected a number, got {value!r} for {setting}: return the mean error of the '
+            'validation part, the lower the better'
+        )
+    return float(number)
