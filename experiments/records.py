@@ -128,10 +128,13 @@ class Store:
             if task.key in values
         }
 
-    def save(self, records: Sequence[Record]) -> None:
-        """Replace both files."""
-        _replace(self.values_path, {one.task.key: one.values for one in records})
-        _replace(self.seconds_path, {one.task.key: one.seconds for one in records if one.seconds})
+    def save(self, records: Sequence[Record], keep: bool) -> None:
+        """Replace both files; with `keep`, what is stored of other tasks stays."""
+        values = {one.task.key: one.values for one in records}
+        seconds = {one.task.key: one.seconds for one in records if one.seconds}
+        for path, content in ((self.values_path, values), (self.seconds_path, seconds)):
+            others = _read(path) if keep else {}
+            _replace(path, content | {k: v for k, v in others.items() if k not in content})
 
 
 def run_tasks(
@@ -146,14 +149,15 @@ def run_tasks(
     """
     Run what is not stored yet; `trial(rng, **cell, **fixed)` returns JSON values.
 
-    Its key 'seconds', if any, is kept apart. After `minutes` no further task is begun.
+    Its key 'seconds', if any, is kept apart. After `minutes` no further task is begun. With
+    `resume` what is stored of other seeds stays.
     """
     known = store.load(tasks) if resume else {}
     missing = [task for task in tasks if task.key not in known]
     deadline = time.monotonic() + 60.0 * minutes
     for record in _outcomes(trial, fixed, missing, jobs, deadline):
         known[record.task.key] = record
-        store.save(_in_order(known, tasks))
+        store.save(_in_order(known, tasks), keep=resume)
     return Records(_in_order(known, tasks))
 
 

@@ -149,6 +149,19 @@ def test_an_interrupted_run_goes_on_and_ends_as_an_uninterrupted_one(tmp_path, m
     assert whole == parts
 
 
+def test_what_is_stored_of_other_seeds_stays_when_a_run_goes_on(tmp_path):
+    size = importlib.import_module('experiments.kbr_fig2').EXPERIMENT.sizes['reduced']
+    store = records.Store(tmp_path / 'results', 'kbr_fig2', 'reduced')
+    both = records.tasks_of(size, (0, 1))
+    run('kbr_fig2', tmp_path, '--seeds', '0')
+    before = store.load(both)
+    run('kbr_fig2', tmp_path, '--seeds', '1', '--resume')
+    after = store.load(both)
+    assert len(after) == 2 * len(before) and after.items() >= before.items()
+    run('kbr_fig2', tmp_path, '--seeds', '1')
+    assert len(store.load(both)) == len(before)
+
+
 def test_what_is_missing_of_a_run_is_told(tmp_path):
     run('kbr_fig2', tmp_path, '--minutes', '0', '--resume')
     assert not (tmp_path / 'results').exists()
