@@ -116,12 +116,13 @@ class KernelBayesFilter(FilterParts):
 
     def _recover(self, belief: Belief, found: Belief) -> None:
         """Take over what was found elsewhere; if the found place is near, keep the belief."""
-        self.hypotheses.drop()
-        modes = mode_of(belief, self.config), mode_of(found, self.config)
-        if are_apart(*modes, self.config):
-            self.belief = found.resampled(self.config.points, self.rng)
-            self.odometry.begin([self.belief])
-            self.confirmation.forget()
-            self.regularisation.begin()
-            self.diagnostics['recoveries'] += 1
-            self.monitor.check.follow(self.belief)
+        if not are_apart(mode_of(belief, self.config), mode_of(found, self.config), self.config):
+            self.hypotheses.drop()
+            return
+        self.hypotheses.exchange(belief)
+        self.belief = found.resampled(self.config.points, self.rng)
+        self.odometry.begin([self.belief])
+        self.confirmation.forget()
+        self.regularisation.begin()
+        self.diagnostics['recoveries'] += 1
+        self.monitor.check.follow(self.belief)

@@ -79,6 +79,18 @@ class Hypotheses:
         self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
         self._claimed = False
 
+    def exchange(self, belief: Belief) -> None:
+        """
+        Let the points elsewhere be believed: those of the belief look elsewhere from now on.
+
+        They keep its posterior probability. A belief that was left in a gap of the map for a place
+        that looks alike is found again by the first images of its own.
+        """
+        self.alternatives = belief.resampled(_COHORT, self.rng)
+        self._cohorts = np.zeros(_COHORT, dtype=np.intp)
+        self.elsewhere = 1.0 - self.elsewhere
+        self._claimed = False
+
     def doubt(self) -> None:
         """Let the belief be a claim, which may be of another place until images confirm it."""
         self._claimed = True
