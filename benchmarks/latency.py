@@ -27,6 +27,7 @@ from typing import Any
 from benchmarks.results import machine, merge_figures, table, write_section
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from kbr_localization.child_processes import command
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.map.build import build_map
@@ -157,12 +158,10 @@ def prepare(folder: Path, sizes: Sequence[int]) -> None:
 
 @contextmanager
 def program(arguments: Sequence[str], log: Path) -> Iterator[subprocess.Popen[str]]:
-    """Run a Python program with its output in a file; stop it at the end."""
+    """Run a module as a program with its output in a file; stop it at the end."""
     with (
         log.open('w') as out,
-        subprocess.Popen(
-            [sys.executable, *arguments], stdout=out, stderr=out, text=True
-        ) as process,
+        subprocess.Popen(command(*arguments), stdout=out, stderr=out, text=True) as process,
     ):
         try:
             yield process
@@ -181,9 +180,9 @@ def measure(
     if loading:
         values['save_pose_rate'] = 5.0
     arguments = [part for key, value in values.items() for part in ('-p', f'{key}:={value}')]
-    node_program = ['-m', 'kbr_localization.ros.node.node', '--ros-args', *arguments]
+    node_program = ['kbr_localization.ros.node.node', '--ros-args', *arguments]
     run = str(folder / 'building' / 'drive')
-    camera_program = ['-m', 'benchmarks.camera', run, str(options.rate), str(options.seconds)]
+    camera_program = ['benchmarks.camera', run, str(options.rate), str(options.seconds)]
     (folder / 'pose.json').unlink(missing_ok=True)
     with ExitStack() as stack:
         node = stack.enter_context(program(node_program, folder / 'node.log'))

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 import os
+import runpy
 import signal
+import sys
 import threading
 import time
 
-_WATCH_SECONDS = 1.0
+_WATCH_SECONDS, _END_SECONDS = 1.0, 30.0
 
 
 @contextmanager
@@ -61,12 +63,33 @@ def _held(number: signal.Signals) -> Iterator[None]:
         signal.raise_signal(number)
 
 
-def end_with_parent(parent: int) -> None:
-    """Let a worker's process not outlive the one that it works for, however that one ends."""
+def command(module: str, *arguments: str) -> list[str]:
+    """Command of a process that runs a module as a program and ends with this process."""
+    return [sys.executable, '-m', __name__, str(os.getpid()), module, *arguments]
+
+
+def end_with_parent(parent: int, how: signal.Signals = signal.SIGKILL) -> None:
+    """
+    Let this process not outlive the one that it works for, however that one ends.
+
+    `how`: the signal that this one gets then; it is killed when it does not end by that.
+    """
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(_WATCH_SECONDS)
+        os.kill(os.getpid(), how)
+        time.sleep(_END_SECONDS)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
+
+
+def _main(parent: str, module: str, *arguments: str) -> None:
+    end_with_parent(int(parent), signal.SIGINT)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name='__main__', alter_sys=True)
+
+
+if __name__ == '__main__':
+    _main(*sys.argv[1:])

@@ -12,14 +12,18 @@ from pathlib import Path
 import re
 import secrets
 import shutil
+import socket
 import stat
 from typing import Any, BinaryIO
+import weakref
 
 _OURS = '.kbr-'
 _TEMPORARY = re.compile(rf'\..+{re.escape(_OURS)}[0-9a-f]{{8}}(\.[^.]*)?', re.DOTALL)
 """In the names of our own temporaries."""
 LARGEST_TEXT = 1 << 28
 """Bytes of a text file that is read; the odometry of a day has less."""
+_HOLDER = 200  # bytes that name a process
+_SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
@@ -69,18 +73,19 @@ def read_file(path: str | Path, most: int) -> bytes:
 
     What is no file, as a pipe or a device, is refused: nobody knows when it ends.
     """
-    # an open pipe would wait for somebody who writes
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(handle, 'rb') as file:
-        found = os.fstat(handle)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    with open(path, 'rb', opener=_open_at_once) as file:
+        found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, 'is a device or a pipe: expected a file', str(path))
         if found.st_size > most:
             reason = f'has {found.st_size} bytes: expected at most {most}'
             raise OSError(errno.EFBIG, reason, str(path))
         return file.read()
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open also a pipe without waiting for somebody who writes."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT) -> str:
@@ -98,6 +103,51 @@ def claim(file: BinaryIO, refusal: Exception) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise refusal from error
+
+
+class LockBeside:
+    """
+    Claim of a file through a hidden file beside it: the file itself may be replaced meanwhile.
+
+    The system ends it with the process. Raises BlockingIOError that names the process that has
+    it, and another OSError where the folder cannot be written.
+    """
+
+    def __init__(self, target: Path) -> None:
+        target = target.resolve()
+        self._path = target.with_name(f'.{target.name}.lock')
+        self._handle = self._open()
+        while not self._is_there():  # whoever had it has just let it go
+            os.close(self._handle)
+            self._handle = self._open()
+        self._close = weakref.finalize(self, os.close, self._handle)
+        with suppress(OSError):  # a full disk: it is claimed without a name
+            os.ftruncate(self._handle, 0)
+            os.write(self._handle, f'process {os.getpid()} on {socket.gethostname()}'.encode())
+
+    def _open(self) -> int:
+        handle = os.open(self._path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, _HOLDER).decode(errors='replace') or 'another process'
+            os.close(handle)
+            raise BlockingIOError(errno.EAGAIN, holder, str(self._path)) from None
+        except OSError:
+            pass  # not every file system can
+        return handle
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(self._handle))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let other processes claim it."""
+        if self._is_there():
+            self._path.unlink(missing_ok=True)
+        self._close()
 
 
 def read_json_lines(file: BinaryIO) -> list[Any]:

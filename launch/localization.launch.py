@@ -53,7 +53,7 @@ OVERRIDES = (
 def nodes(value):
     """Make the nodes of each robot from the arguments' values."""
     made = [node for robot in robots(value) for node in robot_nodes(robot)]
-    if launching.is_true(value('use_composition')):
+    if launching.is_true(value, 'use_composition'):
         made.append(LogInfo(msg='use_composition: a Python node stays a process of its own'))
     return made
 
@@ -62,7 +62,7 @@ def robot_nodes(value):
     """Make the nodes of one robot."""
     managed = {'autostart': False} if value('map') else {}
     parameters = launching.parameter_file('localization', value, OVERRIDES, **managed)
-    respawn = launching.is_true(value('use_respawn') or value('respawn'))
+    respawn = launching.is_true(value, 'use_respawn' if value('use_respawn') else 'respawn')
     node = launching.package_node(
         'localization_node',
         'localization',
@@ -75,4 +75,5 @@ def robot_nodes(value):
     others = launching.map_server_nodes(value, parameters) if value('map') else []
     if not respawn:
         others.append(launching.ends_with_failure(node))
-    return [*others, node, launching.rviz_node(value)]
+    # what may be missing comes first: a node that has started would outlive the failed launch
+    return [launching.rviz_node(value), *others, node]

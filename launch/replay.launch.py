@@ -50,7 +50,7 @@ def generate_launch_description():
 def nodes(value):
     """Make the player from the arguments' values."""
     robot = one_robot(value)
-    at_end = Shutdown() if launching.is_true(value('exit_at_end')) else None
+    at_end = Shutdown() if launching.is_true(value, 'exit_at_end') else None
     overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
     file = launching.parameter_file('player', robot, overrides)
     node = launching.package_node('player_node', 'player', robot, file, {}, on_exit=at_end)

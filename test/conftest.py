@@ -7,6 +7,7 @@ import itertools
 import os
 from pathlib import Path
 import shutil
+import signal
 
 import pytest
 from side_by_side import BACKWARDS, FROM_DDS, OTHERS, OVER_DDS
@@ -21,6 +22,14 @@ def pytest_addoption(parser):
     parser.addoption('--claims', type=Path, help='folder and order, see side_by_side.py')
 
     parser.addoption('--again', type=Path, help='file of the tests that are to run, and no others')
+
+
+def pytest_configure(config):
+    """Let the processes of `side_by_side`, and the nodes of their tests, end with it."""
+    if config.getoption('claims') or config.getoption('again'):
+        from kbr_localization.child_processes import end_with_parent
+
+        end_with_parent(os.getppid(), signal.SIGINT)
 
 
 @pytest.hookimpl(trylast=True)

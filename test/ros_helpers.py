@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 import signal
 import subprocess
-import sys
 import time
 
+from kbr_localization.child_processes import command
 from kbr_localization.demo.dds_domain import own_domain
 import rclpy
 from rclpy.context import Context
@@ -35,11 +35,11 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 class Process:
     """A program under test with its output."""
 
-    def __init__(self, command, env, log):
+    def __init__(self, program, env, log):
         self.log = log
         with log.open('wb') as out:
             self.popen = subprocess.Popen(
-                [str(part) for part in command], env=env, stdout=out, stderr=subprocess.STDOUT
+                [str(part) for part in program], env=env, stdout=out, stderr=subprocess.STDOUT
             )
 
     @property
@@ -87,8 +87,8 @@ class RosWorld:
     def start(self, module, *arguments, **extra_environment):
         """Start `python -m module arguments` in this domain."""
         log = self.folder / f'process{len(self.processes)}.log'
-        command = [sys.executable, '-m', module, *arguments]
-        process = Process(command, self.environment(**extra_environment), log)
+        program = command(module, *map(str, arguments))
+        process = Process(program, self.environment(**extra_environment), log)
         self.processes.append(process)
         return process
 

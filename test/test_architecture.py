@@ -37,7 +37,9 @@ ALLOWED = {
     'localization': BASE | {'localization', 'kernels', 'vision', 'datasets'},
     'evaluation': BASE | {'evaluation', 'localization', 'kernels', 'vision', 'datasets'},
     'ros': BASE | {'ros', 'localization', 'kernels', 'vision', 'datasets'},
-    'demo': BASE | {'demo', 'evaluation', 'localization', 'vision', 'datasets', 'simulation'},
+    'demo': BASE
+    | {'child_processes'}
+    | {'demo', 'evaluation', 'localization', 'vision', 'datasets', 'simulation'},
     'cli': BASE
     | {
         'cli',

@@ -61,6 +61,22 @@ def test_bad_usage_is_one_line(arguments, fragments):
     assert_one_line(invoke(*arguments), *fragments)
 
 
+@pytest.mark.parametrize(
+    'command',
+    [
+        ('tune', 'RUN', '--out', 'p.yaml', '--trials'),
+        ('map', 'build', 'RUN', '--out', 'm.h5', '--tune', '--trials'),
+        ('compare', '--train', 'RUN', '--test', 'RUN', '--out', 'c', '--trials'),
+        ('compare', '--train', 'RUN', '--test', 'RUN', '--out', 'c', '--tune'),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize('trials', [1_000_000_000, 99999999999999999999])
+def test_trials_by_the_thousand_million_are_refused(command, trials):
+    """They filled the memory, or ended with a traceback of NumPy's."""
+    assert_one_line(invoke(*command, trials), command[-1], 'less than or equal to 10000')
+
+
 def test_a_trajectory_that_is_none_is_one_line(run_with_truth, tmp_path):
     run, _ = run_with_truth
     (tmp_path / 'bad.tum').write_text('rubbish\n')
@@ -132,6 +148,41 @@ def test_a_signal_leaves_with_its_exit_code_and_one_line(run_with_truth, number)
     assert process.stdout.readline() == 'reading\n'
     process.send_signal(number)
     _, stderr = process.communicate(timeout=20)
+    assert (process.returncode, stderr) == (128 + number, ENDS[number])
+
+
+IN_A_DESTRUCTOR = """
+import sys, time
+from kbr_localization import files
+from kbr_localization.cli import main
+
+class Dying:
+    def __del__(self):
+        print('dies', flush=True)
+        time.sleep(20.0)
+
+def slow(*_, **__):
+    Dying()
+    time.sleep(20.0)
+
+files.read_text = slow
+main(['evaluate', *sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize('number', ENDS)
+def test_a_signal_is_heeded_that_comes_where_no_error_goes_anywhere(run_with_truth, number):
+    """Python prints what a destructor or a callback of a weak reference raises, and goes on."""
+    process = subprocess.Popen(
+        [sys.executable, '-c', IN_A_DESTRUCTOR, *map(str, run_with_truth)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,  # noqa: PLW1509
+    )
+    assert process.stdout.readline() == 'dies\n'
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=15)
     assert (process.returncode, stderr) == (128 + number, ENDS[number])
 
 

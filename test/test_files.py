@@ -1,12 +1,13 @@
 """Files that appear as a whole or not at all."""
 
+import errno
 import os
 import stat
 import subprocess
 import sys
 
 from kbr_localization.datasets.run_folder import new_folder
-from kbr_localization.files import new_file, read_file, write_text
+from kbr_localization.files import LockBeside, new_file, read_file, write_text
 import pytest
 
 
@@ -49,7 +50,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     code = (
         'import os, sys\n'
         'from kbr_localization.datasets.run_folder import new_folder\n'
-        'from kbr_localization.files import new_file\n'
+        'from kbr_localization.files import LockBeside, new_file\n'
         'with new_folder(sys.argv[2]), new_file(sys.argv[1]):\n'
         '    print("there", flush=True)\n'
         '    sys.stdin.read(1)\n'
@@ -110,8 +111,35 @@ def test_only_a_file_of_a_bounded_size_is_read(tmp_path):
     for path, says in (
         ('a', 'has 4 bytes: expected at most 3'),
         ('pipe', 'is a device or a pipe'),
-        ('.', 'directory'),
+        ('.', f"Is a directory: '{tmp_path}'"),
         ('no', 'No such file'),
     ):
         with pytest.raises(OSError, match=says):
             read_file(tmp_path / path, 3)
+
+
+def test_a_file_is_claimed_by_one_at_a_time_also_on_a_full_disk(tmp_path, monkeypatch):
+    target = tmp_path / 'map.h5'
+    first = LockBeside(target)
+    with pytest.raises(BlockingIOError, match=f'process {os.getpid()} on'):
+        LockBeside(target)
+    first.release()
+    assert list(tmp_path.iterdir()) == []
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, 'write', full)
+    second = LockBeside(target)
+    with pytest.raises(BlockingIOError, match='another process'):
+        LockBeside(target)
+    second.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_claim_writes_through_no_link(tmp_path):
+    (tmp_path / 'theirs').write_text('text')
+    (tmp_path / '.map.h5.lock').symlink_to(tmp_path / 'theirs')
+    with pytest.raises(OSError, match='symbolic links'):
+        LockBeside(tmp_path / 'map.h5')
+    assert (tmp_path / 'theirs').read_text() == 'text'

@@ -1,5 +1,6 @@
 """The launch files as `ros2 launch` runs them; needs a ROS installation with this package."""
 
+from contextlib import suppress
 from importlib.util import find_spec
 import os
 from pathlib import Path
@@ -9,6 +10,7 @@ import subprocess
 import time
 
 from kbr_localization.demo.dds_domain import own_domain
+import psutil
 import pytest
 
 pytestmark = [
@@ -142,6 +144,28 @@ def test_arguments_of_nav2_bringup_are_taken_and_others_named(localize):
     assert "'map_flie' is not known and has no effect: did you mean 'map_file'" in output
     assert "'slam' is not known" in output and 'container_name' not in output
     assert 'stays a process of its own' in output
+
+
+@pytest.mark.parametrize('name', ['use_respawn', 'use_composition', 'rviz', 'use_sim_time'])
+def test_what_is_neither_true_nor_false_is_refused(localize, name):
+    code, output = localize(**{name: 'perhaps'})
+    assert code == 1 and f"{name}: expected true or false, got 'perhaps'" in output
+
+
+@pytest.mark.skipif(shutil.which('rviz2') is not None, reason='RViz is installed')
+def test_a_missing_rviz_leaves_no_node_running(localize, tmp_path):
+    code, output = localize(rviz='true')
+    left = [process for process in psutil.process_iter() if home_of(process) == str(tmp_path)]
+    for process in left:
+        process.kill()
+    assert code == 1 and "package 'rviz2' not found" in output
+    assert not left, 'a node outlived the launch that failed'
+
+
+def home_of(process):
+    """Environment variable ROS_HOME of a process, which each test has of its own."""
+    with suppress(psutil.Error):
+        return process.environ().get('ROS_HOME')
 
 
 def test_map_is_the_grid_of_the_map_server(localize):

@@ -1,12 +1,19 @@
 """The tour with the real node and player, on runs that take seconds."""
 
+from contextlib import suppress
 import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
 
 from helpers import write_tiny_cold_run
 from kbr_localization.demo import over_ros, tour
 from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum
 import pytest
+from ros_helpers import PATIENCE
 
 pytestmark = pytest.mark.ros
 
@@ -42,3 +49,38 @@ def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     with pytest.raises(RosError, match='localization node stopped with exit code'):
         over_ros.localize_over_ros(tmp_path / 'map.h5', runs[1], 20, tmp_path, 5.0, silent)
     assert 'map.h5' in (tmp_path / 'localization_node.log').read_text()
+
+
+TOUR = """
+from pathlib import Path
+import sys
+from kbr_localization.demo import over_ros
+
+folder = Path(sys.argv[1])
+over_ros.localize_over_ros(
+    folder / 'map.h5', folder / 'run', 40, folder, 0.05, lambda what, done, total: print('plays')
+)
+"""
+
+
+def test_the_node_and_the_player_end_with_a_tour_that_is_killed(tiny_world):
+    folder = tiny_world.map_file.parent
+    with subprocess.Popen(
+        [sys.executable, '-u', '-c', TOUR, folder],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as run:
+        try:
+            assert run.stdout.readline() == b'plays\n'
+            run.kill()
+            run.wait()
+            end = time.monotonic() + PATIENCE
+            with pytest.raises(ProcessLookupError):
+                while time.monotonic() < end:
+                    os.killpg(run.pid, 0)
+                    time.sleep(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    # in good order, as after Ctrl-C
+    assert 'images answered' in (folder / 'localization_node.log').read_text()

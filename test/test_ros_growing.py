@@ -302,7 +302,7 @@ def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_pat
     with pytest.raises(MapError, match='names out of map_files: ground, first'):
         registry.read('second')
     into = MapRegistry(registry_entries(registry), str(tmp_path / 'into'), Told())
-    paths = {into.read(name).save_path for name in ('ground', 'first')}
+    paths = {into.read(name).file.path for name in ('ground', 'first')}
     assert len(paths) == 2, 'two maps of one file name would overwrite each other'
 
 

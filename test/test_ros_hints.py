@@ -37,6 +37,26 @@ def test_a_good_input_has_no_hint():
     assert image.rate == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize(
+    'publishers, alone, seconds, told',
+    [(2, True, 40, True), (2, True, 20, False), (1, True, 40, False), (2, False, 40, False)],
+)
+def test_two_senders_of_the_odometry_are_told_once_none_of_them_is_a_dead_one(
+    publishers, alone, seconds, told
+):
+    odometry = watch(publishers=publishers, alone=alone)
+    for index in range(seconds):
+        odometry.saw(NOW + index * SECOND, now=float(index))
+        odometry.measure(now=float(index))
+    hint = odometry.hint(now=seconds, timeout=5.0, clock_ns=NOW + seconds * SECOND)
+    assert ('2 publishers, whose poses do not go together' in hint) == told
+    odometry.publishers = 1
+    odometry.measure(now=seconds + 1.0)
+    odometry.publishers = 2
+    odometry.measure(now=seconds + 2.0)
+    assert odometry.hint(seconds + 2.0, 5.0, NOW + seconds * SECOND) == ''
+
+
 def test_stamps_that_stand_still_are_told():
     image = watch()
     for index in range(10):
@@ -66,7 +86,13 @@ def test_images_and_odometry_of_two_clocks_are_told():
 
 @pytest.mark.parametrize(
     'arrived, lost, says',
-    [(31, 66, '31 of 97 messages arrive'), (0, 97, '0 of 97'), (97, 4, ''), (300, 20, '')],
+    [
+        (31, 66, '31 of 97 messages arrive'),
+        (0, 97, '0 of 97'),
+        (97, 4, ''),
+        (300, 20, ''),
+        (19, 2**31 - 1, ''),
+    ],
 )
 def test_a_stream_that_is_half_lost_is_told_with_the_remedy(arrived, lost, says):
     image = watch(publishers=1)

@@ -6,6 +6,7 @@ from pathlib import Path
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.interface import interface_page, parameter_file
 from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.launch_texts import TEXTS
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.playback.player import PlayerParameters
 from kbr_localization.ros.recording.recorder import RecorderConfig
@@ -60,18 +61,12 @@ def test_filter_parameters_stand_there_as_comments_and_are_right():
 
 @pytest.mark.parametrize('path', LAUNCH_FILES, ids=lambda path: path.name)
 def test_every_launch_argument_has_a_text(path):
-    source = ROOT / 'kbr_localization' / 'ros' / 'parameters' / 'launching.py'
-    texts = next(
-        ast.literal_eval(node.value)
-        for node in ast.parse(source.read_text()).body
-        if isinstance(node, ast.Assign) and node.targets[0].id == 'TEXTS'
-    )
     declared = [
         node.args[0].value
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, 'attr', '') == 'argument'
     ]
-    assert declared and set(declared) <= set(texts)
+    assert declared and set(declared) <= set(TEXTS)
 
 
 @pytest.mark.parametrize('path', LAUNCH_FILES, ids=lambda path: path.name)

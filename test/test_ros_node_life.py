@@ -255,6 +255,15 @@ def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, val
     assert len(ours) == 1
 
 
+def test_arguments_that_are_no_utf_8_are_refused(ros):
+    """As of a file name in Latin 1, or in a container whose Python is told to know ASCII only."""
+    ascii_only = {'LC_ALL': 'C', 'PYTHONUTF8': '0', 'PYTHONCOERCECLOCALE': '0'}
+    node = ros.start_node('node', environment=ascii_only, map_file='/büro.h5')
+    assert node.wait() == 2
+    assert 'the ROS arguments are not right: expected UTF-8' in node.output
+    assert 'Traceback' not in node.output
+
+
 def test_an_initial_pose_off_the_map_is_not_used_and_said_to_be(ros, tiny_world):
     values = {'set_initial_pose': True, 'initial_pose.x': 1e4, 'initialize_globally': False}
     node = start_node(ros, tiny_world, **values)

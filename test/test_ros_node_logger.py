@@ -1,6 +1,6 @@
 """The log of a node says things once in a while, and keeps no more than it needs for that."""
 
-from kbr_localization.ros.common.node_logger import MOST_ONCE, NodeLogger
+from kbr_localization.ros.common.node_logger import LONGEST, MOST_ONCE, NodeLogger
 
 
 class Told:
@@ -31,3 +31,16 @@ def test_what_is_told_once_is_told_once_and_does_not_grow_without_end():
     for name in names * 2:
         log.once('info', f'odometry comes in frame {name!r}')
     assert len(told.texts) == MOST_ONCE == len(log._once)
+
+
+def test_a_name_of_a_million_characters_is_cut():
+    """The encoding of an image, and a frame, are what the sender says."""
+    told = Told()
+    log = NodeLogger(told, quiet=0.0)
+    for number in range(3):
+        name = str(number) + 'x' * 1_000_000
+        log('info', f'encoding {name!r} is not supported')
+        log.once('info', f'odometry comes in frame {name!r}')
+    assert len(told.texts) == 6 and max(map(len, told.texts)) == LONGEST
+    assert all('… (10000' in text for text in told.texts)
+    assert sum(map(len, log._once)) <= 3 * LONGEST

@@ -78,6 +78,17 @@ def test_an_initial_pose_in_a_wrong_frame_is_refused(ros, robot, poses):
     assert not poses
 
 
+def test_a_stream_of_poses_that_are_refused_does_not_fill_the_log(ros, tiny_world):
+    node = start_node(ros, tiny_world)
+    robot, begun = Robot(ros), time.monotonic()
+    for _ in range(100):
+        robot.send_initial_pose(None, [1.0, 0.0, 0.0], frame_id='odom')
+        ros.spin(0.01)
+    ros.spin_until(lambda: 'initial pose refused' in node.output)
+    assert node.stop() == 0
+    assert node.output.count('initial pose refused') <= 2 + time.monotonic() - begun
+
+
 @pytest.mark.parametrize(
     ('spread', 'taken'),
     [(0.0, [0.09, 0.09, 0.04]), (0.1, [0.01] * 3), (0.001, [0.0025] * 3)],

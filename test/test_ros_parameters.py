@@ -53,6 +53,12 @@ def test_a_slash_before_a_frame_is_taken_away(make_node):
     assert (config.global_frame_id, config.odom_frame_id) == ('map', 'odom')
 
 
+def test_a_clock_that_is_neither_true_nor_false_is_refused(make_node):
+    """What rclpy says of it goes under in the log, and the node runs by the wrong clock."""
+    with pytest.raises(ConfigurationError, match=r"'use_sim_time': expected bool, got 'maybe'"):
+        Settings(make_node(use_sim_time='maybe'))
+
+
 def test_every_parameter_has_a_description_a_type_and_the_default(make_node):
     node = make_node()
     Settings(node)

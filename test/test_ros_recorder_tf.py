@@ -55,6 +55,34 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
         np.testing.assert_allclose(frame.reference, expected, atol=1e-3)
 
 
+def test_transforms_that_are_no_poses_are_left_out_with_a_word(ros, tf2):
+    """A transform that was never filled in has a quaternion of zeros."""
+    from tf2_msgs.msg import TFMessage
+
+    out = ros.folder / 'run'
+    node = ros.start_node('recorder', environment=tf2, out=out, pose_type='tf')
+    robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
+    robot.wait_for_listeners()
+    ros.spin_until(sender.get_subscription_count)
+    robot.drive(0.0, 0.5)
+    for child in ('odom', 'base_footprint', 'shelf'):
+        unset = TransformStamped()
+        unset.header.frame_id, unset.child_frame_id = 'map', child
+        unset.transform.rotation.w = 0.0
+        sender.publish(TFMessage(transforms=[unset]))
+        nowhere = as_transform(robot.pose(0.0), robot.stamp_ns(0.5), child)
+        nowhere.transform.translation.x = float('nan')
+        sender.publish(TFMessage(transforms=[nowhere]))
+    ros.spin_until(lambda: node.output.count('transform not used') >= 2)
+    robot.send_odometry(0.55, pose=np.full(3, np.nan))
+    good = as_transform(robot.pose(0.0), robot.stamp_ns(0.5), 'odom')
+    for _ in range(5):
+        sender.publish(TFMessage(transforms=[good]))
+        ros.spin(0.1)
+    assert node.popen.poll() is None
+    assert node.stop() == 0 and 'Traceback' not in node.output
+
+
 @pytest.mark.skipif(INSTALLED, reason='tf2_msgs is installed')
 def test_without_tf2_msgs_the_remedy_is_told(ros):
     node = ros.start_node('recorder', out=ros.folder / 'run', pose_type='tf')

@@ -1,10 +1,13 @@
 """The tests in three processes: each module once; what is over DDS gets a second chance."""
 
+from contextlib import suppress
 import os
 from pathlib import Path
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -24,6 +27,19 @@ def test_it():
     assert len(runs.read_text()) > {failures}
     time.sleep(0.3)
     Path(__file__).with_suffix('.time').write_text(f'{{begun}} {{time.monotonic()}}')
+"""
+SLEEPING = """
+from pathlib import Path
+import time
+
+
+def test_it():
+    path = Path(__file__)
+    path.with_suffix('.runs').touch()
+    try:
+        time.sleep(300)
+    finally:
+        path.with_suffix('.ended').touch()
 """
 MARKERS = '[pytest]\nmarkers =\n    ros: over DDS\n    slow: slow\n    alone: alone\n'
 
@@ -72,3 +88,31 @@ def test_a_test_that_is_to_be_alone_runs_beside_no_other(tmp_path):
     for name in ('a_lone', 'z_lone'):
         begun, ended = times.pop(name)
         assert all(end <= begun or begin >= ended for begin, end in times.values())
+
+
+def test_no_process_outlives_the_one_that_started_it_and_was_killed(tmp_path):
+    for name in ('conftest.py', 'side_by_side.py'):
+        shutil.copy(HERE / name, tmp_path)
+    (tmp_path / 'pytest.ini').write_text(MARKERS)
+    for name in ('one', 'two', 'three'):
+        (tmp_path / f'test_{name}.py').write_text(SLEEPING)
+    command = [sys.executable, 'side_by_side.py', '-q', '.']
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as run:
+        try:
+            end = time.monotonic() + 60.0
+            while len(list(tmp_path.glob('*.runs'))) < 3:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            run.kill()
+            run.wait()
+            with pytest.raises(ProcessLookupError):
+                while time.monotonic() < end:
+                    os.killpg(run.pid, 0)
+                    time.sleep(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+    # pytest has ended in good order
+    assert len(list(tmp_path.glob('*.ended'))) == 3

@@ -1,8 +1,12 @@
 """Networks from strangers: what is damaged, names other files or sees nothing is refused."""
 
+from contextlib import suppress
 from dataclasses import replace
 import os
+import signal
 import struct
+import subprocess
+import sys
 import time
 import tracemalloc
 
@@ -172,3 +176,43 @@ def test_a_pipe_in_the_place_of_a_network_is_refused(tmp_path):
         config = replace(CONFIG, network_file=str(path))
         with pytest.raises(VisionError, match='is a device or a pipe: expected a file'):
             fit_describer(config, IMAGES, np.random.default_rng(0))
+
+
+SLOW_TRIAL = """
+from kbr_localization.vision import network_trial
+
+network_trial.SECONDS = 1.0
+slow = network_trial.Runtime('slow', 'numpy', '    import time; time.sleep(600)')
+print('begins', flush=True)
+try:
+    network_trial.try_network(b'', (1,), slow)
+except network_trial.VisionError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize('killed', [False, True])
+def test_a_network_that_takes_too_long_is_ended_also_when_nobody_waits_for_it(killed):
+    with subprocess.Popen(
+        [sys.executable, '-c', SLOW_TRIAL],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as run:
+        try:
+            assert run.stdout.readline() == 'begins\n'
+            time.sleep(0.3)
+            if killed:
+                run.kill()
+            # what the trial writes goes elsewhere
+            output = run.stdout.read()
+            assert killed or output == 'it takes more than 1 s for one image\n'
+            run.wait()
+            end = time.monotonic() + 60.0
+            with pytest.raises(ProcessLookupError):
+                while time.monotonic() < end:
+                    os.killpg(run.pid, 0)
+                    time.sleep(0.1)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)

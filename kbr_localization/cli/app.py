@@ -8,6 +8,7 @@ from kbr_localization.cli import (
     compare_command,
     data_commands,
     demo_command,
+    growth_commands,
     map_commands,
     mapping_commands,
     network_command,
@@ -27,6 +28,7 @@ app = typer.Typer(
 )
 map_commands.app.command()(mapping_commands.align)
 map_commands.app.command()(mapping_commands.extend)
+map_commands.app.command()(growth_commands.grown)
 app.add_typer(map_commands.app, name='map')
 for command in (
     *run_commands.COMMANDS,

@@ -9,6 +9,7 @@ from kbr_localization.cli.options import (
     Cameras,
     Jobs,
     Json,
+    MOST_TRIALS,
     OdometryTopic,
     ReferenceTopic,
     Scheduler,
@@ -57,6 +58,7 @@ Tune = Annotated[
     int,
     typer.Option(
         min=0,
+        max=MOST_TRIALS,
         help='Candidates to tune each method with, on maps of up to 500 images; 0 tunes nothing.',
     ),
 ]
@@ -68,7 +70,9 @@ def compare(
     test: Tests,
     out: Out,
     sizes: Annotated[str, typer.Option(help='Map sizes in images.')] = '50,100,200,400,800',
-    trials: Annotated[int, typer.Option(min=1, help='Random maps of each size.')] = 10,
+    trials: Annotated[
+        int, typer.Option(min=1, max=MOST_TRIALS, help='Random maps of each size.')
+    ] = 10,
     methods: Annotated[str, typer.Option(help='all, or some of `kbr methods`.')] = 'all',
     jobs: Jobs = None,
     scheduler: Scheduler = None,

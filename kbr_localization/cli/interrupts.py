@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 import math
 import os
 import signal
+import sys
 import threading
 import time
 from types import FrameType
@@ -75,10 +76,12 @@ class _Signals:
         self.number, self.waiting = signal.SIGINT, False
         self._leaving, self._since = False, -math.inf
         self._retry: threading.Timer | None = None
+        self._usual_hook: Callable[[Any], object] = sys.unraisablehook
 
     def listen(self) -> dict[signal.Signals, Any]:
         """Take the signals that nobody has taken yet; return who had them."""
         self._begin()
+        self._usual_hook, sys.unraisablehook = sys.unraisablehook, self._take_unraisable
         untouched = (signal.default_int_handler, signal.SIG_DFL)
         free = [number for number in _REASONS if signal.getsignal(number) in untouched]
         return {number: signal.signal(number, self._take) for number in free}
@@ -86,6 +89,7 @@ class _Signals:
     def leave(self) -> None:
         """Take it that the command is over."""
         self._leaving, self._since = True, time.monotonic()
+        sys.unraisablehook = self._usual_hook
         if self._retry is not None:
             self._retry.cancel()
 
@@ -98,8 +102,19 @@ class _Signals:
         if not self.waiting:
             self._since = time.monotonic()
             raise KeyboardInterrupt
-        # to this thread, where a mask keeps it while processes are started
-        sent = threading.get_ident(), number
+        self._send_again()
+
+    def _take_unraisable(self, unraisable: Any) -> None:
+        """Raise again what came within a destructor and went nowhere."""
+        if unraisable.exc_type is not KeyboardInterrupt:
+            self._usual_hook(unraisable)
+            return
+        self._since = -math.inf
+        self._send_again()
+
+    def _send_again(self) -> None:
+        # to the main thread, where a mask keeps it while processes are started
+        sent = threading.main_thread().ident, self.number
         self._retry = threading.Timer(_RETRY_SECONDS, signal.pthread_kill, sent)
         self._retry.daemon = True
         self._retry.start()

@@ -10,6 +10,7 @@ from kbr_localization.cli.options import (
     Jobs,
     Json,
     MapFile,
+    MOST_TRIALS,
     OdometryTopic,
     PoseFrame,
     Poses,
@@ -22,7 +23,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.saving import note_map, save_measured
+from kbr_localization.cli.saving import note_map, save_measured, with_statistics_of_all
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -57,7 +58,8 @@ def build(
         bool, typer.Option('--tune', help='Choose the parameters on the runs, as `kbr tune` does.')
     ] = False,
     trials: Annotated[
-        Optional[int], typer.Option(min=1, help='Candidates of --tune; 60 unless given.')
+        Optional[int],
+        typer.Option(min=1, max=MOST_TRIALS, help='Candidates of --tune; 60 unless given.'),
     ] = None,
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
@@ -230,63 +232,6 @@ def prune(
     else:
         console.print_table(str(out), _loss_rows(loss))
     note_map(pruned, out)
-
-
-@app.command()
-def grown(
-    map_file: MapFile,
-    *,
-    merge: Annotated[
-        bool, typer.Option('--merge', help='Take the added images into the map for good.')
-    ] = False,
-    drop: Annotated[
-        bool, typer.Option('--drop', help='Delete the file with the added images.')
-    ] = False,
-    added: Annotated[
-        Optional[Path],
-        typer.Option(help='The file with them, as out of grow_into; by default MAP_grown.h5.'),
-    ] = None,
-    json: Json = False,
-) -> None:
-    """
-    Say which images a node has added to a map; merge or drop them.
-
-    They are in a file beside the map, which stays as it is until they are merged.
-    """
-    from kbr_localization.localization.map.grow import grown_form, grown_path
-    from kbr_localization.localization.map.kernel_map import KernelMap
-
-    if merge and drop:
-        raise KbrError('--merge and --drop: expected one of them')
-    path = added or grown_path(map_file)
-    if not path.is_file():
-        raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
-    if drop:
-        if path.resolve() == map_file.resolve():
-            raise KbrError(f'{path}: is the map itself: expected the file with the added images')
-        path.unlink()
-        console.note(f'{path}: deleted; {map_file} stays as it is')
-        return
-    base = KernelMap.load(map_file)
-    whole = grown_form(base, KernelMap.load(path))
-    facts = {'file': str(path), 'added': len(whole) - len(base), 'images': len(whole)}
-    if merge:
-        with_statistics_of_all(whole).save(map_file)
-        path.unlink()
-        console.note(f'{map_file}: {facts["images"]} images, {facts["added"]} of them added')
-    elif json:
-        console.print_json(facts)
-    else:
-        console.print_table(str(map_file), facts)
-
-
-def with_statistics_of_all(kernel_map: Any) -> Any:
-    """Return a map with statistics measured anew."""
-    import dataclasses
-
-    from kbr_localization.localization.kbr.leave_out import with_statistics
-
-    return with_statistics(dataclasses.replace(kernel_map, statistics=None))
 
 
 def _loss_rows(loss: Any) -> dict[str, Any]:

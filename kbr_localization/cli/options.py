@@ -48,6 +48,8 @@ MapFile = Annotated[
     Path, typer.Argument(metavar='MAP', help='A map made by `kbr map build`.', show_default=False)
 ]
 Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
+MOST_TRIALS = 10_000
+"""A slip of the finger would fill the memory with what is to be tried."""
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
 Settings = Annotated[
     Optional[list[str]],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -22,3 +23,10 @@ def note_map(kernel_map: Any, out: Path, datasets: Sequence[Any] = ()) -> None:
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+
+
+def with_statistics_of_all(kernel_map: Any) -> Any:
+    """Return a map with statistics measured anew."""
+    from kbr_localization.localization.kbr.leave_out import with_statistics  # noqa: PLC0415
+
+    return with_statistics(dataclasses.replace(kernel_map, statistics=None))

@@ -10,6 +10,7 @@ from kbr_localization.cli.options import (
     Cameras,
     Jobs,
     Json,
+    MOST_TRIALS,
     OdometryTopic,
     ReferenceTopic,
     Runs,
@@ -27,7 +28,7 @@ import typer
 
 SHOWN = ('default_score', 'score', 'rmse_m', 'lost_fraction')
 
-Trials = Annotated[int, typer.Option(min=1, help='Candidates for each method.')]
+Trials = Annotated[int, typer.Option(min=1, max=MOST_TRIALS, help='Candidates for each method.')]
 Sizes = Annotated[
     Optional[str],
     typer.Option(

@@ -13,11 +13,11 @@ import os
 from pathlib import Path
 import signal
 import subprocess
-import sys
 from threading import Event, Thread
 import time
 from typing import Any
 
+from kbr_localization.child_processes import command
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import RosError
 from kbr_localization.progress import Progress
@@ -118,12 +118,15 @@ def _program(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program of the room `ros`; at the end it is told to stop, then killed."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
-    command = [sys.executable, '-m', f'kbr_localization.ros.{module}']
-    command += ['--ros-args', *arguments] if arguments else []
+    options = ['--ros-args', *arguments] if arguments else []
     with (
         (logs / f'{name}.log').open('w', encoding='utf-8') as log,
         subprocess.Popen(
-            command, env=env, text=True, stdout=subprocess.PIPE if capture else log, stderr=log
+            command(f'kbr_localization.ros.{module}', *options),
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE if capture else log,
+            stderr=log,
         ) as process,
     ):
         try:

@@ -19,12 +19,15 @@ from kbr_localization.errors import VisionError
 LARGEST_OUTPUT = 1 << 20
 """Numbers of a descriptor."""
 SECONDS = 120.0
+_LATER = 5  # seconds until a trial ends itself
 _LIBRARY_BYTES = 2 << 30  # address space of the libraries alone
 _NO_LIBRARY = 77
 _tried: set[tuple[str, bytes, tuple[int, ...]]] = set()
 _CODE = """
-import resource, sys
-memory, paths, shape, no_library = {arguments!r}
+import resource, signal, sys
+memory, seconds, paths, shape, no_library = {arguments!r}
+# nobody else ends it when the one that waits for it was killed
+signal.alarm(seconds)
 sys.path[:] = paths
 try:
     import numpy, {module}
@@ -87,7 +90,8 @@ def try_network(
 
 def _try(network: bytes, shape: tuple[int, ...], runtime: Runtime, largest: int) -> bool:
     """Say whether it was tried."""
-    arguments = (_memory(), [path for path in sys.path if path], shape, _NO_LIBRARY)
+    paths = [path for path in sys.path if path]
+    arguments = (_memory(), round(SECONDS) + _LATER, paths, shape, _NO_LIBRARY)
     code = _CODE.format(arguments=arguments, module=runtime.module, run=runtime.run)
     try:
         done = subprocess.run(

@@ -8,8 +8,27 @@ from dataclasses import dataclass, field
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
 """Fraction and number of messages lost within the last seconds from which that is told."""
+MOST_LOST = 1_000_000
+"""A topic does not lose more in that time: Fast DDS has counted to the end of its numbers."""
+GHOST_SECONDS = 30.0
+"""How long DDS may show a publisher or a node that was killed."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
+
+
+@dataclass
+class Lasting:
+    """Tells what is there to stay from what DDS still shows of a process that was killed."""
+
+    _since: float | None = None
+
+    def look(self, there: bool, now: float) -> bool:
+        """Take in what is there at a time; say whether it has been for longer than a ghost is."""
+        if not there:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        return self._since is not None and now - self._since >= GHOST_SECONDS
 
 
 @dataclass
@@ -19,7 +38,8 @@ class InputWatch:
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
     fit, and types other than the expected one, as last seen in the graph. `lost`: messages that
-    were sent but did not arrive, as far as DDS knows.
+    were sent but did not arrive, as far as DDS knows. `alone`: whether only one may send;
+    `crowded`: whether more than one has done so for a while.
     """
 
     topic: str
@@ -36,6 +56,9 @@ class InputWatch:
     _rate_since: float = 0.0
     rate: float = 0.0
     lost: int = 0
+    alone: bool = False
+    crowded: bool = False
+    _several: Lasting = field(default_factory=Lasting)
     _recent: deque[tuple[int, int]] = field(
         default_factory=lambda: deque([(0, 0)], maxlen=LOSS_SECONDS + 1)
     )
@@ -53,6 +76,7 @@ class InputWatch:
         if now > self._rate_since:
             self.rate = (self.count - self._rate_count) / (now - self._rate_since)
         self._rate_count, self._rate_since = self.count, now
+        self.crowded = self._several.look(self.alone and self.publishers > 1, now)
 
     def silence(self, now: float) -> float:
         """Seconds since the last message, or since the start."""
@@ -73,13 +97,23 @@ class InputWatch:
             return f'{self.topic}: the stamps do not advance: restart the sender'
         if self.stamp_ns == 0:
             return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
-        return self._clock_hint(clock_ns)
+        return self._clock_hint(clock_ns) or self._crowd_hint
+
+    @property
+    def _crowd_hint(self) -> str:
+        if not self.crowded:
+            return ''
+        return (
+            f'{self.topic}: {self.publishers} publishers, whose poses do not go together: '
+            'stop all but one, or remap the topic'
+        )
 
     @property
     def _loss(self) -> str:
         count_then, lost_then = self._recent[0]
         arrived, lost = self.count - count_then, self.lost - lost_then
-        if lost < LOST_AT_LEAST or lost < LOST_FRACTION * (arrived + lost):
+        few = lost < LOST_AT_LEAST or lost < LOST_FRACTION * (arrived + lost)
+        if few or lost > MOST_LOST:
             return ''
         return (
             f'{self.topic}: {arrived} of {arrived + lost} messages arrive, the others are lost on '

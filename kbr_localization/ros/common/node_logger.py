@@ -9,6 +9,8 @@ import time
 from typing import Any
 
 QUIET_SECONDS = 5.0
+LONGEST = 4000
+"""Characters of a text: a message from a stranger may hold a name of millions."""
 MOST_ONCE = 200
 """Texts that are told once, in all: a sender with a new name in every message makes as many."""
 
@@ -28,6 +30,7 @@ class NodeLogger:
 
     def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
         """Log a text at 'info', 'warning' or 'error'."""
+        text = _cut(text)
         kind, now = re.sub(r'[-+.\d]+', '#', text), time.monotonic()
         with self._lock:
             wait = self._quiet if quiet is None else quiet
@@ -46,9 +49,17 @@ class NodeLogger:
 
     def once(self, level: str, text: str) -> None:
         """Log a text the first time only, and none beyond the first `MOST_ONCE`."""
+        text = _cut(text)
         if text not in self._once and len(self._once) < MOST_ONCE:
             self._once.add(text)
             self(level, text)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    end = f'… ({len(text)} characters)'
+    return text[: LONGEST - len(end)] + end
 
 
 def listed(counts: Mapping[str, int]) -> str:

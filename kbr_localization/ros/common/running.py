@@ -81,6 +81,8 @@ def _initialize(args: Sequence[str] | None) -> None:
             args=None if args is None else list(args),
             signal_handler_options=SignalHandlerOptions.NO,
         )
+    except UnicodeError as error:
+        raise RosError(f'the ROS arguments are not right: expected UTF-8, got {error}') from error
     # what rcl raises has no public name; its message ends with places in rcl's source
     except RuntimeError as error:
         text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')

@@ -90,7 +90,9 @@ class Inputs:
             session.add_image,
         )
         odometry = self._subscribe(ODOMETRY_QOS, Odometry, 'odom', self._take_odometry)
-        self.odometry = InputWatch(odometry.topic_name, 'nav_msgs/msg/Odometry', time.monotonic())
+        self.odometry = InputWatch(
+            odometry.topic_name, 'nav_msgs/msg/Odometry', time.monotonic(), alone=True
+        )
         self._subscriptions = [*self.cameras.subscriptions, odometry]
 
     @property

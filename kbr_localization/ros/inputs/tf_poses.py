@@ -6,11 +6,12 @@ from collections.abc import Callable
 import time
 from typing import Any
 
-from geometry_msgs.msg import Pose, Transform
+from geometry_msgs.msg import Pose, Transform, TransformStamped
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.optional import interface
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
@@ -38,11 +39,13 @@ class TransformPoses:
         map_frame: str,
         odometry_frame: str,
         take: Callable[[int, se2.FloatArray, float], None],
+        log: NodeLogger,
     ) -> None:
         message_type = interface('tf2_msgs.msg', 'TFMessage')
         if message_type is None:
             raise RosError("pose_type 'tf' needs tf2_msgs: install it, or record from a topic")
-        self._map_frame, self._odometry_frame, self._take = map_frame, odometry_frame, take
+        self._map_frame, self._odometry_frame = map_frame, odometry_frame
+        self._take, self._log = take, log
         self._odometry: Odometry | None = None
         node.create_subscription(Odometry, 'odom', self._take_odometry, ODOMETRY_QOS)
         subscription = node.create_subscription(message_type, '/tf', self._take_message, TF_QOS)
@@ -52,16 +55,23 @@ class TransformPoses:
         self._odometry = message
 
     def _take_message(self, message: Any) -> None:
-        odometry = self._odometry
         for transform in message.transforms:
-            if transform.header.frame_id.lstrip('/') != self._map_frame or odometry is None:
-                continue
-            child, pose = transform.child_frame_id.lstrip('/'), _pose(transform.transform)
-            if child == self._odometry_frame:
-                moved = conversions.pose_from_message(odometry.pose.pose)
-                self._hand_on(odometry.header.stamp, se2.compose(pose, moved))
-            elif child == odometry.child_frame_id.lstrip('/'):
-                self._hand_on(transform.header.stamp, pose)
+            if transform.header.frame_id.lstrip('/') == self._map_frame:
+                try:
+                    self._take_transform(transform)
+                except RosError as error:
+                    self._log('warning', f'transform not used: {error}')
+
+    def _take_transform(self, transform: TransformStamped) -> None:
+        odometry, child = self._odometry, transform.child_frame_id.lstrip('/')
+        if odometry is None:
+            return
+        if child == self._odometry_frame:
+            moved = conversions.pose_from_message(odometry.pose.pose)
+            pose = se2.compose(_pose(transform.transform), moved)
+            self._hand_on(odometry.header.stamp, pose)
+        elif child == odometry.child_frame_id.lstrip('/'):
+            self._hand_on(transform.header.stamp, _pose(transform.transform))
 
     def _hand_on(self, stamp: Any, pose: se2.FloatArray) -> None:
         stamp_ns = conversions.stamp_to_ns(stamp)

@@ -15,6 +15,8 @@ from kbr_localization.ros.session.answer import GivenPose
 import numpy as np
 from rclpy.node import Node
 
+QUIET_SECONDS = 1.0
+"""Each click is told, but not each of a stream of poses."""
 SMALLEST_DEVIATION = 0.05
 """Metres and radians: a given pose is not taken to be more certain than that."""
 
@@ -59,9 +61,9 @@ class InitialPoseInput:
                 owner.begin_from(given)
                 text += '' if owner.active else ', kept until the node is active'
         except RosError as error:
-            owner.log('warning', f'initial pose refused: {error}', 0.0)
+            owner.log('warning', f'initial pose refused: {error}', QUIET_SECONDS)
             return
-        owner.log('info', text, 0.0)
+        owner.log('info', text, QUIET_SECONDS)
 
     def _given_pose(self, message: PoseWithCovarianceStamped) -> GivenPose:
         frame_id = message.header.frame_id

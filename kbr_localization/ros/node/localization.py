@@ -94,6 +94,8 @@ class Localization:
 
         For the background. Raises KbrError when it cannot be read, or not be used.
         """
+        # the file may be the one that is in use and grows
+        self._save_map()
         in_use = self._registry.read(name or self._settings.config.map_file)
         kernel_map = in_use.kernel_map
         # what the method cannot use must not take the place of what it can
@@ -197,6 +199,7 @@ class Localization:
         """Take everything down."""
         self.stop()
         self._background.shutdown()
+        self.keeper.close()
         self.inputs.destroy()
         self.outputs.destroy()
 

@@ -7,7 +7,7 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
-from kbr_localization.ros.common.hints import mixed_clocks
+from kbr_localization.ros.common.hints import Lasting, mixed_clocks
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
@@ -39,7 +39,7 @@ class Reporter:
     ) -> None:
         self._node, self._config, self._session = node, config, session
         self._inputs, self._outputs, self._log = inputs, outputs, log
-        self._keeper = keeper
+        self._keeper, self._namesakes = keeper, Lasting()
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # steady time: a missing /clock must not silence what reports it
         self._timer = node.create_timer(
@@ -71,6 +71,7 @@ class Reporter:
         hints += self._inputs.cameras.hints(now)
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
         hints.append(self._rival_hint())
+        hints.append(self._namesake_hint(now))
         return [hint for hint in hints if hint]
 
     def _rival_hint(self) -> str:
@@ -84,6 +85,16 @@ class Reporter:
             f'somebody else also sends the transform {config.global_frame_id} to '
             f'{config.odom_frame_id}: stop it (AMCL, SLAM, a static publisher), '
             'or set tf_broadcast to false here'
+        )
+
+    def _namesake_hint(self, now: float) -> str:
+        name, namespace = self._node.get_name(), self._node.get_namespace()
+        nodes = self._node.get_node_names_and_namespaces()
+        if not self._namesakes.look(nodes.count((name, namespace)) > 1, now):
+            return ''
+        return (
+            f'another node is called {self._node.get_fully_qualified_name()} too: '
+            'end the one that was left running, or give each a namespace'
         )
 
     def _missing(self, now: float) -> str:

@@ -14,6 +14,7 @@ from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
 from kbr_localization.ros.common.bond import have_bonds
 from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.launch_texts import TEXTS
 from kbr_localization.ros.parameters.parameter_files import (
     launch_file_parameters,
     unrenamed_section,
@@ -49,56 +50,9 @@ TEXT_PARAMETERS = (
     'global_frame_id',
     'odom_frame_id',
 )
+TRUE, FALSE = ('true', '1', 'yes', 'on'), ('', 'false', '0', 'no', 'off')
 # lists are written with commas
 LIST_PARAMETERS = ('map_files', 'image_topics', 'cameras')
-
-TEXTS = {
-    'map_file': 'map made by `kbr map build`, or a name out of map_files',
-    'map_files': 'several maps: name=path,name=path; each gets a service ~/load_map/<name>',
-    'grow_map': 'add images to the map where the pose is sure but no map image looks alike',
-    'grow_into': (
-        'folder for maps with added images; empty: beside the map, as in office_grown.h5; of '
-        'several robots each has its own folder in it, by default in ~/.ros/kbr_localization/grown'
-    ),
-    'run': 'COLD run folder or rosbag2 to play',
-    'params_file': (
-        'parameters of the node, as of a Nav2 file; arguments that are given here override them; '
-        'a section without a namespace is meant for the one given here'
-    ),
-    'namespace': 'namespace of the robot',
-    'namespaces': 'namespace of the robot; with commas, of several robots on the same maps',
-    'use_sim_time': 'take the time from /clock; empty: as the parameters say',
-    'autostart': (
-        'configure and activate the node at once; false for a lifecycle manager; empty: as the '
-        'parameters say'
-    ),
-    'map': (
-        'occupancy grid (YAML) for the costmap: also start nav2_map_server and '
-        'lifecycle_manager_localization, which then leads both nodes'
-    ),
-    'use_composition': 'known from nav2_bringup: a Python node stays a process of its own',
-    'container_name': 'known from nav2_bringup, without a meaning here',
-    'use_intra_process_comms': 'known from nav2_bringup, without a meaning here',
-    'use_respawn': 'start the node again when it dies',
-    'method': 'localization method, see `kbr methods`; empty: as the parameters say',
-    'image_topic': 'topic of the camera; compressed images come on <topic>/compressed',
-    'image_topics': 'topics of several cameras: front/image,rear/image; empty: image_topic alone',
-    'cameras': 'cameras of the run to play, if it has several: front,rear',
-    'odom_topic': 'topic of the odometry',
-    'image_transport': 'raw or compressed; empty: as the parameters say',
-    'log_level': 'debug, info, warn or error',
-    'respawn': 'older name of use_respawn',
-    'rviz': 'also open RViz with the package view',
-    'dds_profile': 'Fast DDS profile for raw images; none: leave DDS as it is',
-    'rate': 'speed relative to the recording',
-    'loop': 'start over at the end',
-    'exit_at_end': 'end everything when the run is over',
-    'pose_topic': (
-        'topic of the pose in the map, from AMCL, SLAM or motion capture; where nobody knows it '
-        'give pose_type:=none, and `kbr map build --poses odometry` makes the map'
-    ),
-    'folder': 'where the building, its runs and the map are kept',
-}
 
 
 def argument(name: str, default: str | None = None, text: str = '') -> DeclareLaunchArgument:
@@ -187,6 +141,8 @@ def parameter_file(
     """
     path = value('params_file')
     given = {key: _typed(key, value(key)) for key in overrides if value(key)} | fixed
+    if 'use_sim_time' in given:
+        given['use_sim_time'] = is_true(value, 'use_sim_time')
     text = launch_file_parameters(path, value('namespace'), name, given)
     if name == 'localization' and path and (forgotten := unrenamed_section(path, name)):
         launch.logging.get_logger('launch.user').warning(forgotten)
@@ -248,8 +204,8 @@ def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile)
             f'map: expected the YAML file of an occupancy grid, got {value("map")!r}{missing}: '
             'give the map of images as map_file'
         )
-    timed: dict[str, Any] = {'use_sim_time': is_true(value('use_sim_time'))}
-    managed: dict[str, Any] = {'autostart': value('autostart').lower() != 'false'}
+    timed: dict[str, Any] = {'use_sim_time': is_true(value, 'use_sim_time')}
+    managed: dict[str, Any] = {'autostart': not value('autostart') or is_true(value, 'autostart')}
     managed |= {} if have_bonds() else {'bond_timeout': 0.0}
     common: dict[str, Any] = {'namespace': value('namespace'), 'output': 'screen'}
     server = Node(
@@ -270,9 +226,12 @@ def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile)
     return [server, manager]
 
 
-def is_true(text: str) -> bool:
-    """Whether the value of an argument says so."""
-    return text.lower() in ('true', '1', 'yes', 'on')
+def is_true(value: Callable[[str], str], name: str) -> bool:
+    """Whether an argument says so; empty does not. Raises ConfigurationError for other words."""
+    text = value(name).lower()
+    if text not in (*TRUE, *FALSE):
+        raise ConfigurationError(f'{name}: expected true or false, got {value(name)!r}')
+    return text in TRUE
 
 
 def rviz_node(value: Callable[[str], str]) -> Node:
@@ -281,10 +240,10 @@ def rviz_node(value: Callable[[str], str]) -> Node:
         package='rviz2',
         executable='rviz2',
         arguments=['-d', shared('config/kbr_localization.rviz')],
-        parameters=[{'use_sim_time': is_true(value('use_sim_time'))}],
+        parameters=[{'use_sim_time': is_true(value, 'use_sim_time')}],
         remappings=TF_REMAPPINGS,
         namespace=value('namespace'),
-        condition=IfCondition(value('rviz')),
+        condition=IfCondition(str(is_true(value, 'rviz'))),
     )
 
 

@@ -76,6 +76,7 @@ def declare(
     Fields not named in `changeable` are read-only. Raises ConfigurationError with the
     parameter's name, value and allowed range when a given value does not fit.
     """
+    _check_clock(node)
     values = {}
     for name, field in fields(config_class).items():
         full_name = prefix + name
@@ -91,6 +92,15 @@ def declare(
             _parameter_value(prefix + name, values[name]),
         )
     return config
+
+
+def _check_clock(node: Node) -> None:
+    """Refuse what rclpy only logs: the node would run by another clock than was meant."""
+    given = node.get_parameter('use_sim_time').value
+    if not isinstance(given, bool):
+        raise ConfigurationError(
+            f"parameter 'use_sim_time': expected bool, got {given!r} ({type(given).__name__})"
+        )
 
 
 def coerce(field: dataclasses.Field[Any], value: Any) -> Any:

@@ -134,7 +134,7 @@ class RecorderNode(Node):
         message_type: Any = POSE_TYPES[self.config.pose_type]
         if message_type is None:
             frames = (self.config.global_frame_id, self.config.odom_frame_id)
-            return TransformPoses(self, *frames, self.session.add_pose).watch
+            return TransformPoses(self, *frames, self.session.add_pose, self._log).watch
         subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
         type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
         return InputWatch(subscription.topic_name, type_name, time.monotonic())

@@ -18,6 +18,7 @@ from kbr_localization.localization.map.grow import (
     grown_path,
     is_grown_from,
 )
+from kbr_localization.localization.map.grown_file import GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.parameters.map_files import parse_map_files
 import numpy as np
@@ -32,7 +33,7 @@ class MapInUse:
     """
 
     name: str
-    save_path: Path
+    file: GrownFile
     kernel_map: KernelMap
     map_id: str
 
@@ -82,8 +83,8 @@ class MapRegistry:
                 "parameter 'map_file' is empty: give a map made by `kbr map build`"
             )
         path = Path(self.paths.get(name, name)).expanduser()
-        started = time.monotonic()
-        kernel_map = self._load(path, name)
+        started, file = time.monotonic(), GrownFile(self._save_path(name, path))
+        kernel_map = self._load(path, name, file.path)
         check_cameras(kernel_map.cameras, self._image_topics, path)
         height, width = kernel_map.image_shape
         called = f' ({name})' if name in self.paths else ''
@@ -95,9 +96,9 @@ class MapRegistry:
         if kernel_map.statistics is None:
             self._log('info', f'map {path}: {MEASURED_NOW}')
             kernel_map = with_statistics(kernel_map)
-        return MapInUse(name, self._save_path(name, path), kernel_map, map_id(kernel_map))
+        return MapInUse(name, file, kernel_map, map_id(kernel_map))
 
-    def _load(self, path: Path, name: str) -> KernelMap:
+    def _load(self, path: Path, name: str, added: Path) -> KernelMap:
         try:
             base = KernelMap.load(path)
         except MapError as error:
@@ -105,7 +106,7 @@ class MapRegistry:
                 raise
             known = ', '.join(self.paths)
             raise MapError(f'{error}; names out of map_files: {known}') from error
-        return self._grown_form(base, path, self._save_path(name, path))
+        return self._grown_form(base, path, added)
 
     def _grown_form(self, base: KernelMap, path: Path, added: Path) -> KernelMap:
         """Return the map with what was added to it in another file, where there is one."""
