@@ -87,6 +87,28 @@ def test_a_place_that_looks_alike_does_not_hide_the_right_one():
     assert np.median(np.abs(found.points[:, 0] - 15.0)) < 1.0
 
 
+def test_a_belief_that_was_left_for_a_place_that_looks_alike_is_soon_found_again():
+    after = {}
+    for keeps in (True, False):
+        hypotheses, belief = make(), belief_at(-4.0)  # in a gap of the map
+        found = run(hypotheses, belief, [9.0] * 40)
+        assert found is not None
+        hypotheses.exchange(belief) if keeps else hypotheses.drop()
+        forward = np.array([8.0, 0.0, 0.0])
+        found.move(forward)
+        for points in [hypotheses.alternatives] * keeps:
+            points.move(forward)
+        after[keeps] = next(i for i in range(40) if run(hypotheses, found, [4.0]) is not None)
+    assert after[True] <= 3 < after[False]
+
+
+def test_the_place_of_the_belief_itself_is_not_elsewhere():
+    hypotheses, belief = make(carried_rate=0.5), belief_at(8.0)
+    # so high a rate that points about the best match, which is here, would have half of the mass
+    assert run(hypotheses, belief, [8.0] * 20) is None
+    assert hypotheses.elsewhere < 0.1
+
+
 def test_points_that_look_elsewhere_stay_few_and_their_weights_add_up():
     hypotheses, belief = make(carried_rate=1e-3), belief_at(8.0)
     sizes = []

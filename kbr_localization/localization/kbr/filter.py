@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import are_apart, mode_of, summarize
+from kbr_localization.localization.kbr.estimate import summarize
 from kbr_localization.localization.kbr.parts import FilterParts
 from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
@@ -115,13 +115,11 @@ class KernelBayesFilter(FilterParts):
             self.belief = belief.resampled(self.config.points, self.rng)
 
     def _recover(self, belief: Belief, found: Belief) -> None:
-        """Take over what was found elsewhere; if the found place is near, keep the belief."""
-        self.hypotheses.drop()
-        modes = mode_of(belief, self.config), mode_of(found, self.config)
-        if are_apart(*modes, self.config):
-            self.belief = found.resampled(self.config.points, self.rng)
-            self.odometry.begin([self.belief])
-            self.confirmation.forget()
-            self.regularisation.begin()
-            self.diagnostics['recoveries'] += 1
-            self.monitor.check.follow(self.belief)
+        """Take over what was found elsewhere."""
+        self.hypotheses.exchange(belief)
+        self.belief = found.resampled(self.config.points, self.rng)
+        self.odometry.begin([self.belief])
+        self.confirmation.forget()
+        self.regularisation.begin()
+        self.diagnostics['recoveries'] += 1
+        self.monitor.check.follow(self.belief)

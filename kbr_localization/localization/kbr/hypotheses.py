@@ -14,10 +14,11 @@ last one: 1 - exp(-d / h) is what is new in it for a kernel of poses of bandwidt
 carried with a small probability per metre. That limit and the rate were chosen on photographs by
 day and night (`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`)
 together: between finding a carried robot within 5 m and leaving a right belief for a place that
-looks alike. A pose that somebody gave is left more easily until images confirm it: who clicks
-into the wrong room, or turns the arrow round, claims a place that the map may not even show. Of
-0, 0.003 and 0.01 an image, tried on photographs and rendered drives with the arrow right and
-turned round, 0.003 finds most of the latter without leaving any of the former.
+looks alike. A belief that images have not confirmed is left more easily: who clicks into the wrong
+room, or turns the arrow round, claims a place that the map may not even show, and a start by one
+image may have no point at the right one. Of 0, 0.003 and 0.01 an image, tried for such claims on
+photographs and rendered drives with the arrow right and turned round, 0.003 finds most of the
+latter without leaving any of the former.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from __future__ import annotations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
@@ -37,7 +39,7 @@ from numpy.typing import NDArray
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
-_WRONG_CLAIM = 0.003  # of a pose that was given and is not confirmed, at every image
+_UNCONFIRMED = 0.003  # of being elsewhere, at every image that finds the belief not confirmed
 _NEW = 0.4  # of an image counts at most: places that look alike do so for many images
 LEAST_WAY = 0.1
 """Metres from an image to the next one that are allowed for: in less, images hardly change."""
@@ -77,11 +79,17 @@ class Hypotheses:
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
         self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
-        self._claimed = False
 
-    def doubt(self) -> None:
-        """Let the belief be a claim, which may be of another place until images confirm it."""
-        self._claimed = True
+    def exchange(self, belief: Belief) -> None:
+        """
+        Let the points elsewhere be believed: those of the belief look elsewhere from now on.
+
+        They keep its posterior probability. A belief that was left in a gap of the map for a place
+        that looks alike is found again by the first images of its own.
+        """
+        self.alternatives = belief.resampled(_COHORT, self.rng)
+        self._cohorts = np.zeros(_COHORT, dtype=np.intp)
+        self.elsewhere = 1.0 - self.elsewhere
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
@@ -123,7 +131,18 @@ class Hypotheses:
         # images nearby err in the same way: what the last one did not say
         new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
         self.alternatives = self._weighed(alternatives, here, similarity, new)
+        if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
+            self._leave_out(mode_of(belief, self.config))
         return self.alternatives if self.elsewhere > 0.5 else None
+
+    def _leave_out(self, pose: FloatArray) -> None:
+        """Take points at the belief's own place (3,) from those that look elsewhere."""
+        assert self.alternatives is not None
+        config = self.config
+        away = ~self.alternatives.within(pose, config.localized_radius, OTHER_WAY)
+        self.elsewhere *= float(self.alternatives.weights[away].sum())
+        self.alternatives = self.alternatives.among(away) if away.any() else None
+        self._cohorts = self._cohorts[away]
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
         born = drawn_from_image(self.likelihood, similarity, _COHORT, self.rng, _SOUGHT)
@@ -131,11 +150,10 @@ class Hypotheses:
         return born
 
     def _joined(self, born: Belief, way: float) -> Belief:
-        """Let the robot have been carried with the hazard of the way."""
+        """Let the robot have been carried with the hazard of the way, or never have been here."""
         hazard = 1.0 - float(np.exp(-self.config.carried_rate * way))
-        self._claimed = self._claimed and not self.confirmation.confirmed
-        if self._claimed:
-            hazard = max(hazard, _WRONG_CLAIM)
+        if not self.confirmation.confirmed:
+            hazard = max(hazard, _UNCONFIRMED)
         fresh = (1.0 - self.elsewhere) * hazard
         if self.alternatives is None:
             self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)

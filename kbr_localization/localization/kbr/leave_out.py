@@ -31,7 +31,6 @@ _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
 _LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
-_CARRIED_OFTEN = 1e-3  # per metre: a belief of a drive that is nowhere finds what there is
 
 MEASURED_NOW = (
     'its statistics are missing or those of an earlier version and are measured now, as at every '
@@ -151,12 +150,12 @@ def _drive(
     """
     Run the filter over images of a map on a part of it that does not show them.
 
+    Without limits nothing is confirmed, and the belief looks elsewhere at every image.
     A belief that has left that part sees nothing more, so the robot starts anew. What it saw while
     it was right, at the edge of that part, is no likelihood of a wrong place.
     """
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
-    often = replace(config, carried_rate=max(config.carried_rate, _CARRIED_OFTEN))
-    localizer = KernelBayesFilter(half, often, np.random.default_rng(0))
+    localizer = KernelBayesFilter(half, config, np.random.default_rng(0))
     confirmation = localizer.hypotheses.confirmation
     found: list[tuple[FloatArray, FloatArray]] = []
     images, uncovered, wrong = 0, _UNCOVERED, False

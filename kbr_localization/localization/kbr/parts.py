@@ -65,7 +65,6 @@ class FilterParts(GatedLocalizer, FormerNames):
         self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
         self.odometry.begin([self.belief])
         self.regularisation.begin()
-        self.hypotheses.doubt()
 
     def confirm(self) -> None:
         """Call the belief localized until images refute it: it goes on from a confirmed one."""
