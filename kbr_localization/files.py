@@ -97,7 +97,7 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT
     return read_file(path, most).decode('utf-8', errors)
 
 
-def claim(file: BinaryIO, refusal: Exception) -> None:
+def claim(file: BinaryIO | int, refusal: Exception) -> None:
     """Keep other processes from claiming an open file until it is closed, or raise `refusal`."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,12 +127,12 @@ class LockBeside:
 
     def _open(self) -> int:
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | _SAFELY, 0o666)
+        holder = os.pread(handle, _HOLDER, 0).decode(errors='replace') or 'another process'
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            claim(handle, BlockingIOError(errno.EAGAIN, holder, str(self._path)))
         except BlockingIOError:
-            holder = os.read(handle, _HOLDER).decode(errors='replace') or 'another process'
             os.close(handle)
-            raise BlockingIOError(errno.EAGAIN, holder, str(self._path)) from None
+            raise
         except OSError:
             pass  # not every file system can
         return handle

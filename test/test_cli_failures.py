@@ -135,20 +135,25 @@ ENDS = {
 """What is said of each signal that ends a command."""
 
 
-@pytest.mark.parametrize('number', ENDS)
-def test_a_signal_leaves_with_its_exit_code_and_one_line(run_with_truth, number):
+def assert_ended_by(number, program, run_with_truth, first_line, timeout):
+    """Send a signal when a program has written its first line; it ends by that, and says so."""
     # whoever started the tests may ignore interrupts, and a child would inherit that
     process = subprocess.Popen(
-        [sys.executable, '-c', READING, *map(str, run_with_truth)],
+        [sys.executable, '-c', program, *map(str, run_with_truth)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=_heed_interrupts,  # noqa: PLW1509
     )
-    assert process.stdout.readline() == 'reading\n'
+    assert process.stdout.readline() == first_line
     process.send_signal(number)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=timeout)
     assert (process.returncode, stderr) == (128 + number, ENDS[number])
+
+
+@pytest.mark.parametrize('number', ENDS)
+def test_a_signal_leaves_with_its_exit_code_and_one_line(run_with_truth, number):
+    assert_ended_by(number, READING, run_with_truth, 'reading\n', timeout=20)
 
 
 IN_A_DESTRUCTOR = """
@@ -173,17 +178,7 @@ main(['evaluate', *sys.argv[1:]])
 @pytest.mark.parametrize('number', ENDS)
 def test_a_signal_is_heeded_that_comes_where_no_error_goes_anywhere(run_with_truth, number):
     """Python prints what a destructor or a callback of a weak reference raises, and goes on."""
-    process = subprocess.Popen(
-        [sys.executable, '-c', IN_A_DESTRUCTOR, *map(str, run_with_truth)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=_heed_interrupts,  # noqa: PLW1509
-    )
-    assert process.stdout.readline() == 'dies\n'
-    process.send_signal(number)
-    _, stderr = process.communicate(timeout=15)
-    assert (process.returncode, stderr) == (128 + number, ENDS[number])
+    assert_ended_by(number, IN_A_DESTRUCTOR, run_with_truth, 'dies\n', timeout=15)
 
 
 @pytest.mark.parametrize('number', ENDS)

@@ -50,7 +50,7 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path):
     code = (
         'import os, sys\n'
         'from kbr_localization.datasets.run_folder import new_folder\n'
-        'from kbr_localization.files import LockBeside, new_file\n'
+        'from kbr_localization.files import new_file\n'
         'with new_folder(sys.argv[2]), new_file(sys.argv[1]):\n'
         '    print("there", flush=True)\n'
         '    sys.stdin.read(1)\n'

@@ -93,7 +93,7 @@ def test_a_belief_that_was_left_for_a_place_that_looks_alike_is_soon_found_again
         hypotheses, belief = make(), belief_at(-4.0)  # in a gap of the map
         found = run(hypotheses, belief, [9.0] * 40)
         assert found is not None
-        hypotheses.exchange(belief) if keeps else hypotheses.drop()
+        hypotheses.exchange(belief) if keeps else hypotheses.forget()
         forward = np.array([8.0, 0.0, 0.0])
         found.move(forward)
         for points in [hypotheses.alternatives] * keeps:

@@ -1,9 +1,6 @@
 """The tour with the real node and player, on runs that take seconds."""
 
-from contextlib import suppress
 import itertools
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +9,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization.demo import over_ros, tour
 from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum
+from process_helpers import assert_nobody_is_left, leader
 import pytest
 from ros_helpers import PATIENCE
 
@@ -65,22 +63,9 @@ over_ros.localize_over_ros(
 
 def test_the_node_and_the_player_end_with_a_tour_that_is_killed(tiny_world):
     folder = tiny_world.map_file.parent
-    with subprocess.Popen(
-        [sys.executable, '-u', '-c', TOUR, folder],
-        stdout=subprocess.PIPE,
-        start_new_session=True,
-    ) as run:
-        try:
-            assert run.stdout.readline() == b'plays\n'
-            run.kill()
-            run.wait()
-            end = time.monotonic() + PATIENCE
-            with pytest.raises(ProcessLookupError):
-                while time.monotonic() < end:
-                    os.killpg(run.pid, 0)
-                    time.sleep(0.1)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    with leader([sys.executable, '-u', '-c', TOUR, folder], stdout=subprocess.PIPE) as run:
+        assert run.stdout.readline() == b'plays\n'
+        run.kill()
+        assert_nobody_is_left(run, time.monotonic() + PATIENCE)
     # in good order, as after Ctrl-C
     assert 'images answered' in (folder / 'localization_node.log').read_text()

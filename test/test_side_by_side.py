@@ -1,14 +1,13 @@
 """The tests in three processes: each module once; what is over DDS gets a second chance."""
 
-from contextlib import suppress
 import os
 from pathlib import Path
 import shutil
-import signal
 import subprocess
 import sys
 import time
 
+from process_helpers import assert_nobody_is_left, leader
 import pytest
 
 HERE = Path(__file__).parent
@@ -97,22 +96,12 @@ def test_no_process_outlives_the_one_that_started_it_and_was_killed(tmp_path):
     for name in ('one', 'two', 'three'):
         (tmp_path / f'test_{name}.py').write_text(SLEEPING)
     command = [sys.executable, 'side_by_side.py', '-q', '.']
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
-    ) as run:
-        try:
-            end = time.monotonic() + 60.0
-            while len(list(tmp_path.glob('*.runs'))) < 3:
-                assert time.monotonic() < end
-                time.sleep(0.1)
-            run.kill()
-            run.wait()
-            with pytest.raises(ProcessLookupError):
-                while time.monotonic() < end:
-                    os.killpg(run.pid, 0)
-                    time.sleep(0.1)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    with leader(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as run:
+        end = time.monotonic() + 60.0
+        while len(list(tmp_path.glob('*.runs'))) < 3:
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        run.kill()
+        assert_nobody_is_left(run, end)
     # pytest has ended in good order
     assert len(list(tmp_path.glob('*.ended'))) == 3

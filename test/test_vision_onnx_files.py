@@ -1,9 +1,7 @@
 """Networks from strangers: what is damaged, names other files or sees nothing is refused."""
 
-from contextlib import suppress
 from dataclasses import replace
 import os
-import signal
 import struct
 import subprocess
 import sys
@@ -23,6 +21,7 @@ from kbr_localization.vision.onnx_checks import check_tensors
 import numpy as np
 import onnx_file
 from onnx_file import convolution_network
+from process_helpers import assert_nobody_is_left, leader
 import pytest
 
 SIDE = 32
@@ -193,26 +192,13 @@ except network_trial.VisionError as error:
 
 @pytest.mark.parametrize('killed', [False, True])
 def test_a_network_that_takes_too_long_is_ended_also_when_nobody_waits_for_it(killed):
-    with subprocess.Popen(
-        [sys.executable, '-c', SLOW_TRIAL],
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as run:
-        try:
-            assert run.stdout.readline() == 'begins\n'
-            time.sleep(0.3)
-            if killed:
-                run.kill()
-            # what the trial writes goes elsewhere
-            output = run.stdout.read()
-            assert killed or output == 'it takes more than 1 s for one image\n'
-            run.wait()
-            end = time.monotonic() + 60.0
-            with pytest.raises(ProcessLookupError):
-                while time.monotonic() < end:
-                    os.killpg(run.pid, 0)
-                    time.sleep(0.1)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(run.pid, signal.SIGKILL)
+    command = [sys.executable, '-c', SLOW_TRIAL]
+    with leader(command, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout.readline() == 'begins\n'
+        time.sleep(0.3)
+        if killed:
+            run.kill()
+        # what the trial writes goes elsewhere
+        output = run.stdout.read()
+        assert killed or output == 'it takes more than 1 s for one image\n'
+        assert_nobody_is_left(run, time.monotonic() + 60.0)

@@ -30,7 +30,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
@@ -120,13 +119,6 @@ def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], fl
         if members.any():
             break
     return members, float(belief.weights[members].sum())
-
-
-def are_apart(one: FloatArray, other: FloatArray, config: KbrConfig) -> bool:
-    """Whether two poses (3,) are different places, or face different ways."""
-    apart = se2.between(one, other)
-    distance = float(np.hypot(apart[0], apart[1]))
-    return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
 
 
 def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:

@@ -66,16 +66,12 @@ class Hypotheses:
         self.likelihood, self.config, self.rng = likelihood, config, rng
         self.informative = Informative(statistics)
         self.confirmation = Confirmation(statistics)
-        self.drop()
+        self.forget()
 
     def forget(self) -> None:
         """Start with nothing learnt and no alternatives."""
         self.informative.forget()
         self.confirmation.forget()
-        self.drop()
-
-    def drop(self) -> None:
-        """Start with no alternatives."""
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
         self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0

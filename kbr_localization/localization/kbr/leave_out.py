@@ -8,7 +8,7 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
-from kbr_localization.localization.kbr.estimate import are_apart, mode_of
+from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import margin, NEARBY, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
@@ -201,5 +201,7 @@ def _filled(poses: FloatArray, views: FloatArray, step: float) -> tuple[FloatArr
 def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:
     """Whether the belief lies about another place than the pose (3,), or faces another way."""
     assert localizer.belief is not None
-    mode = mode_of(localizer.belief, localizer.config)
-    return are_apart(pose, mode, localizer.config)
+    config = localizer.config
+    apart = se2.between(pose, mode_of(localizer.belief, config))
+    distance = float(np.hypot(apart[0], apart[1]))
+    return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
