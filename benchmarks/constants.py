@@ -4,7 +4,8 @@ What the constants of the filter are worth: `python -m benchmarks.constants`.
 Every number that stands at the top of a module of `localization/kbr/` is halved and doubled (one
 below 1: its odds are), one after the other, and the filter runs again on all that is given:
 photographs, runs, rendered buildings. The maps and their statistics are made once, with the
-numbers as they are. What makes no difference either way is no tuned constant.
+numbers as they are. What makes no difference either way is no tuned constant. How many points and
+images are looked at (`BUDGETS`) changes what an update costs; all these change together.
 """
 
 from __future__ import annotations
@@ -34,16 +35,19 @@ CAP_M = 3.0
 EXACT = {
     'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
     '_CELLS_PER_REACH', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST', '_HALVINGS',
-    '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED', '_GAUSSIAN_WIDTH',
-    '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_PRIOR_IMAGES', '_AGAINST',
+    '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED', 'GAUSSIAN_WIDTH',
+    '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_PRIOR_IMAGES', '_MEMORY', '_ENOUGH',
+    '_NEGLIGIBLE',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
+BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}
+"""Points and images that are looked at: the more, the nearer to the law that they stand for."""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
 
 
-def constants() -> dict[str, tuple[str, Any]]:
-    """Find the constants of the filter: `module.NAME` -> module, value."""
-    found: dict[str, tuple[str, Any]] = {}
+def constants() -> dict[str, dict[str, Any]]:
+    """Find the constants of the filter that change together: row -> name -> value."""
+    found: dict[str, dict[str, Any]] = {'budgets': {}}
     for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.'):
         if info.name.endswith('.leave_out'):
             continue  # works when a map is built
@@ -52,7 +56,8 @@ def constants() -> dict[str, tuple[str, Any]]:
             numeric = isinstance(value, (int, float, np.ndarray)) and name.isupper()
             here = re.search(rf'^{name}\b.*=|^\w+, {name} =', source, re.MULTILINE)
             if numeric and here and name not in EXACT:
-                found[f'{info.name.rpartition(".")[2]}.{name}'] = (name, value)
+                row = f'{info.name.rpartition(".")[2]}.{name}'
+                found.setdefault('budgets' if name in BUDGETS else row, {})[name] = value
     return found
 
 
@@ -68,20 +73,21 @@ def scaled(value: Any, factor: float) -> Any:
 
 
 @contextmanager
-def changed(name: str, before: Any, after: Any) -> Iterator[None]:
-    """Let a constant have another value in all modules that use it."""
-    modules = [
-        module
+def changed(before: dict[str, Any], factor: float) -> Iterator[None]:
+    """Let constants, by name, be so many times as large in all modules that use them."""
+    found = [
+        (module, name)
         for key, module in list(sys.modules.items())
-        if key.startswith('kbr_localization') and getattr(module, name, None) is before
+        for name, value in before.items()
+        if key.startswith('kbr_localization') and getattr(module, name, None) is value
     ]
-    for module in modules:
-        setattr(module, name, after)
+    for module, name in found:
+        setattr(module, name, scaled(before[name], factor))
     try:
         yield
     finally:
-        for module in modules:
-            setattr(module, name, before)
+        for module, name in found:
+            setattr(module, name, before[name])
 
 
 def measured(runs: Sequence[Case]) -> np.ndarray:
@@ -97,11 +103,10 @@ def measured(runs: Sequence[Case]) -> np.ndarray:
     return np.array(rows)
 
 
-def tried(runs: Sequence[Case], key: str, name: str, factor: float) -> np.ndarray:
-    """Measure with one constant changed."""
+def tried(runs: Sequence[Case], row: str, factor: float) -> np.ndarray:
+    """Measure with the constants of a row changed."""
     threadpool_limits(1, 'blas')
-    _, value = constants()[key]
-    with changed(name, value, scaled(value, factor)):
+    with changed(constants()[row], factor):
         return measured(runs)
 
 
@@ -110,15 +115,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     runs = cases.given(options)
     before = measured(runs)
-    found = {
-        key: pair for key, pair in constants().items() if re.search(options.only, key) is not None
-    }
-    tasks = [(key, name, factor) for key, (name, _) in found.items() for factor in FACTORS]
+    found = {row: kept for row, kept in constants().items() if re.search(options.only, row)}
+    tasks = [(row, factor) for row in found for factor in FACTORS]
     after = Parallel(n_jobs=options.jobs, verbose=5)(delayed(tried)(runs, *task) for task in tasks)
     by_task = dict(zip(tasks, after, strict=True))
     rows = [
-        [key, _value(value), *_row(before, [by_task[key, name, factor] for factor in FACTORS])]
-        for key, (name, value) in found.items()
+        [row, _value(kept), *_row(before, [by_task[row, factor] for factor in FACTORS])]
+        for row, kept in found.items()
     ]
     text = described(rows, before)
     print(text)
@@ -162,8 +165,8 @@ def _mean_and_error(values: np.ndarray) -> str:
     return f'{values.mean():+.1f} ± {error:.1f}'
 
 
-def _value(value: Any) -> str:
-    return ' '.join(f'{number:g}' for number in np.atleast_1d(value))
+def _value(kept: dict[str, Any]) -> str:
+    return ' '.join(f'{number:g}' for value in kept.values() for number in np.atleast_1d(value))
 
 
 def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:

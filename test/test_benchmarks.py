@@ -120,7 +120,7 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
     'name, options',
     [
         ('prediction', ['--trials', '1']),
-        ('constants', ['--only', 'filter|_COHORT$']),
+        ('constants', ['--only', 'filter|budgets']),
     ],
 )
 def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):
@@ -133,16 +133,20 @@ def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys
 
 def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     constants = importlib.import_module('benchmarks.constants')
-    from kbr_localization.localization.kbr import estimate, informative, monitor
+    from kbr_localization.localization.kbr import estimate, hypotheses, informative
 
     found = constants.constants()
-    assert {'hypotheses._COHORT', 'estimate.OTHER_WAY', 'monitor._SAID'} <= found.keys()
+    assert {'budgets', 'estimate.OTHER_WAY', 'hypotheses._NEW'} <= found.keys()
     assert 'likelihood.LARGEST_SYSTEM' not in found
-    name, before = found['estimate.OTHER_WAY']
-    with constants.changed(name, before, 2.0):
-        assert estimate.OTHER_WAY == informative.OTHER_WAY == 2.0
+    before = found['estimate.OTHER_WAY']['OTHER_WAY']
+    with constants.changed(found['estimate.OTHER_WAY'], 3.0):
+        assert estimate.OTHER_WAY == informative.OTHER_WAY == 3.0 * before
     assert estimate.OTHER_WAY == informative.OTHER_WAY == before
-    assert found['monitor._SAID'][1] == monitor._SAID
+    assert found['hypotheses._NEW'] == {'_NEW': hypotheses._NEW}
+    assert found['budgets'].keys() == constants.BUDGETS
+    with constants.changed(found['budgets'], 2.0):
+        assert 2 * found['budgets']['_COHORT'] == hypotheses._COHORT
+    assert found['budgets']['_COHORT'] == hypotheses._COHORT
     assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
     assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)
 

@@ -146,8 +146,13 @@ def test_images_all_alike_confirm_nothing():
 
 def test_the_margin_is_that_over_another_place():
     poses = np.array([straight(0.0), straight(1.0), straight(9.0), [0.2, 0.0, 3.0]])
-    assert margin(poses, FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6]))) == pytest.approx(0.3)
-    assert np.isnan(margin(poses[:2], FullSimilarity(np.array([0.9, 0.8]))))
+    seen, config = FullSimilarity(np.array([0.9, 0.8, 0.5, 0.6])), KbrConfig()
+    assert margin(poses, seen, config) == pytest.approx(0.3)
+    assert np.isnan(margin(poses[:2], FullSimilarity(np.array([0.9, 0.8])), config))
+    # nine metres apart are places of a radius of four, but not of one of five
+    seen = FullSimilarity(np.array([0.9, 0.8, 0.5]))
+    assert margin(poses[:3], seen, replace(config, localized_radius=4.0)) == pytest.approx(0.4)
+    assert np.isnan(margin(poses[:3], seen, replace(config, localized_radius=5.0)))
 
 
 def test_margins_tell_images_of_the_map_from_others():

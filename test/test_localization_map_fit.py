@@ -93,8 +93,9 @@ def test_proof_takes_a_way_and_outlives_a_recovery():
     assert seen(fit, 15, 0.0).refuted
     assert not seen(fit, 40, 1.2).refuted, 'the robot has come onto the map'
     assert not MapFit(statistics).confirmed
-    assert seen(MapFit(statistics), 9, 1.2).confirmed
-    assert not seen(MapFit(statistics), 9, 0.7).confirmed
+    assert not seen(MapFit(statistics), 15, 1.2).confirmed
+    assert seen(MapFit(statistics), 30, 1.2).confirmed
+    assert not seen(MapFit(statistics), 30, 0.7).confirmed
     assert not seen(MapFit(statistics), 60, 0.0, coverage=0.1).refuted, 'a gap of the map'
     fit.forget()
     assert fit.mean == 0.0 and not fit.refuted

@@ -162,7 +162,7 @@ def test_tracking_with_local_values_is_tracking_with_all_of_them(large):
     reference, _ = follow(exact, frames, whole=True)
     assert errors.max() < 0.3
     # systems of a part, and candidates in place of all images, over 12 m
-    assert np.abs(positions - reference).max() < 0.03
+    assert np.abs(positions - reference).max() < 0.05
 
 
 def test_an_update_of_a_large_map_computes_few_kernel_values(large):

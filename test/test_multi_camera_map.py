@@ -179,11 +179,11 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
 def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
     """Its constant makes all margins smaller: what is left must be taken for a mapped place."""
     front, rear = run[7].load_image()
-    margins = []
+    margins, config = [], kernel_map.filter_config
     for images in ((front, rear), (front, None), (None, rear)):
         similarity = kernel_map.compare(kernel_map.describer.describe(images))
         assert similarity.missing == sum(image is None for image in images)
-        margins.append(margin(kernel_map.poses, kernel_map.centring.of(similarity)))
+        margins.append(margin(kernel_map.poses, kernel_map.centring.of(similarity), config))
         informative = Informative(MapStatistics())
         informative.see(margins[-1])
         assert informative.shows > 0.9

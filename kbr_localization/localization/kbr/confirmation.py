@@ -39,7 +39,7 @@ class Confirmation:
     def see(self, log_likelihood: float, coverage: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
-        self.sums = keep * self.sums + coverage * max(log_likelihood, -3.0)
+        self.sums = keep * self.sums + coverage * log_likelihood
         self.weights = keep * self.weights + coverage
 
     @property

@@ -103,7 +103,7 @@ class KernelBayesFilter(FilterParts):
         """Draw the noise of the motion, weigh the points; resample, or take up another place."""
         noise, confirmed = self.odometry.noise, self.confirmation.confirmed
         self.odometry.disperse(self._beliefs(belief), self.rng, learn=confirmed)
-        self.regularisation.apply(belief, self.rng)
+        self.regularisation.apply(belief, confirmed, self.rng)
         found = self.monitor.update(belief, seen, noise)
         if confirmed:
             self.odometry.pool(belief)

@@ -6,8 +6,6 @@ from kbr_localization.localization.localizer import Localizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_NEAR = 0.5  # of the way since the last image
-
 
 class UpdateGate:
     """
@@ -48,7 +46,7 @@ class UpdateGate:
     def _suffices(self, way: FloatArray, step: FloatArray) -> bool:
         """Whether a way, at the end of a step, is as near to the wanted one as any will be."""
         wanted = np.array([self.min_distance, self.min_angle])
-        return bool(np.any(way + _NEAR * step >= wanted))
+        return bool(np.any(way + 0.5 * step >= wanted))
 
 
 class GatedLocalizer(Localizer):

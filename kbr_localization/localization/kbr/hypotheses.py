@@ -89,7 +89,7 @@ class Hypotheses:
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
-        self.informative.see(margin(self.likelihood.poses, similarity))
+        self.informative.see(margin(self.likelihood.poses, similarity, self.config))
 
     def weigh(
         self, belief: Belief, similarity: Similarity, outlier_rate: float | None = None

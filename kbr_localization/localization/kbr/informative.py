@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.likelihood import Match
 from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
@@ -11,11 +13,10 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_MEMORY = 30.0  # images after which light and camera may have changed
+_MEMORY = MEMORIES[-1]  # images after which light and camera may have changed
 _PRIOR_IMAGES = MEMORIES[1]  # that the prior fraction of informative images counts for
-_PRIOR_FRACTION = 0.8
-NEARBY = 1.5
-"""Metres: images that are farther apart show different places."""
+_PRIOR_FRACTION = 0.8  # of images that are informative, before any was seen
+_SURE = 0.98  # and 0.02: no fraction is nearer to one or to none
 
 
 class Informative:
@@ -25,7 +26,8 @@ class Informative:
     The margin of the best match is exponential with one mean where the map shows the place,
     another where it does not (Lowe's ratio test, 2004, asks the same of local features). The
     former is learnt on, because other light makes all margins smaller; so is the fraction of the
-    images whose match is to be believed.
+    images whose match is to be believed. `responsibility`: the probability that the last image
+    shows the belief's place.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -34,16 +36,16 @@ class Informative:
 
     def forget(self) -> None:
         """Know no more than the map does."""
-        self._margins, self._count = 3.0 * self._statistics.margin_here, 3.0
+        self._margins = self._count = 0.0
+        self._complete()
         self._shown = _PRIOR_FRACTION
         self._informed, self._seen = _PRIOR_FRACTION * _PRIOR_IMAGES, _PRIOR_IMAGES
-        self.shows = 1.0
+        self.shows, self.responsibility = 1.0, 0.0
 
     @property
     def probability(self) -> float:
         """Return the probability for the last image."""
-        fraction = float(np.clip(self._informed / self._seen, 0.2, 0.98))
-        return fraction * self.shows
+        return _bounded(self._informed / self._seen) * self.shows
 
     def see(self, margin: float) -> None:
         """Take in the margin of an image; NaN where there is no other place."""
@@ -58,32 +60,45 @@ class Informative:
         keep = 1.0 - 1.0 / _MEMORY
         self._margins = keep * self._margins + self.shows * margin
         self._count = keep * self._count + self.shows
-        missing = max(3.0 - self._count, 0.0)
+        self._complete()
+        self._shown = _bounded(keep * self._shown + self.shows / _MEMORY)
+
+    def _complete(self) -> None:
+        """Let the map's mean margin stand for images that are missing to tell one."""
+        missing = max(CONFIRMED_AFTER[0] - self._count, 0.0)
         self._margins += missing * self._statistics.margin_here
         self._count += missing
-        self._shown = float(np.clip(keep * self._shown + self.shows / _MEMORY, 0.02, 0.98))
 
     def learn(self, match: Match) -> None:
         """Take in how likely the image was under the belief."""
         i = self.probability
         shown = i * match.likelihood_ratio
-        responsibility = shown / (shown + 1.0 - i * match.coverage)
+        self.responsibility = shown / (shown + 1.0 - i * match.coverage)
         keep = 1.0 - 1.0 / _MEMORY
-        self._informed = keep * self._informed + responsibility
-        weight = match.coverage + (1.0 - match.coverage) * responsibility
+        self._informed = keep * self._informed + self.responsibility
+        weight = match.coverage + (1.0 - match.coverage) * self.responsibility
         self._seen = max(keep * self._seen + weight, 1e-9)
 
 
-def margin(poses: FloatArray, similarity: Similarity) -> float:
+def _bounded(fraction: float) -> float:
+    return float(np.clip(fraction, 1.0 - _SURE, _SURE))
+
+
+def apart(config: KbrConfig) -> float:
+    """Metres between the middles of two places of the `localized_radius` that do not overlap."""
+    return 2.0 * config.localized_radius
+
+
+def margin(poses: FloatArray, similarity: Similarity, config: KbrConfig) -> float:
     """Best k~ of an image less the best at another place; NaN where there is no other one."""
     values = similarity.at(similarity.candidates)
     candidates = poses[similarity.candidates]
-    away = other_places(candidates, candidates[int(np.argmax(values))])
+    away = other_places(candidates, candidates[int(np.argmax(values))], config)
     return float(values.max() - values[away].max()) if away.any() else float('nan')
 
 
-def other_places(poses: FloatArray, pose: FloatArray) -> NDArray[np.bool_]:
+def other_places(poses: FloatArray, pose: FloatArray, config: KbrConfig) -> NDArray[np.bool_]:
     """Which poses (n, 3) are another place than a pose (3,), or face another way."""
     offset = poses - pose
-    distant = np.hypot(offset[:, 0], offset[:, 1]) > NEARBY
+    distant = np.hypot(offset[:, 0], offset[:, 1]) > apart(config)
     return np.asarray(distant | (np.abs(se2.wrap_angle(offset[:, 2])) > OTHER_WAY))

@@ -10,7 +10,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
 from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.informative import margin, NEARBY, other_places
+from kbr_localization.localization.kbr.informative import apart, margin, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import (
@@ -47,7 +47,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     """
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
-    here, elsewhere = _margins(part)
+    here, elsewhere = _margins(part, config)
     margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
     (ten, twenty, forty), typical = _limits(*_likelihoods_elsewhere(part, margins, config))
     return MapStatistics(margins.margin_here, elsewhere, ten, twenty, forty, typical)
@@ -76,7 +76,7 @@ def _tabulated(kernel_map: KernelMap) -> KernelMap:
     return replace(kernel_map, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
 
 
-def _margins(kernel_map: KernelMap) -> tuple[float, float]:
+def _margins(kernel_map: KernelMap, config: KbrConfig) -> tuple[float, float]:
     """Mean margin of images whose place the map shows, and of those whose place is left out."""
     here, elsewhere = [], []
     several = len(np.unique(kernel_map.run_index)) > 1
@@ -87,22 +87,22 @@ def _margins(kernel_map: KernelMap) -> tuple[float, float]:
         others = np.arange(len(kernel_map)) != index
         # another run has another light
         others &= (kernel_map.run_index != kernel_map.run_index[index]) | (not several)
-        away = other_places(kernel_map.poses, kernel_map.poses[index])
-        found, at = _margin_among(kernel_map, values, others)
-        if at >= 0 and distance[at] < NEARBY:
+        away = other_places(kernel_map.poses, kernel_map.poses[index], config)
+        found, at = _margin_among(kernel_map, values, others, config)
+        if at >= 0 and distance[at] < apart(config):
             here.append(found)
-        elsewhere.append(_margin_among(kernel_map, values, away)[0])
+        elsewhere.append(_margin_among(kernel_map, values, away, config)[0])
     return _mean(here, _USUAL.margin_here), _mean(elsewhere, _USUAL.margin_elsewhere)
 
 
 def _margin_among(
-    kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_]
+    kernel_map: KernelMap, values: FloatArray, among: NDArray[np.bool_], config: KbrConfig
 ) -> tuple[float, int]:
     """Margin of an image on some of the map's images, and which of these is the best match."""
     kept = np.flatnonzero(among)
     if kept.size < 2:
         return float('nan'), -1
-    found = margin(kernel_map.poses[kept], FullSimilarity(values[kept]))
+    found = margin(kernel_map.poses[kept], FullSimilarity(values[kept]), config)
     return found, int(kept[int(np.argmax(values[kept]))])
 
 
@@ -160,7 +160,7 @@ def _drive(
     found: list[tuple[FloatArray, FloatArray]] = []
     images, uncovered, wrong = 0, _UNCOVERED, False
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
-    poses, views = _filled(kernel_map.poses[order], views, config.update_min_d)
+    poses, views = _filled(kernel_map.poses[order], views, config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
         if uncovered >= _UNCOVERED or images >= MEMORIES[-1]:
             localizer.initialize_globally()
@@ -178,16 +178,19 @@ def _drive(
     return found
 
 
-def _filled(poses: FloatArray, views: FloatArray, step: float) -> tuple[FloatArray, FloatArray]:
+def _filled(
+    poses: FloatArray, views: FloatArray, config: KbrConfig
+) -> tuple[FloatArray, FloatArray]:
     """
-    Poses (n, 3) and kernel vectors (n, k) of a drive as a robot has them, an image every `step`.
+    Poses (n, 3) and kernel vectors (n, k) of a drive, an image every `update_min_d` metres.
 
     Between two images of a sparse map a robot takes several more, which show much the same and so
     agree in what they say, even where that is wrong. A drive by the images of the map alone would
     understate how likely a wrong place can become, so those in between are interpolated.
     """
+    step = config.update_min_d
     gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
-    if gaps.size == 0 or np.median(gaps) < NEARBY or step <= 0.0:
+    if gaps.size == 0 or np.median(gaps) < apart(config) or step <= 0.0:
         return poses, views
     steps = np.clip(np.ceil(gaps / step), 1, _MOST_BETWEEN).astype(int)
     parts = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
@@ -202,6 +205,6 @@ def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:
     """Whether the belief lies about another place than the pose (3,), or faces another way."""
     assert localizer.belief is not None
     config = localizer.config
-    apart = se2.between(pose, mode_of(localizer.belief, config))
-    distance = float(np.hypot(apart[0], apart[1]))
-    return distance > config.localized_radius or abs(float(apart[2])) > OTHER_WAY
+    offset = se2.between(pose, mode_of(localizer.belief, config))
+    distance = float(np.hypot(offset[0], offset[1]))
+    return distance > config.localized_radius or abs(float(offset[2])) > OTHER_WAY

@@ -10,8 +10,7 @@ from kbr_localization.localization.map.map_statistics import (
 )
 
 _MEMORY = MEMORIES[-1]  # covered images of which the mean log likelihood is taken
-_AGAINST = CONFIRMED_AFTER[-1]  # of them, at least, to speak against the map
-_FOR = 8.0  # and to speak for it
+_ENOUGH = CONFIRMED_AFTER[-1]  # of them, at least, to speak for the map or against it
 
 
 class MapFit:
@@ -48,7 +47,7 @@ class MapFit:
         if repeated:
             return
         keep = (1.0 - 1.0 / _MEMORY) ** coverage
-        self._sum = keep * self._sum + coverage * max(log_likelihood, -3.0)
+        self._sum = keep * self._sum + coverage * log_likelihood
         self._weight = keep * self._weight + coverage
 
     @property
@@ -59,9 +58,9 @@ class MapFit:
     @property
     def confirmed(self) -> bool:
         """Whether the images are clear proof of the map: more than a wrong place ever gives."""
-        return self._weight >= _FOR and self.mean > self._largest
+        return self._weight >= _ENOUGH and self.mean > self._largest
 
     @property
     def refuted(self) -> bool:
         """Whether the images are clear proof against the map."""
-        return self._weight >= _AGAINST and self.mean < self._typical
+        return self._weight >= _ENOUGH and self.mean < self._typical

@@ -14,8 +14,6 @@ from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_SAID = 0.1  # of log E, either way, by an image that says something of the place
-
 
 class Monitor:
     """
@@ -90,8 +88,8 @@ class Monitor:
         likelihood = self.check.see(seen, here, belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
         self.fit.see(float(np.log(likelihood)), self.hypotheses.coverage, best)
-        # an image that says nothing makes a given pose no surer
-        self._images += abs(float(np.log(here))) > _SAID
+        # an image that says nothing of the place makes a given pose no surer
+        self._images += self.hypotheses.informative.responsibility > 0.5
         return found
 
     def proof(self) -> Proof:

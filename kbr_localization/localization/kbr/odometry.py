@@ -28,7 +28,7 @@ from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MEMORY = 20_000.0  # metres in which they may have become any other: days of driving
+_FORGOTTEN_IN = 20_000.0  # metres in which they may have become any other: days of driving
 _SMALLEST = 1e-12 * np.eye(3)
 _STILL = 1e-12  # rad²: has not turned
 _LATERAL = NAMES.index('lateral_scale')
@@ -139,7 +139,7 @@ class OdometryCalibration:
             belief.move(errors)
             belief.odometry = belief.odometry + errors @ gain.T
         learnt = prior - gain @ effects @ prior
-        forgotten = min(self._way / _MEMORY, 1.0) * self._prior
+        forgotten = min(self._way / _FORGOTTEN_IN, 1.0) * self._prior
         self.covariance = 0.5 * (learnt + learnt.T) + forgotten
         self._settle()
 

@@ -69,14 +69,12 @@ class FilterParts(GatedLocalizer, FormerNames):
     def confirm(self) -> None:
         """Call the belief localized until images refute it: it goes on from a confirmed one."""
         self.confirmation.go_on()
-        self.regularisation.stop()
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""
         self.belief = None
         self.monitor.forget()
         self.gate.reopen()
-        self.regularisation.stop()
         self._global_start, self._updated = True, False
 
     def follow_map(self, kernel_map: KernelMap) -> bool:

@@ -5,46 +5,38 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import about_mode
 from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
+from kbr_localization.localization.kbr.state_kernel import GAUSSIAN_WIDTH
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _MISSED = 0.1  # fraction of the mass of a given pose that allows for a click beside it
 _MISSED_BY = np.array([2.0, 2.0, 0.5])  # m, m, rad: deviation of such a click, beside the stated
-_SPREAD = 0.6  # of a new point about its map pose, in bandwidths
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
-_CALMING = 0.85  # of it, from update to update, once the belief lies about one place
 
 
 class Regularisation:
     """
-    Spreads the points of a start anew, until the belief lies about one place and then less.
+    Spreads the points of a start anew, until images have confirmed the belief.
 
     Few of them fall on any one place, and all that descend from these are where they happened to
     be (the regularised particle filter of Musso, Oudjane and Le Gland, 2001).
     """
 
     def __init__(self, config: KbrConfig) -> None:
-        self._config, self._strength = config, 0.0
+        self._config, self._spreads = config, False
 
     def begin(self) -> None:
         """Spread the points from now on: they were drawn from an image, or from a claim."""
-        self._strength = 1.0
+        self._spreads = True
 
-    def stop(self) -> None:
-        """Spread them no more: the belief goes on from one that was confirmed."""
-        self._strength = 0.0
-
-    def apply(self, belief: Belief, rng: np.random.Generator) -> None:
+    def apply(self, belief: Belief, confirmed: bool, rng: np.random.Generator) -> None:
         """Spread the points of a belief before an update."""
-        if self._strength == 0.0:
-            return
-        h, a = self._config.position_bandwidth, self._config.heading_bandwidth
-        belief.disperse((self._strength * _AGAIN * np.array([h, h, a])) ** 2, rng)
-        if about_mode(belief, self._config)[1] >= self._config.localized_mass:
-            self._strength *= _CALMING
+        self._spreads &= not confirmed
+        if self._spreads:
+            h, a = self._config.position_bandwidth, self._config.heading_bandwidth
+            belief.disperse((_AGAIN * np.array([h, h, a])) ** 2, rng)
 
 
 def drawn_about(
@@ -73,8 +65,9 @@ def drawn_from_image(
     """
     Points about candidates' poses, weighted as a sample of the uniform law on these.
 
-    Half of them are drawn from the conditional mean of the pose given the image, which is where
-    they are needed; importance weights make up for that. Where an index proposes the
+    They are drawn from a kernel mean, a pose of the map and then the Gaussian that is as wide as
+    k_X about it: half of them from the conditional mean of the pose given the image, which is
+    where they are needed; importance weights make up for that. Where an index proposes the
     candidates, the best `most` of them are drawn from.
     """
     candidates, likely = _plausible(likelihood, similarity, most)
@@ -82,7 +75,7 @@ def drawn_from_image(
     proposal = 0.5 / n + 0.5 * likely / likely.sum()
     chosen = rng.choice(n, size=size, p=proposal)
     h, a = likelihood.config.position_bandwidth, likelihood.config.heading_bandwidth
-    spread = _SPREAD * np.array([h, h, a])
+    spread = GAUSSIAN_WIDTH * np.array([h, h, a])
     points = likelihood.poses[candidates[chosen]] + rng.standard_normal((size, 3)) * spread
     points[:, 2] = se2.wrap_angle(points[:, 2])
     weights = 1.0 / (n * proposal[chosen])

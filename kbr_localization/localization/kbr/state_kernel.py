@@ -8,8 +8,9 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_GAUSSIAN_WIDTH = 0.589  # bandwidth of the Gaussian that is a half where the exponential is
-_GAUSSIAN_RIDGE = 2.5  # its ridge over that of the exponential, for the same error
+_GAUSSIAN_RIDGE = 2.5  # of the Gaussian over that of the exponential, for the same error
+GAUSSIAN_WIDTH = 0.589
+"""Bandwidth of the Gaussian that is a half where the exponential kernel is."""
 
 
 class StateKernel:
@@ -25,7 +26,7 @@ class StateKernel:
 
     def __init__(self, config: KbrConfig, short_ranged: bool = False) -> None:
         h, a = config.position_bandwidth, config.heading_bandwidth
-        width = _GAUSSIAN_WIDTH if short_ranged else 1.0
+        width = GAUSSIAN_WIDTH if short_ranged else 1.0
         self._widths = width * np.array([h, h, a, a])
         self._gaussian = short_ranged
         self.reach = (3.5 if short_ranged else 5.0) * self._widths[[0, 2]]

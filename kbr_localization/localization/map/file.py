@@ -48,7 +48,7 @@ FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
-_IMAGE_KERNEL = {'image_kernel': 'centred'}
+_IMAGE_KERNEL = {'image_kernel': 'centred; places that do not overlap'}
 """With which statistics were measured."""
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
 """Parameters that meant something else to the filter of earlier packages."""
@@ -266,8 +266,8 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
     values = _read_mapping(file['statistics'])
-    expected = to_mapping(MapStatistics()) | _IMAGE_KERNEL
-    if values.keys() != expected.keys() or values.pop('image_kernel') != 'centred':
+    measured_with = {name: values.pop(name, None) for name in _IMAGE_KERNEL}
+    if measured_with != _IMAGE_KERNEL or values.keys() != to_mapping(MapStatistics()).keys():
         return None  # those of a package of another age: they are measured again
     statistics = from_mapping(MapStatistics, values)
     check_statistics(statistics)

@@ -10,6 +10,7 @@ from kbr_localization.localization.map.grow import NewImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
 _COMPARED = 300  # images of a map that tell how alike its places are
 
@@ -44,7 +45,7 @@ class Candidates:
         rows = np.stack([image.descriptor for image in images])
         gram = _per_camera(kernel_map, kernel_map.describer.cross_gram(rows, rows))
         poses = np.array([image.pose for image in images])
-        elsewhere = np.array([other_places(poses, pose) for pose in poses])
+        elsewhere = _elsewhere(kernel_map, poses)
         moves_along = np.any(elsewhere & (gram >= alike), axis=1).tolist()
         kept = [image for image, bad in zip(images, moves_along, strict=True) if not bad]
         return kept, len(images) - len(kept)
@@ -60,7 +61,7 @@ def least_similarity(kernel_map: KernelMap, image: Image) -> float:
     count = len(kernel_map)
     some = np.unique(np.linspace(0, count - 1, min(count, _COMPARED)).astype(np.intp))
     poses, rows = kernel_map.poses[some], kernel_map.descriptors[some]
-    elsewhere = np.array([other_places(poses, pose) for pose in poses])
+    elsewhere = _elsewhere(kernel_map, poses)
     known = elsewhere.any(axis=1)
     if not known.any():
         return 0.0
@@ -69,6 +70,12 @@ def least_similarity(kernel_map: KernelMap, image: Image) -> float:
     noise = describer.describe(_noise_like(image, np.random.default_rng(0)))[np.newaxis]
     values = np.array([gram.max(axis=1)[known].min(), describer.cross_gram(noise, rows).max()])
     return float(_per_camera(kernel_map, values).mean())
+
+
+def _elsewhere(kernel_map: KernelMap, poses: FloatArray) -> NDArray[np.bool_]:
+    """Which of the poses (n, 3) are other places than each of them (n, n)."""
+    config = kernel_map.filter_config
+    return np.array([other_places(poses, pose, config) for pose in poses])
 
 
 def _per_camera(kernel_map: KernelMap, values: FloatArray) -> FloatArray:
