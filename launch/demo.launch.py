@@ -3,8 +3,10 @@
 from pathlib import Path
 import sys
 
+from kbr_localization.configuration import validate
 from kbr_localization.errors import RosError
 from kbr_localization.ros.parameters import launching
+from kbr_localization.ros.playback.schedule import PlayerOptions
 from kbr_localization.simulation import DEMO_RUNS
 from launch.actions import (
     ExecuteProcess,
@@ -13,6 +15,7 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessExit
 from launch.launch_description_sources import PythonLaunchDescriptionSource
+import yaml
 
 
 def generate_launch_description():
@@ -31,6 +34,9 @@ def generate_launch_description():
 
 def steps(value):
     """Chain the commands that are still to be run, then the replay."""
+    # what the player refuses would end the demo after minutes of rendering
+    validate(PlayerOptions(rate=yaml.safe_load(value('rate'))))
+    launching.is_true(value, 'rviz')
     folder = Path(value('folder')).expanduser()
     building, map_file = folder / 'building', folder / 'map.h5'
     *training, test = [str(building / run.name) for run in DEMO_RUNS]

@@ -179,6 +179,20 @@ def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):
     assert code == ENDED and 'recording into' in output and 'not known' not in output
 
 
+@pytest.mark.parametrize(
+    'name, word, said',
+    [
+        ('rate', '0', "parameter 'rate': expected a value in [0.01, 1000.0], got 0"),
+        ('rate', 'fast', "parameter 'rate': expected float, got 'fast'"),
+        ('rviz', 'perhaps', "rviz: expected true or false, got 'perhaps'"),
+    ],
+)
+def test_the_demo_refuses_before_it_renders(ros2_launch, tmp_path, name, word, said):
+    folder = tmp_path / 'demo'
+    code, output = ros2_launch('demo', 60.0, 'render train', folder=folder, **{name: word})
+    assert code == 1 and said in output and not folder.exists()
+
+
 def test_ctrl_c_while_the_demo_renders_is_no_failure(ros2_launch, monkeypatch, tmp_path):
     monkeypatch.setenv('HOME', str(tmp_path))
     code, output = ros2_launch('demo', 120.0, 'render train')
