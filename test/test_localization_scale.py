@@ -158,11 +158,12 @@ def test_tracking_with_local_values_is_tracking_with_all_of_them(large):
     exact.hypotheses.likelihood = exact.likelihood
     for localizer in (local, exact):
         localizer.initialize(frames[0][0], START)
+        localizer.confirm()  # a start spreads its points at random, tracking does not
     positions, errors = follow(local, frames)
     reference, _ = follow(exact, frames, whole=True)
     assert errors.max() < 0.3
     # systems of a part, and candidates in place of all images, over 12 m
-    assert np.abs(positions - reference).max() < 0.05
+    assert np.abs(positions - reference).max() < 0.03
 
 
 def test_an_update_of_a_large_map_computes_few_kernel_values(large):
