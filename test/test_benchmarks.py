@@ -136,13 +136,13 @@ def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     from kbr_localization.localization.kbr import estimate, hypotheses, informative
 
     found = constants.constants()
-    assert {'budgets', 'estimate.OTHER_WAY', 'hypotheses._NEW'} <= found.keys()
+    assert {'budgets', 'estimate.OTHER_WAY', 'hypotheses._UNCONFIRMED'} <= found.keys()
     assert 'likelihood.LARGEST_SYSTEM' not in found
     before = found['estimate.OTHER_WAY']['OTHER_WAY']
     with constants.changed(found['estimate.OTHER_WAY'], 3.0):
         assert estimate.OTHER_WAY == informative.OTHER_WAY == 3.0 * before
     assert estimate.OTHER_WAY == informative.OTHER_WAY == before
-    assert found['hypotheses._NEW'] == {'_NEW': hypotheses._NEW}
+    assert found['hypotheses._UNCONFIRMED'] == {'_UNCONFIRMED': hypotheses._UNCONFIRMED}
     assert found['budgets'].keys() == constants.BUDGETS
     with constants.changed(found['budgets'], 2.0):
         assert 2 * found['budgets']['_COHORT'] == hypotheses._COHORT

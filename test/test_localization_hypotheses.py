@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.confirmation import Confirmation
-from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence
+from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, straight
 import numpy as np
@@ -17,9 +17,8 @@ import pytest
 STATISTICS = MapStatistics(
     margin_here=0.05,
     margin_elsewhere=0.006,
-    log_likelihood_limit_10=0.8,
-    log_likelihood_limit_20=0.8,
-    log_likelihood_limit_40=0.8,
+    evidence_limit=3.0,
+    typical_log_likelihood=0.3,
 )
 MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
 CONFIG = KbrConfig(image_bandwidth=0.12)
@@ -188,8 +187,8 @@ def test_images_that_the_belief_does_not_explain_count_less():
 def test_a_belief_is_confirmed_by_more_than_the_map_gives_a_wrong_one():
     confirmation = Confirmation(STATISTICS)
     for _ in range(30):
-        confirmation.see(0.7, 1.0)
-    assert not confirmation.confirmed and confirmation.mean == pytest.approx(0.7)
+        confirmation.see(0.45, 1.0)
+    assert not confirmation.confirmed and confirmation.mean == pytest.approx(0.45)
     for _ in range(10):
         confirmation.see(2.0, 1.0)
     assert confirmation.confirmed
@@ -197,6 +196,31 @@ def test_a_belief_is_confirmed_by_more_than_the_map_gives_a_wrong_one():
     for _ in range(50):
         confirmation.see(0.0, 0.0)  # in a gap of the map nothing is asked
     assert confirmation.confirmed and confirmation.mean == pytest.approx(before)
+
+
+def test_evidence_is_a_cumulative_sum_that_is_forgotten():
+    seen = [(1.3, 0.5), (-2.0, 0.3), (0.8, 1.0), (2.3, 0.4)]
+    evidence = Evidence(0.3)
+    total = 0.0
+    for log_likelihood, weight in seen:
+        evidence.see(log_likelihood, weight)
+        kept = total * (1.0 - 1.0 / MEMORY) ** weight
+        total = max(kept + weight * (log_likelihood - 0.3), 0.0)
+        assert evidence.total == pytest.approx(total)
+    assert total > 1.0
+    evidence.forget()
+    assert evidence.total == evidence.mean == evidence.weight == 0.0
+
+
+def test_an_image_counts_by_the_way_since_the_last_one():
+    assert new_after(0.0, CONFIG) == 0.0
+    assert new_after(0.4, CONFIG) == pytest.approx(1.0 - np.exp(-0.5))
+    hypotheses, belief = make(), belief_at(8.0)
+    hypotheses.update(belief, seen_at(8.0), 0.4)
+    assert hypotheses.weight == pytest.approx(new_after(0.4, CONFIG) * hypotheses.coverage)
+    before = hypotheses.confirmation.total
+    hypotheses.update(belief, seen_at(8.0), 0.0)  # the same view again
+    assert hypotheses.confirmation.total == before
 
 
 def test_a_belief_that_was_confirmed_counts_as_such_until_images_refute_it():

@@ -3,12 +3,13 @@
 from dataclasses import replace
 
 import h5py
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr import leave_out
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MEMORY, SAFETY_FACTOR
 from map_helpers import map_along, straight, tiny_map
 import numpy as np
 import pytest
@@ -48,8 +49,8 @@ def test_images_lead_where_the_map_shows_their_place(plain):
 
 
 def test_a_map_whose_halves_look_alike_asks_for_more(plain):
-    usual = measure(plain).log_likelihood_limit_10
-    assert measure(corridor(0.15)).log_likelihood_limit_10 > usual + 0.5
+    usual = measure(plain).evidence_limit
+    assert measure(corridor(0.15)).evidence_limit > 3.0 * usual
 
 
 def test_the_same_map_gives_the_same_statistics(plain):
@@ -85,7 +86,7 @@ def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, cha
 def test_the_smallest_maps_have_statistics(images):
     found = measure(corridor(0.0, images))
     assert np.isfinite([found.margin_here, found.margin_elsewhere]).all()
-    assert np.isfinite(found.log_likelihood_limit_10)
+    assert np.isfinite(found.evidence_limit)
 
 
 def drive(kernel_map, rows, images):
@@ -112,16 +113,26 @@ def test_on_a_map_of_another_place_nothing_is_localized():
     assert told[17:].count('localized') > 0.8 * len(told[17:])
 
 
-def test_an_office_that_nothing_is_known_of_has_the_defaults():
-    assert MapStatistics().log_likelihood_limit_10 == 0.5
+def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
+    stays = [np.array([[1.0, 0.5], [2.0, 0.5]]), np.array([[0.2, 1.0]])]
+    found = leave_out._evidence(stays)
+    typical = (0.5 * 1.0 + 0.5 * 2.0 + 1.0 * 0.2) / 2.0
+    first = 0.5 * (1.0 - typical)
+    most = (1.0 - 1.0 / MEMORY) ** 0.5 * first + 0.5 * (2.0 - typical)
+    assert found['typical_log_likelihood'] == pytest.approx(typical)
+    assert found['evidence_limit'] == pytest.approx(SAFETY_FACTOR * most)
 
 
-def test_images_that_are_missing_to_a_long_memory_are_taken_as_typical():
-    weights = np.array([[5.0, 5.0, 5.0], [8.0, 9.0, 9.0], [1.0, 1.0, 1.0]])
-    sums = np.array([[0.1], [1.0], [0.0]]) * weights
-    limits, typical = leave_out._limits(sums, weights)
-    assert typical == pytest.approx(0.55)
-    expected = np.array([1.0, (9.0 + typical) / 10.0, (9.0 + 11.0 * typical) / 20.0])
-    np.testing.assert_allclose(limits, leave_out.SAFETY_FACTOR * expected)
-    least, typical = leave_out._limits(np.zeros((0, 3)), np.zeros((0, 3)))
-    assert typical == 0.0 and 0.0 < max(least) == min(least) < 0.3
+def test_a_map_that_is_one_place_asks_for_next_to_nothing():
+    found = leave_out._evidence([])
+    assert found['typical_log_likelihood'] == 0.0
+    assert 0.0 < found['evidence_limit'] < 0.3
+
+
+def test_gaps_wider_than_a_place_are_filled():
+    """As a robot fills them, which takes an image every `update_min_d` metres."""
+    poses = np.array([straight(metres) for metres in (0.0, 0.9, 2.9)])
+    views = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0]])
+    filled, seen = leave_out._filled(poses, views, KbrConfig())
+    np.testing.assert_allclose(filled[:, 0], [0.0, 0.9, 1.3, 1.7, 2.1, 2.5, 2.9])
+    np.testing.assert_allclose(seen[3], [0.8, 0.4])

@@ -87,13 +87,13 @@ def seen(fit, count, log_likelihood, coverage=1.0):
 
 
 def test_proof_takes_a_way_and_outlives_a_recovery():
-    statistics = MapStatistics(log_likelihood_limit_40=1.0, typical_log_likelihood=0.4)
+    statistics = MapStatistics(evidence_limit=9.0, typical_log_likelihood=0.4)
     fit = MapFit(statistics)
-    assert not seen(fit, 15, 0.0).refuted
-    assert seen(fit, 15, 0.0).refuted
+    assert not seen(fit, 8, 0.0).refuted
+    assert seen(fit, 8, 0.0).refuted
     assert not seen(fit, 40, 1.2).refuted, 'the robot has come onto the map'
     assert not MapFit(statistics).confirmed
-    assert not seen(MapFit(statistics), 15, 1.2).confirmed
+    assert not seen(MapFit(statistics), 8, 1.2).confirmed
     assert seen(MapFit(statistics), 30, 1.2).confirmed
     assert not seen(MapFit(statistics), 30, 0.7).confirmed
     assert not seen(MapFit(statistics), 60, 0.0, coverage=0.1).refuted, 'a gap of the map'

@@ -202,8 +202,8 @@ def measure(
     console.prepare_map(out, map_file)
     measured = with_statistics_of_all(kernel_map)
     measured.save(out)
-    limits = ', '.join(f'{limit:.2f}' for limit in measured.statistics.log_likelihood_limits)
-    console.note(f'{out}: mean log likelihoods of wrong places stay below {limits}')
+    limit = measured.statistics.evidence_limit
+    console.note(f'{out}: the evidence of wrong places stays below {limit:.2f} nats')
 
 
 @app.command()

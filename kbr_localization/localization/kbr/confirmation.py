@@ -2,58 +2,59 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
-from kbr_localization.se2 import FloatArray
-import numpy as np
-
-CONFIRMED_AFTER = np.array([3.0, 10.0, 20.0])
-"""Covered images, at least, of each of `MEMORIES`, before a belief is confirmed by them."""
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 
 
-class Confirmation:
+class Evidence:
     """
-    Whether the images speak for the belief's place more than they do for a wrong one.
+    How much more likely images are than at a wrong place, as a cumulative sum (Page, 1954).
 
-    A belief that follows images of what the map does not show finds look-alike places and has
-    likelihoods above one for them; how high at most, the map tells by leaving out the places of a
-    drive of its own. The mean log E is taken over some ten, twenty and forty of the last images,
-    each weighed by the map's coverage of the belief, and compared with a limit for each: a high
-    likelihood over a few images confirms a belief as well as a lower one over many.
+    With the likelihood E of an image and w, how far the map covers the belief times what is new in
+    the image (`Hypotheses.update`), it becomes f T + w (log E - k), at least 0, with f =
+    (1 - 1 / `MEMORY`)^w: k is what is typical of wrong places (`MapStatistics`).
 
-    `sums`, `weights`: (3,) of log E and of the coverage, older images counting less.
+    `total`: T in nats. `weight`, `mean`: sum of w and mean log E over the images remembered.
     """
 
-    def __init__(self, statistics: MapStatistics) -> None:
-        self._limits = np.array(statistics.log_likelihood_limits)
+    def __init__(self, typical: float) -> None:
+        self._typical = typical
         self.forget()
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self.sums, self.weights = np.zeros(len(MEMORIES)), np.zeros(len(MEMORIES))
+        self.total = self.weight = self._sum = 0.0
 
-    def go_on(self) -> None:
-        """Go on from a belief that was confirmed, which counts as a few images."""
-        self.weights[0] = CONFIRMED_AFTER[0]
-        self.sums[0] = self.weights[0] * (self._limits[0] + 1.0)
-
-    def see(self, log_likelihood: float, coverage: float) -> None:
+    def see(self, log_likelihood: float, weight: float) -> None:
         """Take in an image."""
-        keep = (1.0 - 1.0 / np.array(MEMORIES)) ** coverage
-        self.sums = keep * self.sums + coverage * log_likelihood
-        self.weights = keep * self.weights + coverage
-
-    @property
-    def means(self) -> FloatArray:
-        """Mean log likelihood over each number (3,) of images, NaN before it is known."""
-        known = self.weights >= CONFIRMED_AFTER - 1e-9
-        return np.where(known, self.sums / np.maximum(self.weights, 1e-9), np.nan)
+        keep = (1.0 - 1.0 / MEMORY) ** weight
+        self.total = max(keep * self.total + weight * (log_likelihood - self._typical), 0.0)
+        self._sum = keep * self._sum + weight * log_likelihood
+        self.weight = keep * self.weight + weight
 
     @property
     def mean(self) -> float:
         """Return the mean log likelihood over the last images; 0 before the first."""
-        return float(self.sums[0] / max(self.weights[0], 1e-9))
+        return self._sum / self.weight if self.weight > 0.0 else 0.0
+
+
+class Confirmation(Evidence):
+    """
+    Whether the images speak for the belief's place more than they do for a wrong one.
+
+    A belief that follows images of what the map does not show finds look-alike places and has
+    likelihoods above one for them; how much evidence they make at most, the map tells by leaving
+    out the places of a drive of its own: `limit`, in nats (`MapStatistics.evidence_limit`).
+    """
+
+    def __init__(self, statistics: MapStatistics) -> None:
+        self.limit = statistics.evidence_limit
+        super().__init__(statistics.typical_log_likelihood)
+
+    def go_on(self) -> None:
+        """Go on from a belief that was confirmed, with evidence that a few images can refute."""
+        self.total = self.limit + 1.0
 
     @property
     def confirmed(self) -> bool:
         """Whether the belief may be called localized."""
-        return bool(np.any(self.means > self._limits))
+        return self.total > self.limit

@@ -9,16 +9,17 @@ uniform law on the map (`likelihood.Match`), an image has the marginal likelihoo
 
 under a belief, in units of an image that says nothing: a belief in a gap of the map is excused by
 its own low coverage. The belief and the points that look elsewhere compete by it. As images nearby
-share errors, E is raised to the power min(1 - exp(-d / h), 0.4) for an image d metres after the
-last one: 1 - exp(-d / h) is what is new in it for a kernel of poses of bandwidth h. A robot is
-carried with a small probability per metre. That limit and the rate were chosen on photographs by
-day and night (`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`)
-together: between finding a carried robot within 5 m and leaving a right belief for a place that
-looks alike. A belief that images have not confirmed is left more easily: who clicks into the wrong
-room, or turns the arrow round, claims a place that the map may not even show, and a start by one
-image may have no point at the right one. Of 0, 0.003 and 0.01 an image, tried for such claims on
-photographs and rendered drives with the arrow right and turned round, 0.003 finds most of the
-latter without leaving any of the former.
+share errors, E is raised to the power 1 - exp(-d / h) for an image d metres after the last one,
+which is what is new in it for a kernel of poses of bandwidth h (`new_after`). Places that look
+alike do so for many images, so one of a camera that has few counts no more than one that comes
+when the gate opens. A robot is carried with a small probability per metre. The rate was chosen on
+photographs by day and night (`benchmarks.photographs`) and on rendered drives
+(`benchmarks.recovery_bench`) together: between finding a carried robot within 5 m and leaving a
+right belief for a place that looks alike. A belief that images have not confirmed is left more
+easily: who clicks into the wrong room, or turns the arrow round, claims a place that the map may
+not even show, and a start by one image may have no point at the right one. Of 0, 0.003 and 0.01 an
+image, tried for such claims on photographs and rendered drives with the arrow right and turned
+round, 0.003 finds most of the latter without leaving any of the former.
 """
 
 from __future__ import annotations
@@ -40,9 +41,6 @@ _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
 _UNCONFIRMED = 0.003  # of being elsewhere, at every image that finds the belief not confirmed
-_NEW = 0.4  # of an image counts at most: places that look alike do so for many images
-LEAST_WAY = 0.1
-"""Metres from an image to the next one that are allowed for: in less, images hardly change."""
 
 
 class Hypotheses:
@@ -53,7 +51,7 @@ class Hypotheses:
     which they were drawn: if they were resampled together, the descendants of one look-alike place
     would soon replace all others, those at the right place among them. `elsewhere`: the posterior
     probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
-    under the belief, and the fraction c of this that the map covers.
+    under the belief, and the fraction c of this that the map covers; `new`: what was new in it.
     """
 
     def __init__(
@@ -74,7 +72,12 @@ class Hypotheses:
         self.confirmation.forget()
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
-        self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
+        self.elsewhere, self.here, self.coverage, self.new = 0.0, 1.0, 0.0, 0.0
+
+    @property
+    def weight(self) -> float:
+        """Return what the last image counts as evidence: how far it is covered, times its news."""
+        return self.new * self.coverage
 
     def exchange(self, belief: Belief) -> None:
         """
@@ -119,14 +122,14 @@ class Hypotheses:
         here, match = self.weigh(belief, similarity)
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
-        self.confirmation.see(float(np.log(here)), match.coverage)
+        self.new = new_after(way, self.config)
+        self.confirmation.see(float(np.log(here)), self.weight)
         if self.config.carried_rate == 0.0:
             return None
-        way = max(way, LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        # images nearby err in the same way: what the last one did not say
-        new = min(1.0 - float(np.exp(-way / self.config.position_bandwidth)), _NEW)
-        self.alternatives = self._weighed(alternatives, here, similarity, new)
+        usual = new_after(self.config.update_min_d or way, self.config)
+        power = min(self.new, usual)
+        self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
         return self.alternatives if self.elsewhere > 0.5 else None
@@ -148,6 +151,7 @@ class Hypotheses:
     def _joined(self, born: Belief, way: float) -> Belief:
         """Let the robot have been carried with the hazard of the way, or never have been here."""
         hazard = 1.0 - float(np.exp(-self.config.carried_rate * way))
+        hazard = max(hazard, float(np.finfo(np.float64).eps))  # odds need some, without way too
         if not self.confirmation.confirmed:
             hazard = max(hazard, _UNCONFIRMED)
         fresh = (1.0 - self.elsewhere) * hazard
@@ -192,6 +196,11 @@ class Hypotheses:
             np.repeat(odds / (_COHORT * odds.sum()), _COHORT),
             np.concatenate([cohort.odometry for cohort in kept]),
         )
+
+
+def new_after(way: float, config: KbrConfig) -> float:
+    """Return what an image says that another one did not, so many metres before: 0 to 1."""
+    return 1.0 - float(np.exp(-way / config.position_bandwidth))
 
 
 def _kept(odds: FloatArray) -> NDArray[np.intp]:

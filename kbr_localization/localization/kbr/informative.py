@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
 from kbr_localization.localization.kbr.estimate import OTHER_WAY
 from kbr_localization.localization.kbr.likelihood import Match
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORIES
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-_MEMORY = MEMORIES[-1]  # images after which light and camera may have changed
-_PRIOR_IMAGES = MEMORIES[1]  # that the prior fraction of informative images counts for
+_MEMORY = 2.5 * MEMORY  # images, half a bandwidth apart, after which light may have changed
+_PRIOR_IMAGES = 0.5 * _MEMORY  # that the prior fraction of informative images counts for
+_LEAST_MARGINS = 3.0  # that tell their mean; the map stands for those that are missing
 _PRIOR_FRACTION = 0.8  # of images that are informative, before any was seen
 _SURE = 0.98  # and 0.02: no fraction is nearer to one or to none
 
@@ -65,7 +65,7 @@ class Informative:
 
     def _complete(self) -> None:
         """Let the map's mean margin stand for images that are missing to tell one."""
-        missing = max(CONFIRMED_AFTER[0] - self._count, 0.0)
+        missing = max(_LEAST_MARGINS - self._count, 0.0)
         self._margins += missing * self._statistics.margin_here
         self._count += missing
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
+from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
@@ -15,7 +15,6 @@ from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import (
     MapStatistics,
-    MEMORIES,
     SAFETY_FACTOR,
 )
 from kbr_localization.localization.map.similarity import FullSimilarity
@@ -29,7 +28,7 @@ _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
-_LEAST_LOG_LIKELIHOOD = 0.15  # log E of images that say next to nothing
+_LEAST_EVIDENCE = 0.17  # nats, of images that say next to nothing
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
 
 MEASURED_NOW = (
@@ -48,9 +47,9 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _margins(part, config)
-    margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf, np.inf, np.inf)
-    (ten, twenty, forty), typical = _limits(*_likelihoods_elsewhere(part, margins, config))
-    return MapStatistics(margins.margin_here, elsewhere, ten, twenty, forty, typical)
+    margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
+    seen = _seen_elsewhere(part, margins, config)
+    return replace(margins, **_evidence(seen))
 
 
 def with_statistics(kernel_map: KernelMap) -> KernelMap:
@@ -111,12 +110,12 @@ def _mean(margins: list[float], usual: float) -> float:
     return max(float(np.mean(known)), 1e-6) if len(known) >= _FEWEST else usual
 
 
-def _likelihoods_elsewhere(
+def _seen_elsewhere(
     kernel_map: KernelMap, margins: MapStatistics, config: KbrConfig
-) -> tuple[FloatArray, FloatArray]:
-    """Drive each half on the other: what `Confirmation` has, (w, 3) each, where it is wrong."""
+) -> list[FloatArray]:
+    """Drive each half on the other: log E and weight (k, 2) of the images of each wrong stay."""
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
-    found: list[tuple[FloatArray, FloatArray]] = []
+    found: list[FloatArray] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:
         position = centred @ axis
         for side in (position > np.median(position), position <= np.median(position)):
@@ -124,58 +123,56 @@ def _likelihoods_elsewhere(
             if min(drive.size, rest.size) >= _FEWEST:
                 half = replace(kernel_map.subset(rest), statistics=margins)
                 found += _drive(kernel_map, drive, half, config)
-    sums, weights = np.array(found).reshape(-1, 2, len(MEMORIES)).swapaxes(0, 1)
-    return sums, weights
+    return found
 
 
-def _limits(sums: FloatArray, weights: FloatArray) -> tuple[list[float], float]:
-    """
-    Return the largest means (3,) at wrong places, with a margin, and what is typical of these.
-
-    A belief is seldom wrong for so many covered images as a long memory asks for; those that are
-    missing are taken to say what is typical.
-    """
-    enough = weights[:, 0] >= CONFIRMED_AFTER[0] - 1e-9
-    known = sums[enough, 0] / weights[enough, 0]
-    typical = max(0.0, float(np.median(known))) if known.size else 0.0
-    missing = np.maximum(CONFIRMED_AFTER - weights, 0.0)
-    means = (sums + missing * typical) / (weights + missing)
-    largest = SAFETY_FACTOR * means.max(axis=0, initial=0.0)
-    return np.maximum(_LEAST_LOG_LIKELIHOOD, largest).tolist(), typical
+def _evidence(stays: list[FloatArray]) -> dict[str, float]:
+    """Return the most evidence of wrong stays, with a margin, and the mean of their log E."""
+    logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
+    total = float(weights.sum())
+    typical = max(0.0, float(logs @ weights) / total) if total > 0.0 else 0.0
+    largest = 0.0
+    for stay in stays:
+        evidence = Evidence(typical)
+        for image in stay:
+            evidence.see(*image)
+            largest = max(largest, evidence.total)
+    limit = max(_LEAST_EVIDENCE, SAFETY_FACTOR * largest)
+    return {'evidence_limit': limit, 'typical_log_likelihood': typical}
 
 
 def _drive(
     kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig
-) -> list[tuple[FloatArray, FloatArray]]:
+) -> list[FloatArray]:
     """
     Run the filter over images of a map on a part of it that does not show them.
 
-    Without limits nothing is confirmed, and the belief looks elsewhere at every image.
+    Without a limit nothing is confirmed, and the belief looks elsewhere at every image.
     A belief that has left that part sees nothing more, so the robot starts anew. What it saw while
-    it was right, at the edge of that part, is no likelihood of a wrong place.
+    it was right, at the edge of that part, is no evidence of a wrong place.
     """
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     localizer = KernelBayesFilter(half, config, np.random.default_rng(0))
-    confirmation = localizer.hypotheses.confirmation
-    found: list[tuple[FloatArray, FloatArray]] = []
-    images, uncovered, wrong = 0, _UNCOVERED, False
+    stays: list[list[tuple[float, float]]] = [[]]
+    uncovered, recoveries = _UNCOVERED, 0.0
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
-        if uncovered >= _UNCOVERED or images >= MEMORIES[-1]:
+        if uncovered >= _UNCOVERED:
             localizer.initialize_globally()
-            images, uncovered, wrong = 0, 0, False
+            uncovered = 0
+            stays.append([])
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
         if localizer.wants_image():
             localizer.update_similarities(view)
-            images += 1
-            uncovered = uncovered + 1 if localizer.hypotheses.coverage < _COVERED else 0
-            before_wrong, wrong = wrong, _is_wrong(localizer, pose)
-            if wrong and not before_wrong:
-                confirmation.forget()
-            elif wrong:
-                found.append((confirmation.sums.copy(), confirmation.weights.copy()))
-    return found
+            hypotheses = localizer.hypotheses
+            uncovered = uncovered + 1 if hypotheses.coverage < _COVERED else 0
+            found, recoveries = recoveries, localizer.diagnostics['recoveries']
+            if not _is_wrong(localizer, pose) or recoveries > found:
+                stays.append([])
+            else:
+                stays[-1].append((float(np.log(hypotheses.here)), hypotheses.weight))
+    return [np.array(stay) for stay in stays if stay]
 
 
 def _filled(
@@ -190,9 +187,10 @@ def _filled(
     """
     step = config.update_min_d
     gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
-    if gaps.size == 0 or np.median(gaps) < apart(config) or step <= 0.0:
+    if gaps.size == 0 or step <= 0.0:
         return poses, views
-    steps = np.clip(np.ceil(gaps / step), 1, _MOST_BETWEEN).astype(int)
+    wide = np.where(gaps > config.localized_radius, gaps / step, 1.0)
+    steps = np.clip(np.ceil(wide), 1, _MOST_BETWEEN).astype(int)
     parts = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
     before = np.repeat(np.arange(len(gaps)), steps)
     offsets = se2.between(poses[before], poses[before + 1])

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.confirmation import CONFIRMED_AFTER
+from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.map.map_statistics import (
     MapStatistics,
-    MEMORIES,
+    MEMORY,
     SAFETY_FACTOR,
 )
 
-_MEMORY = MEMORIES[-1]  # covered images of which the mean log likelihood is taken
-_ENOUGH = CONFIRMED_AFTER[-1]  # of them, at least, to speak for the map or against it
+_ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak for the map or against it
 
 
 class MapFit:
     """
-    The mean log likelihood of many images, wherever the belief has been meanwhile.
+    The evidence of many images, wherever the belief has been meanwhile.
 
     It is that with an odometry that may be wrong (`OdometryCheck`): one that leads the belief
     astray is no fault of the map.
@@ -30,37 +29,33 @@ class MapFit:
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._typical, self._largest = (
-            statistics.typical_log_likelihood,
-            statistics.log_likelihood_limit_40 / SAFETY_FACTOR,
-        )
+        self._typical = statistics.typical_log_likelihood
+        self._largest = statistics.evidence_limit / SAFETY_FACTOR
+        self.evidence = Evidence(self._typical)
         self.forget()
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self._sum, self._weight = 0.0, 0.0
+        self.evidence.forget()
         self._last = -1
 
-    def see(self, log_likelihood: float, coverage: float, best: int) -> None:
-        """Take in the log likelihood of an image, by the map's coverage of the belief's place."""
+    def see(self, log_likelihood: float, weight: float, best: int) -> None:
+        """Take in the log likelihood of an image with its weight (`Evidence`)."""
         repeated, self._last = best == self._last, best
-        if repeated:
-            return
-        keep = (1.0 - 1.0 / _MEMORY) ** coverage
-        self._sum = keep * self._sum + coverage * log_likelihood
-        self._weight = keep * self._weight + coverage
+        if not repeated:
+            self.evidence.see(log_likelihood, weight)
 
     @property
     def mean(self) -> float:
         """Return the mean log likelihood; 0 before the first image."""
-        return self._sum / self._weight if self._weight > 0.0 else 0.0
+        return self.evidence.mean
 
     @property
     def confirmed(self) -> bool:
         """Whether the images are clear proof of the map: more than a wrong place ever gives."""
-        return self._weight >= _ENOUGH and self.mean > self._largest
+        return self.evidence.weight >= _ENOUGH and self.evidence.total > self._largest
 
     @property
     def refuted(self) -> bool:
         """Whether the images are clear proof against the map."""
-        return self._weight >= _ENOUGH and self.mean < self._typical
+        return self.evidence.weight >= _ENOUGH and self.mean < self._typical

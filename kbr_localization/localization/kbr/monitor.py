@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import Proof
-from kbr_localization.localization.kbr.hypotheses import Hypotheses, LEAST_WAY
+from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.map_fit import MapFit
 from kbr_localization.localization.kbr.odometry_check import OdometryCheck
@@ -59,9 +59,10 @@ class Monitor:
         `image`: its descriptor, of any shape, or its kernel vector (n,).
         """
         before, self._last_image = self._last_image, image
-        frozen = before is not None and self.way > LEAST_WAY and np.array_equal(image, before)
+        frozen = before is not None and self.way > 0.0 and np.array_equal(image, before)
         if frozen:
-            self.confirmation.see(0.0, 1.0)
+            self.confirmation.see(0.0, new_after(self.way, self.hypotheses.config))
+            self.way = 0.0
         return bool(frozen)
 
     def start(self, born: Belief, seen: Similarity) -> None:
@@ -84,10 +85,9 @@ class Monitor:
         self.check.disperse(noise)
         found = self.hypotheses.update(belief, seen, self.way)
         self.way = 0.0
-        here = self.hypotheses.here
-        likelihood = self.check.see(seen, here, belief)
+        likelihood = self.check.see(seen, self.hypotheses.here, belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
-        self.fit.see(float(np.log(likelihood)), self.hypotheses.coverage, best)
+        self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)
         # an image that says nothing of the place makes a given pose no surer
         self._images += self.hypotheses.informative.responsibility > 0.5
         return found
@@ -107,6 +107,8 @@ class Monitor:
         return {
             'elsewhere': self.hypotheses.elsewhere,
             'odometry_wrong': self.check.wrong,
+            'evidence': self.confirmation.total,
+            'evidence_limit': self.confirmation.limit,
             'log_likelihood': self.confirmation.mean,
             'map_log_likelihood': self.fit.mean,
             'map_confirmed': float(self.fit.confirmed),

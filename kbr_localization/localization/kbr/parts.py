@@ -62,7 +62,7 @@ class FilterParts(GatedLocalizer, FormerNames):
         """
         self.initialize_globally()
         self._global_start = False
-        self.belief = drawn_about(pose, covariance, self.config.points, self.rng)
+        self.belief = drawn_about(pose, covariance, self.config, self.rng)
         self.odometry.begin([self.belief])
         self.regularisation.begin()
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.informative import apart
 from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
 from kbr_localization.localization.kbr.state_kernel import GAUSSIAN_WIDTH
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_MISSED = 0.1  # fraction of the mass of a given pose that allows for a click beside it
-_MISSED_BY = np.array([2.0, 2.0, 0.5])  # m, m, rad: deviation of such a click, beside the stated
 _AGAIN = 0.2  # of the points of a start before every update, in bandwidths
 
 
@@ -40,18 +40,21 @@ class Regularisation:
 
 
 def drawn_about(
-    pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
+    pose: FloatArray, covariance: FloatArray, config: KbrConfig, rng: np.random.Generator
 ) -> Belief:
     """
     Points about a pose (3,) that somebody gave, with that covariance (3, 3).
 
-    Who clicks on a map may click beside the place, however sure: a part of the mass lies farther
-    about, on half of the points, so that the first images can find a robot that is 2 m away.
+    Who clicks on a map may click beside the place, however sure: half of the points lie farther
+    about, so that the first images can find a robot at the next place that does not overlap
+    (`apart`), facing half another way. They have the mass that even a sure pose leaves.
     """
+    size = config.points
     near = Belief.gaussian(pose, covariance, size - size // 2, rng)
-    farther = covariance + np.diag(_MISSED_BY**2)
-    far = Belief.gaussian(pose, farther, size // 2, rng)
-    weights = np.concatenate([near.weights * (1.0 - _MISSED), far.weights * _MISSED])
+    beside = np.array([apart(config), apart(config), 0.5 * OTHER_WAY])
+    far = Belief.gaussian(pose, covariance + np.diag(beside**2), size // 2, rng)
+    missed = min(1.0 - config.localized_mass, 0.5)
+    weights = np.concatenate([near.weights * (1.0 - missed), far.weights * missed])
     return Belief(np.concatenate([near.points, far.points]), weights)
 
 

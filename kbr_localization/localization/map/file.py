@@ -48,8 +48,8 @@ FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
-_IMAGE_KERNEL = {'image_kernel': 'centred; places that do not overlap'}
-"""With which statistics were measured."""
+_MEASURED_WITH = {'image_kernel': 'centred; cumulative evidence'}
+"""With which image kernel and which evidence statistics were measured."""
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
 """Parameters that meant something else to the filter of earlier packages."""
 _ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
@@ -134,7 +134,7 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(
-            file.create_group('statistics'), to_mapping(kernel_map.statistics) | _IMAGE_KERNEL
+            file.create_group('statistics'), to_mapping(kernel_map.statistics) | _MEASURED_WITH
         )
     if kernel_map.mapping is not None:
         _write_mapping(file.create_group('mapping'), kernel_map.mapping.arrays())
@@ -266,8 +266,8 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
     if 'statistics' not in file:
         return None
     values = _read_mapping(file['statistics'])
-    measured_with = {name: values.pop(name, None) for name in _IMAGE_KERNEL}
-    if measured_with != _IMAGE_KERNEL or values.keys() != to_mapping(MapStatistics()).keys():
+    measured_with = {name: values.pop(name, None) for name in _MEASURED_WITH}
+    if measured_with != _MEASURED_WITH or values.keys() != to_mapping(MapStatistics()).keys():
         return None  # those of a package of another age: they are measured again
     statistics = from_mapping(MapStatistics, values)
     check_statistics(statistics)
