@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
+import numpy as np
+
+UNCONFIRMED = 0.003
+"""Probability of being elsewhere, at every image that finds the belief not confirmed."""
 
 
 class Evidence:
@@ -48,11 +52,22 @@ class Confirmation(Evidence):
 
     def __init__(self, statistics: MapStatistics) -> None:
         self.limit = statistics.evidence_limit
+        self._most = self.limit - float(np.log(UNCONFIRMED))
         super().__init__(statistics.typical_log_likelihood)
 
+    def see(self, log_likelihood: float, weight: float) -> None:
+        """
+        Take in an image.
+
+        However much evidence there is, what makes up for the odds of `UNCONFIRMED` refutes it: a
+        robot that is carried away has not to be forgotten for as long as it was at its place.
+        """
+        super().see(log_likelihood, weight)
+        self.total = min(self.total, self._most)
+
     def go_on(self) -> None:
-        """Go on from a belief that was confirmed, with evidence that a few images can refute."""
-        self.total = self.limit + 1.0
+        """Go on from a belief that was confirmed."""
+        self.total = self._most
 
     @property
     def confirmed(self) -> bool:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.kbr.confirmation import Confirmation, UNCONFIRMED
 from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
-_UNCONFIRMED = 0.003  # of being elsewhere, at every image that finds the belief not confirmed
+_LEAST_WAY = 0.1  # metres that are allowed for: a robot that turns on the spot sees other places
 
 
 class Hypotheses:
@@ -126,9 +126,10 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), self.weight)
         if self.config.carried_rate == 0.0:
             return None
+        way = max(way, _LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        usual = new_after(self.config.update_min_d or way, self.config)
-        power = min(self.new, usual)
+        usual = self.config.update_min_d or way
+        power = new_after(min(way, max(usual, _LEAST_WAY)), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
@@ -151,9 +152,8 @@ class Hypotheses:
     def _joined(self, born: Belief, way: float) -> Belief:
         """Let the robot have been carried with the hazard of the way, or never have been here."""
         hazard = 1.0 - float(np.exp(-self.config.carried_rate * way))
-        hazard = max(hazard, float(np.finfo(np.float64).eps))  # odds need some, without way too
         if not self.confirmation.confirmed:
-            hazard = max(hazard, _UNCONFIRMED)
+            hazard = max(hazard, UNCONFIRMED)
         fresh = (1.0 - self.elsewhere) * hazard
         if self.alternatives is None:
             self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)

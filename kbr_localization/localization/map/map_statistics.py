@@ -9,10 +9,11 @@ MEMORY = 16.0
 
 SAFETY_FACTOR = 1.5
 """
-Of the limit: another building resembles a whole map more than its halves resemble each other.
+Of the limit: another building resembles a map more than its halves resemble each other.
 
-Of 1.25, 1.5, 1.75, 2 and 3, the most with which photographs by night, maps of which are made by
-day, are called localized in 80% of the right frames.
+Of 1.25, 1.5, 1.75, 2 and 3, tried on photographs and rendered drives: the larger, the more
+seldom is another building's map believed and the later is a right place called localized.
+With more, photographs by night are called localized in less than 80% of the right frames.
 """
 
 

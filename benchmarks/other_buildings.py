@@ -1,0 +1,133 @@
+"""
+What a robot says on the map of another building: `python -m benchmarks.other_buildings`.
+
+Every building is mapped by day and driven by night, and each night is localized on the map of
+another building. Nothing is right there, so whatever is called localized is wrong. With --train
+and --test the maps and the runs are those that are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import results, workload
+from benchmarks.place_recognition import SETTLED_M
+from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.localizer import NOT_ON_THIS_MAP
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.pipeline import localize
+from kbr_localization.workers import open_workers
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+COLUMNS = ['map', 'run', 'images', 'localized', 'not on this map']
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A run on the map of another building: fractions of the frames after `SETTLED_M`."""
+
+    mapped: str
+    driven: str
+    images: int
+    localized: float
+    refuted: float
+
+    def row(self) -> list[Any]:
+        """Return a row of the table."""
+        return [self.mapped, self.driven, self.images, self.localized, self.refuted]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all pairs and print the table, into the page too when a section is named."""
+    options = _parser().parse_args(arguments)
+    sizes = [int(size) for size in options.sizes.split(',')]
+    if options.train and options.test:
+        threadpool_limits(1, 'blas')
+        training = [open_dataset(path) for path in options.train]
+        driven = [open_dataset(path) for path in options.test]
+        stays = list(stays_on('given', training, driven, sizes))
+    else:
+        seeds = [options.first + options.step * number for number in range(options.buildings)]
+        pairs = [(seed, seeds[(place + 1) % len(seeds)]) for place, seed in enumerate(seeds)]
+        with open_workers(None) as workers:
+            found = workers.run(of_building, [(*pair, sizes) for pair in pairs])
+            stays = sorted((s for _, part in found for s in part), key=lambda s: s.images)
+    text = described(stays)
+    print(text)
+    if options.section:
+        results.write_section(options.section, text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    add = parser.add_argument
+    add('--train', nargs='+', type=Path, help='runs of a map (default: rendered buildings)')
+    add('--test', nargs='+', type=Path, help='runs in another building')
+    add('--first', type=int, default=302, help='seed of the first building')
+    add('--buildings', type=int, default=6)
+    add('--step', type=int, default=2, help='between the seeds; even ones are for choosing')
+    add('--sizes', default='100,400,1000', help='images of the random maps')
+    add('--section', help='name of the section of benchmarks/README.md to replace')
+    return parser
+
+
+def of_building(work: tuple[int, int, Sequence[int]]) -> list[Stay]:
+    """Localize the night of one building on maps of another one."""
+    mapped, driven, sizes = work
+    threadpool_limits(1, 'blas')
+    training, _, _ = workload.rendered('office', mapped)
+    _, nights, _ = workload.rendered('office', driven)
+    return list(stays_on(str(mapped), training, nights, sizes))
+
+
+def stays_on(
+    name: str, training: Sequence[Dataset], driven: Sequence[Dataset], sizes: Sequence[int]
+) -> Iterator[Stay]:
+    """Localize runs on random maps, of each size that there is, of one building."""
+    kernel_map = build_map(training, seed=0)
+    runs = [describe_run(kernel_map.describer, run) for run in driven]
+    for size in sizes:
+        if size <= len(kernel_map):
+            small = with_statistics(random_map(kernel_map, Task('kbr', size, 0), 0))
+            for run in runs:
+                yield _stay(name, small, run)
+
+
+def _stay(name: str, kernel_map: KernelMap, run: DescribedRun) -> Stay:
+    trajectory = localize(on_described_run(kernel_map, run), run, 'kbr', seed=0)
+    errors = run_errors(reference_trajectory(run), trajectory)
+    statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
+    late = statuses[errors.travel_m > min(SETTLED_M, 0.5 * errors.travel_m[-1])]
+    said, refuted = (float(np.mean(late == one)) for one in ('localized', NOT_ON_THIS_MAP))
+    return Stay(name, run.name, len(kernel_map), said, refuted)
+
+
+def described(stays: Sequence[Stay]) -> str:
+    """Lay the table out."""
+    lines = []
+    for size in sorted({stay.images for stay in stays}):
+        said = np.array([stay.localized for stay in stays if stay.images == size])
+        lines.append(
+            f'{size} images: localized in {said.mean():.3f} of the frames, in more than 1% of '
+            f'those of {np.sum(said > 0.01)} of {said.size} drives.'
+        )
+    return (
+        '### Maps of another building\n\nFractions of the frames after the first '
+        f'{SETTLED_M:g} m that `kbr` calls localized, all of them wrong, and not on this map.\n\n'
+        f'{results.table(COLUMNS, [stay.row() for stay in stays])}\n\n' + '\n'.join(lines)
+    )
+
+
+if __name__ == '__main__':
+    main()
