@@ -359,7 +359,7 @@ def test_a_run_of_a_map_may_have_no_images(shared_map, tmp_path):
 
 def test_statistics_of_a_map_of_the_version_before_are_measured_again(shared_map, tmp_path):
     """They are of an image kernel that was not centred."""
-    known = MapStatistics(0.05, 0.01, 0.6, 0.7, 0.8, 0.2)
+    known = MapStatistics(0.05, 0.01, 0.6, 0.2)
     replace(shared_map, statistics=known).save(tmp_path / 'map.h5')
     assert KernelMap.load(tmp_path / 'map.h5').statistics == known
     with h5py.File(tmp_path / 'map.h5', 'r+') as file:

@@ -9,7 +9,7 @@ from kbr_localization.localization.map.map_statistics import (
     SAFETY_FACTOR,
 )
 
-_ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak for the map or against it
+_ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak against the map
 
 
 class MapFit:
@@ -53,7 +53,7 @@ class MapFit:
     @property
     def confirmed(self) -> bool:
         """Whether the images are clear proof of the map: more than a wrong place ever gives."""
-        return self.evidence.weight >= _ENOUGH and self.evidence.total > self._largest
+        return self.evidence.total > self._largest
 
     @property
     def refuted(self) -> bool:
