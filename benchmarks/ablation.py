@@ -93,9 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         'localizing.\n\n'
         f'{results.table(header, rows)}'
     )
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def means(done: Sequence[Outcome], sizes: Sequence[int]) -> list[float]:

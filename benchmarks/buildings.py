@@ -84,9 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             cells += measure(building, plan, workers, robots)
             print(f'building {building}: measured', file=sys.stderr, flush=True)
     text = described(cells, plan, about_robots(options.robots, options.map_robots))
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def seeds(options: argparse.Namespace) -> range:

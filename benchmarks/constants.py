@@ -124,9 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for row, kept in found.items()
     ]
     text = described(rows, before)
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def _parser() -> argparse.ArgumentParser:

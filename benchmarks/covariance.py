@@ -154,9 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not recorded:
         raise SystemExit('covariance: no case has enough frames that are called localized')
     text = described(recorded)
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def described(recorded: Sequence[Recorded]) -> str:

@@ -67,9 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows.append(measured(name, training, test, options.nights, point))
         print(*rows[-1], file=sys.stderr, flush=True)
     text = described_rows(rows, options.nights)
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def _parser() -> argparse.ArgumentParser:

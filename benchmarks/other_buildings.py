@@ -18,16 +18,14 @@ from benchmarks import results, workload
 from benchmarks.place_recognition import SETTLED_M
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.evaluation import reference_trajectory, run_errors
-from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.protocol import random_map, Task
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import NOT_ON_THIS_MAP
-from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.workers import open_workers
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 COLUMNS = ['map', 'run', 'images', 'localized', 'not on this map']
 
@@ -52,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     sizes = [int(size) for size in options.sizes.split(',')]
     if options.train and options.test:
-        threadpool_limits(1, 'blas')
         training = [open_dataset(path) for path in options.train]
         driven = [open_dataset(path) for path in options.test]
         stays = list(stays_on('given', training, driven, sizes))
@@ -63,9 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             found = workers.run(of_building, [(*pair, sizes) for pair in pairs])
             stays = sorted((s for _, part in found for s in part), key=lambda s: s.images)
     text = described(stays)
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +80,6 @@ def _parser() -> argparse.ArgumentParser:
 def of_building(work: tuple[int, int, Sequence[int]]) -> list[Stay]:
     """Localize the night of one building on maps of another one."""
     mapped, driven, sizes = work
-    threadpool_limits(1, 'blas')
     training, _, _ = workload.rendered('office', mapped)
     _, nights, _ = workload.rendered('office', driven)
     return list(stays_on(str(mapped), training, nights, sizes))
@@ -95,8 +89,7 @@ def stays_on(
     name: str, training: Sequence[Dataset], driven: Sequence[Dataset], sizes: Sequence[int]
 ) -> Iterator[Stay]:
     """Localize runs on random maps, of each size that there is, of one building."""
-    kernel_map = build_map(training, seed=0)
-    runs = [describe_run(kernel_map.describer, run) for run in driven]
+    kernel_map, runs = workload.described(training, driven, 0)
     for size in sizes:
         if size <= len(kernel_map):
             small = with_statistics(random_map(kernel_map, Task('kbr', size, 0), 0))

@@ -96,9 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             filters += localized(pair, methods, options.seeds, sequence)
             print(f'{pair.name}, {pair.spacing} m: measured', file=sys.stderr, flush=True)
     text = section(retrieval, filters, options.seeds, options.set)
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -104,9 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f'Mean over {options.trials} random maps, columns as in the ablation; Gaussian kernel.\n\n'
         f'{results.table(header, rows)}'
     )
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 if __name__ == '__main__':

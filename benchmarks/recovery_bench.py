@@ -145,9 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         f'{results.table(header, rows)}\n\n'
         f'False alarms in {minutes:.0f} minutes of undisturbed driving: {alarms}.'
     )
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 def _apart(drive: Drive, first: int, second: int) -> float:

@@ -83,6 +83,13 @@ def merge_figures(figures: Mapping[str, float], path: Path = FIGURES) -> dict[st
     return merged
 
 
+def publish(text: str, section: str | None) -> None:
+    """Print what was measured, and put it into `README.md` where a section is named."""
+    print(text)
+    if section:
+        write_section(section, text)
+
+
 def write_section(name: str, text: str, path: Path = PAGE) -> None:
     """Replace the section of a benchmark in `README.md`, or add it; names stand in order."""
     with _locked(path):

@@ -241,9 +241,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for index, found in workers.run(of_building, [(b, options) for b in buildings]):
             rows += rows_of(buildings[index], options.sizes, found)
     text = f'{TITLE}\n\n{results.table(COLUMNS, sorted(rows))}'
-    print(text)
-    if options.section:
-        results.write_section(options.section, text)
+    results.publish(text, options.section)
 
 
 if __name__ == '__main__':

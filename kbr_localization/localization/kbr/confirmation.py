@@ -13,15 +13,17 @@ class Evidence:
     """
     How much more likely images are than at a wrong place, as a cumulative sum (Page, 1954).
 
-    With the likelihood E of an image and w, how far the map covers the belief times what is new in
-    the image (`Hypotheses.update`), it becomes f T + w (log E - k), at least 0, with f =
-    (1 - 1 / `MEMORY`)^w: k is what is typical of wrong places (`MapStatistics`).
+    With the likelihood E of an image and its weight w, which is how far the map covers the belief
+    times what is new in the image (`Hypotheses.weight`), the sum T becomes f T + w (log E - k), at
+    least 0. f = (1 - 1 / `MEMORY`)^w forgets, and k is what is typical of wrong places
+    (`MapStatistics.typical_log_likelihood`).
 
     `total`: T in nats. `weight`, `mean`: sum of w and mean log E over the images remembered.
+    `typical`: k in nats.
     """
 
     def __init__(self, typical: float) -> None:
-        self._typical = typical
+        self.typical = typical
         self.forget()
 
     def forget(self) -> None:
@@ -31,7 +33,7 @@ class Evidence:
     def see(self, log_likelihood: float, weight: float) -> None:
         """Take in an image."""
         keep = (1.0 - 1.0 / MEMORY) ** weight
-        self.total = max(keep * self.total + weight * (log_likelihood - self._typical), 0.0)
+        self.total = max(keep * self.total + weight * (log_likelihood - self.typical), 0.0)
         self._sum = keep * self._sum + weight * log_likelihood
         self.weight = keep * self.weight + weight
 
@@ -59,8 +61,8 @@ class Confirmation(Evidence):
         """
         Take in an image.
 
-        However much evidence there is, what makes up for the odds of `UNCONFIRMED` refutes it: a
-        robot that is carried away has not to be forgotten for as long as it was at its place.
+        The sum stops at `UNCONFIRMED`'s odds above the limit, so that a robot that is carried away
+        loses its confirmation after as many images however long it was at its place.
         """
         super().see(log_likelihood, weight)
         self.total = min(self.total, self._most)

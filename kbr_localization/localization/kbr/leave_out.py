@@ -154,7 +154,7 @@ def _drive(
     order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
     localizer = KernelBayesFilter(half, config, np.random.default_rng(0))
     stays: list[list[tuple[float, float]]] = [[]]
-    uncovered, recoveries = _UNCOVERED, 0.0
+    uncovered, recovered = _UNCOVERED, 0.0
     views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
     poses, views = _filled(kernel_map.poses[order], views, config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
@@ -167,8 +167,8 @@ def _drive(
             localizer.update_similarities(view)
             hypotheses = localizer.hypotheses
             uncovered = uncovered + 1 if hypotheses.coverage < _COVERED else 0
-            found, recoveries = recoveries, localizer.diagnostics['recoveries']
-            if not _is_wrong(localizer, pose) or recoveries > found:
+            before_it, recovered = recovered, localizer.diagnostics['recoveries']
+            if not _is_wrong(localizer, pose) or recovered > before_it:
                 stays.append([])
             else:
                 stays[-1].append((float(np.log(hypotheses.here)), hypotheses.weight))

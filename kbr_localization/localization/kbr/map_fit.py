@@ -29,9 +29,8 @@ class MapFit:
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._typical = statistics.typical_log_likelihood
         self._largest = statistics.evidence_limit / SAFETY_FACTOR
-        self.evidence = Evidence(self._typical)
+        self.evidence = Evidence(statistics.typical_log_likelihood)
         self.forget()
 
     def forget(self) -> None:
@@ -58,4 +57,4 @@ class MapFit:
     @property
     def refuted(self) -> bool:
         """Whether the images are clear proof against the map."""
-        return self.evidence.weight >= _ENOUGH and self.mean < self._typical
+        return self.evidence.weight >= _ENOUGH and self.mean < self.evidence.typical
