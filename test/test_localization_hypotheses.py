@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence
+from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence, UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
@@ -221,6 +221,29 @@ def test_an_image_counts_by_the_way_since_the_last_one():
     before = hypotheses.confirmation.total
     hypotheses.update(belief, seen_at(8.0), 0.0)  # the same view again
     assert hypotheses.confirmation.total == before
+
+
+def test_the_less_evidence_there_is_the_more_likely_is_another_place():
+    confirmation = Confirmation(STATISTICS)
+    assert confirmation.doubt == UNCONFIRMED
+    excess = [1.0, 2.0, 4.0]
+    for more in excess:
+        confirmation.total = confirmation.limit + more
+        assert confirmation.doubt == pytest.approx(UNCONFIRMED * np.exp(-more))
+    for _ in range(100):
+        confirmation.see(20.0, 1.0)
+    assert confirmation.doubt == pytest.approx(UNCONFIRMED**2)
+
+
+def test_points_elsewhere_are_drawn_with_the_doubt_or_with_the_hazard_of_the_way():
+    for evidence, rate in [(0.0, 3e-5), (1.0, 3e-5), (50.0, 3e-5), (50.0, 0.01)]:
+        hypotheses, belief = make(carried_rate=rate), belief_at(8.0)
+        hypotheses.confirmation.total = hypotheses.confirmation.limit + evidence
+        hypotheses._weighed = lambda alternatives, *others: alternatives
+        hypotheses.update(belief, seen_at(8.0), 0.4)
+        carried = 1.0 - np.exp(-rate * 0.4)
+        doubt = hypotheses.confirmation.doubt
+        assert hypotheses.elsewhere == pytest.approx(max(carried, doubt))
 
 
 def test_a_belief_that_was_confirmed_counts_as_such_until_images_refute_it():

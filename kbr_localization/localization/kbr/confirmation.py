@@ -6,7 +6,12 @@ from kbr_localization.localization.map.map_statistics import MapStatistics, MEMO
 import numpy as np
 
 UNCONFIRMED = 0.003
-"""Probability of being elsewhere, at every image that finds the belief not confirmed."""
+"""
+Probability, at every image, that a belief takes something for granted that is wrong.
+
+Its place, as long as it has no evidence (`Confirmation.doubt`), or its odometry
+(`odometry_check`).
+"""
 
 
 class Evidence:
@@ -61,8 +66,8 @@ class Confirmation(Evidence):
         """
         Take in an image.
 
-        The sum stops at `UNCONFIRMED`'s odds above the limit, so that a robot that is carried away
-        loses its confirmation after as many images however long it was at its place.
+        The sum stops where the doubt has become the square of `UNCONFIRMED`, so that a robot that
+        is carried away loses its confirmation as soon however long it was at its place.
         """
         super().see(log_likelihood, weight)
         self.total = min(self.total, self._most)
@@ -70,6 +75,16 @@ class Confirmation(Evidence):
     def go_on(self) -> None:
         """Go on from a belief that was confirmed."""
         self.total = self._most
+
+    @property
+    def doubt(self) -> float:
+        """
+        Return the probability of being elsewhere that comes with an image.
+
+        Evidence is a logarithm of odds: what exceeds the limit makes it as much less likely than
+        `UNCONFIRMED`.
+        """
+        return UNCONFIRMED * float(np.exp(-max(self.total - self.limit, 0.0)))
 
     @property
     def confirmed(self) -> bool:

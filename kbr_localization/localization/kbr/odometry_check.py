@@ -5,20 +5,17 @@ A belief that follows an odometry that counts half as far again, or turns the wr
 away from the images again and again, and is sure in between. `OdometryCalibration` learns what
 differs between runs of one robot and cannot tell. So a few points move by an odometry that is
 grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
-other side. They leave the belief with a small probability per metre and compete with it by the
-marginal likelihood of every image: their part is the posterior probability that the odometry is
-wrong. While the odometry is right the belief stays where each image is explained, and these points
-go astray.
-
-The power of the likelihood, 0.7, lies between that of `hypotheses`, by which a wrong odometry is
-found too late (localized and wrong in up to 2% of the frames), and 1, which calls some right ones
-wrong.
+other side. They leave the belief with a small probability at every image (`UNCONFIRMED`) and
+compete with it by the marginal likelihood of every image, to the power of `hypotheses`: their part
+is the posterior probability that the odometry is wrong. While the odometry is right the belief
+stays where each image is explained, and these points go astray.
 """
 
 from __future__ import annotations
 
 from kbr_localization.localization.calibration import moved_with_effects, NAMES
 from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.confirmation import UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.odometry import motions
 from kbr_localization.localization.map.similarity import Similarity
@@ -26,8 +23,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _POINTS = 300
-_HAZARD = 0.01  # per metre and per radian: the way, the turns become wrong
-_CORRELATION = 0.7  # power of the likelihood, as images nearby share errors
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
 _MIRRORED = 2.0  # fraction of the turn that is taken away
@@ -85,8 +80,9 @@ class OdometryCheck:
         if self._led is not None:
             there, _ = self._hypotheses.weigh(self._led, similarity)
             likelihood = (1.0 - self.wrong) * here + self.wrong * there
-            odds = self.wrong * there**_CORRELATION
-            self.wrong = odds / (odds + (1.0 - self.wrong) * here**_CORRELATION)
+            power = self._hypotheses.power
+            odds = self.wrong * there**power
+            self.wrong = odds / (odds + (1.0 - self.wrong) * here**power)
         self._join(follows)
         return likelihood
 
@@ -100,13 +96,13 @@ class OdometryCheck:
         self._led = _joined(kept, 0.5, there, 0.5)
 
     def _join(self, belief: Belief) -> None:
-        hazards = _HAZARD * self._way
-        if not hazards.any():
+        if not self._way.any():
             return
-        fresh = (1.0 - self.wrong) * (1.0 - float(np.exp(-hazards.sum())))
+        fresh = (1.0 - self.wrong) * UNCONFIRMED
+        in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
         born = belief.resampled(_POINTS, self._rng)
-        born.odometry = born.odometry + self._errors(_POINTS, hazards[1] / hazards.sum())
+        born.odometry = born.odometry + self._errors(_POINTS, in_turns)
         total = self.wrong + fresh
         if self._led is None:
             self._led = born
