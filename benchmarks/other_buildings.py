@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from kbr_localization.localization.pipeline import localize
 from kbr_localization.workers import open_workers
 import numpy as np
 
-COLUMNS = ['map', 'run', 'images', 'localized', 'not on this map']
+COLUMNS = ['map', 'driven', 'images', 'localized', 'not on this map']
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def of_building(work: tuple[int, int, Sequence[int]]) -> list[Stay]:
     mapped, driven, sizes = work
     training, _, _ = workload.rendered('office', mapped)
     _, nights, _ = workload.rendered('office', driven)
-    return list(stays_on(str(mapped), training, nights, sizes))
+    found = stays_on(str(mapped), training, nights, sizes)
+    return [replace(stay, driven=str(driven)) for stay in found]
 
 
 def stays_on(
