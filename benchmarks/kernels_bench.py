@@ -160,8 +160,7 @@ def main() -> dict[str, float]:
     figures['import_over_scipy'] = compare_imports()
     results.merge_figures(figures)
     text = _section(rules, low, figures['import_over_scipy'])
-    results.write_section('kernels', text)
-    print(text)
+    results.publish(text, 'kernels')
     return figures
 
 
