@@ -10,17 +10,16 @@ uniform law on the map (`likelihood.Match`), an image has the marginal likelihoo
 under a belief, in units of an image that says nothing: a belief in a gap of the map is excused by
 its own low coverage. The belief and the points that look elsewhere compete by it. As images nearby
 share errors, E is raised to the power 1 - exp(-d / h) for an image d metres after the last one,
-which is what is new in it for a kernel of poses of bandwidth h (`new_after`); so it is against
-another odometry (`odometry_check`). Places that look alike do so for many images, so one of a
-camera that has few counts no more than one that comes when the gate opens. A robot is carried with
-a small probability per metre. The rate was chosen on photographs by day and night
-(`benchmarks.photographs`) and on rendered drives (`benchmarks.recovery_bench`) together: between
-finding a carried robot within 5 m and leaving a right belief for a place that looks alike. A
-belief with little evidence is left more easily (`Confirmation.doubt`): who clicks into the wrong
-room, or turns the arrow round, claims a place that the map may not even show, and a start by one
-image may have no point at the right one. Of 0, 0.003 and 0.01 an image, tried for such claims on
-photographs and rendered drives with the arrow right and turned round, 0.003 finds most of the
-latter without leaving any of the former.
+which is what is new in it for a kernel of poses of bandwidth h (`new_after`). Places that look
+alike do so for many images, so one of a camera that has few counts no more than one that comes
+when the gate opens. A robot is carried with a small probability per metre. The rate was chosen on
+photographs by day and night (`benchmarks.photographs`) and on rendered drives
+(`benchmarks.recovery_bench`) together: between finding a carried robot within 5 m and leaving a
+right belief for a place that looks alike. A belief with little evidence is left more easily
+(`Confirmation.doubt`): who clicks into the wrong room, or turns the arrow round, claims a place
+that the map may not even show, and a start by one image may have no point at the right one. Of 0,
+0.003 and 0.01 an image, tried for such claims on photographs and rendered drives with the arrow
+right and turned round, 0.003 finds most of the latter without leaving any of the former.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ class Hypotheses:
     which they were drawn: if they were resampled together, the descendants of one look-alike place
     would soon replace all others, those at the right place among them. `elsewhere`: the posterior
     probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
-    under the belief, and the fraction c of this that the map covers; `new`: what was new in it;
-    `power`: that of E.
+    under the belief, and the fraction c of this that the map covers; `new`: what was new in it.
     """
 
     def __init__(
@@ -74,8 +72,7 @@ class Hypotheses:
         self.confirmation.forget()
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
-        self.elsewhere, self.here, self.coverage = 0.0, 1.0, 0.0
-        self.new = self.power = 0.0
+        self.elsewhere, self.here, self.coverage, self.new = 0.0, 1.0, 0.0, 0.0
 
     @property
     def weight(self) -> float:
@@ -127,13 +124,13 @@ class Hypotheses:
         self.informative.learn(match)
         self.new = new_after(way, self.config)
         self.confirmation.see(float(np.log(here)), self.weight)
-        way = max(way, _LEAST_WAY)
-        gate = max(self.config.update_min_d, _LEAST_WAY) if self.config.update_min_d else way
-        self.power = new_after(min(way, gate), self.config)
         if self.config.carried_rate == 0.0:
             return None
+        way = max(way, _LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        self.alternatives = self._weighed(alternatives, here, similarity)
+        gate = max(self.config.update_min_d, _LEAST_WAY) if self.config.update_min_d else way
+        power = new_after(min(way, gate), self.config)
+        self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
         return self.alternatives if self.elsewhere > 0.5 else None
@@ -170,9 +167,11 @@ class Hypotheses:
             np.concatenate([self.alternatives.odometry, born.odometry]),
         )
 
-    def _weighed(self, alternatives: Belief, here: float, similarity: Similarity) -> Belief:
+    def _weighed(
+        self, alternatives: Belief, here: float, similarity: Similarity, power: float
+    ) -> Belief:
         """
-        Weigh each cohort by E to its power, of an image that the belief explains with E = `here`.
+        Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
 
         Each cohort is a hypothesis of its own and is resampled by itself. Its points are of many
         places, so each has the r and c of its own place, where a belief has their means: a few
@@ -184,11 +183,11 @@ class Hypotheses:
         before = np.bincount(of, weights=alternatives.weights)
         alternatives.weights = alternatives.weights * (i * match.ratios + 1.0 - i * match.covered)
         there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
-        odds = self.elsewhere * before * there**self.power
+        odds = self.elsewhere * before * there**power
         chosen = _kept(odds)
         odds = odds[chosen]
         total = float(odds.sum())
-        self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**self.power)
+        self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
         kept = [alternatives.among(of == one).resampled(_COHORT, self.rng) for one in chosen]
         self._cohorts = np.repeat(names[chosen], _COHORT)
         return Belief(
