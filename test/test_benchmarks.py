@@ -120,7 +120,7 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
     'name, options',
     [
         ('prediction', ['--trials', '1']),
-        ('constants', ['--only', 'filter|budgets']),
+        ('constants', ['--only', 'filter|budgets|delta']),
         ('other_buildings', ['--sizes', '8,9']),
     ],
 )
@@ -134,15 +134,15 @@ def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys
 
 def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     constants = importlib.import_module('benchmarks.constants')
-    from kbr_localization.localization.kbr import confirmation, estimate, hypotheses, informative
+    from kbr_localization.localization.kbr import belief, confirmation, hypotheses, informative
 
     found = constants.constants()
-    assert {'budgets', 'estimate.OTHER_WAY', 'confirmation.UNCONFIRMED'} <= found.keys()
+    assert {'budgets', 'belief.OTHER_WAY', 'confirmation.UNCONFIRMED'} <= found.keys()
     assert 'likelihood.LARGEST_SYSTEM' not in found
-    before = found['estimate.OTHER_WAY']['OTHER_WAY']
-    with constants.changed(found['estimate.OTHER_WAY'], 3.0):
-        assert estimate.OTHER_WAY == informative.OTHER_WAY == 3.0 * before
-    assert estimate.OTHER_WAY == informative.OTHER_WAY == before
+    before = found['belief.OTHER_WAY']['OTHER_WAY']
+    with constants.changed(found['belief.OTHER_WAY'], 3.0):
+        assert belief.OTHER_WAY == informative.OTHER_WAY == 3.0 * before
+    assert belief.OTHER_WAY == informative.OTHER_WAY == before
     assert found['confirmation.UNCONFIRMED'] == {'UNCONFIRMED': confirmation.UNCONFIRMED}
     assert found['budgets'].keys() == constants.BUDGETS
     with constants.changed(found['budgets'], 2.0):
@@ -150,6 +150,8 @@ def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     assert found['budgets']['_COHORT'] == hypotheses._COHORT
     assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
     assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)
+    assert {'parameter noise_scale', 'parameter points'} <= constants.parameters().keys()
+    assert 'parameter localized_mass' not in constants.parameters()
 
 
 def test_the_covariance_is_found_that_errors_were_drawn_from():

@@ -8,8 +8,12 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import SIZE
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
+OTHER_WAY = 1.0
+"""Radians: a belief that faces as far off is another one, and does not turn by itself."""
+_HALVINGS = 20
 _MODE_STARTS = 4
 _MODE_ROUNDS = 15
 _CELL_NUMBERS = np.array([1, 1 << 20, 1 << 40, 1 << 50])  # a different sum for every cell
@@ -105,6 +109,22 @@ class Belief:
         """Which points (m,) lie within `radius` metres and `turn` radians of a pose."""
         near = np.hypot(*(self.points[:, :2] - pose[:2]).T) <= radius
         return np.asarray(near & (np.abs(se2.wrap_angle(self.points[:, 2] - pose[2])) <= turn))
+
+    def about_mode(
+        self, radius: float, bandwidth: float = 0.4, heading_bandwidth: float = 0.4
+    ) -> tuple[NDArray[np.bool_], float]:
+        """
+        Which points (m,) are within `radius` metres of the highest mode, facing as it does.
+
+        Returns also their fraction of the belief. `bandwidth`, `heading_bandwidth`: see `mode`.
+        """
+        # that of a kernel wider than the radius may lie between the points: then look closer
+        for halving in range(_HALVINGS):
+            mode = self.mode(0.5**halving * bandwidth, heading_bandwidth)
+            members = self.within(mode, radius, OTHER_WAY)
+            if members.any():
+                break
+        return members, float(self.weights[members].sum())
 
     def moments(self, members: np.ndarray) -> tuple[FloatArray, FloatArray]:
         """Mean (3,) and covariance (3, 3) of the points that `members` (m,) selects."""

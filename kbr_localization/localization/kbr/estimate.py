@@ -35,14 +35,10 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import NDArray
 
 _INDEPENDENT = 0.17  # a: fraction of the points' covariance that is that of independent errors
 _CAMERA = np.array([0.12, 0.0, 0.04])  # b: m, m, rad
 _UNLIKE = 0.22  # e: m
-_HALVINGS = 20
-OTHER_WAY = 1.0
-"""Radians: a belief that faces as far off is another one, and does not turn by itself."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +72,8 @@ def summarize(
     `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
     dispersed.
     """
-    members, mass = about_mode(belief, config)
+    widths = config.position_bandwidth, config.heading_bandwidth
+    members, mass = belief.about_mode(config.localized_radius, *widths)
     pose, covariance = belief.moments(members)
     confidence = mass * proof.here
     status = _status(confidence, proof, config)
@@ -105,20 +102,9 @@ def calibrated(
     return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common + moved))
 
 
-def mode_of(belief: Belief, config: KbrConfig, scale: float = 1.0) -> FloatArray:
-    """Highest mode (3,) of the kernel mean by k_X; `scale`: of its bandwidth in x and y."""
-    return belief.mode(scale * config.position_bandwidth, config.heading_bandwidth)
-
-
-def about_mode(belief: Belief, config: KbrConfig) -> tuple[NDArray[np.bool_], float]:
-    """Which points (m,) of a belief are about its highest mode, and its fraction of it."""
-    # that of a kernel wider than the radius may lie between the points: then look closer
-    for halving in range(_HALVINGS):
-        mode = mode_of(belief, config, 0.5**halving)
-        members = belief.within(mode, config.localized_radius, OTHER_WAY)
-        if members.any():
-            break
-    return members, float(belief.weights[members].sum())
+def mode_of(belief: Belief, config: KbrConfig) -> FloatArray:
+    """Highest mode (3,) of the kernel mean by k_X."""
+    return belief.mode(config.position_bandwidth, config.heading_bandwidth)
 
 
 def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:

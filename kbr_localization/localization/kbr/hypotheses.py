@@ -25,9 +25,9 @@ right and turned round, 0.003 finds most of the latter without leaving any of th
 from __future__ import annotations
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
 from kbr_localization.localization.kbr.confirmation import Confirmation
-from kbr_localization.localization.kbr.estimate import mode_of, OTHER_WAY
+from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.belief import OTHER_WAY
 from kbr_localization.localization.kbr.likelihood import Match
 from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 from kbr_localization.localization.map.similarity import Similarity

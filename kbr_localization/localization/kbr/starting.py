@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import OTHER_WAY
+from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
 from kbr_localization.localization.kbr.informative import apart
 from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
 from kbr_localization.localization.kbr.state_kernel import GAUSSIAN_WIDTH

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
+from kbr_localization.localization.kbr.estimate import in_map_axes
 from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import DeadReckoningConfig
-from kbr_localization.localization.methods.summary import in_map_axes
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -101,7 +101,7 @@ class DeadReckoning(Localizer):
         step = se2.compose(self._pose, increment) - self._pose
         jacobian[:2, 2] = [-step[1], step[0]]
         moved = jacobian @ self._covariance @ jacobian.T
-        self._covariance = moved + in_map_axes(variances, self._pose[2])
+        self._covariance = moved + in_map_axes(np.diag(variances), self._pose[2])
         self._pose = se2.compose(self._pose, increment)
 
     def update(self, descriptor: np.ndarray) -> None:

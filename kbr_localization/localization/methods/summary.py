@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
 from kbr_localization.localization.localizer import PoseEstimate, unknown
 from kbr_localization.localization.methods.configs import MethodConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
-
-_OTHER_WAY = 1.0  # radians: points that face as far off belong to another mode
-_HALVINGS = 20
 
 
 def summarize(
@@ -28,7 +24,7 @@ def summarize(
     The status follows from that mass alone: these methods know no other sign of being lost.
     `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
-    members, mass = _about_mode(belief, config)
+    members, mass = belief.about_mode(config.localized_radius, config.mode_bandwidth)
     pose, covariance = belief.moments(members)
     return _stated(pose, covariance + gaps, mass, config, belief, diagnostics, updated)
 
@@ -42,7 +38,7 @@ def summarize_about(
     gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
     """Return a pose (3,) that was chosen otherwise, with the belief's spread and mass about it."""
-    members = belief.within(pose, config.localized_radius, _OTHER_WAY)
+    members = belief.within(pose, config.localized_radius, OTHER_WAY)
     mass = float(belief.weights[members].sum())
     mean, covariance = belief.moments(members) if mass > 0.0 else (pose, np.zeros((3, 3)))
     offset = mean - pose
@@ -83,24 +79,6 @@ def _stated(
     scaled = config.covariance_scale * covariance
     known = unknown() if status == 'not localized' else scaled
     return PoseEstimate(pose, known, mass, status, details, updated)
-
-
-def in_map_axes(variances: FloatArray, heading: float) -> FloatArray:
-    """Covariance (3, 3) in the map frame of variances (3,) along, across and in heading."""
-    cosine, sine = np.cos(heading), np.sin(heading)
-    turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
-    return np.asarray(turn @ np.diag(variances) @ turn.T)
-
-
-def _about_mode(belief: Belief, config: MethodConfig) -> tuple[NDArray[np.bool_], float]:
-    """Which points (m,) of a belief are about its highest mode, and its fraction of it."""
-    # that of a kernel wider than the radius may lie between the points: then look closer
-    for halving in range(_HALVINGS):
-        mode = belief.mode(0.5**halving * config.mode_bandwidth)
-        members = belief.within(mode, config.localized_radius, _OTHER_WAY)
-        if members.any():
-            break
-    return members, float(belief.weights[members].sum())
 
 
 def _status(mass: float, config: MethodConfig) -> str:
