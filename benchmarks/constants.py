@@ -2,17 +2,19 @@
 What the constants of the filter are worth: `python -m benchmarks.constants`.
 
 Every number that stands at the top of a module of `localization/kbr/` is halved and doubled (one
-below 1: its odds are), one after the other, and the filter runs again on all that is given:
-photographs, runs, rendered buildings. The maps and their statistics are made once, with the
-numbers as they are. What makes no difference either way is no tuned constant. How many points and
-images are looked at (`BUDGETS`) changes what an update costs; all these change together.
+below 1: its odds are), one after the other, and so is every parameter of `KbrConfig` that is
+measured in numbers (as the maps have it; itself, not its odds). The filter runs again on all that
+is given: photographs, runs, rendered buildings. The maps and their statistics are made once, with
+the numbers as they are. What makes no difference either way is no tuned constant. How many points
+and images are looked at (`BUDGETS`) changes what an update costs; all these change together.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 import importlib
 from pathlib import Path
 import pkgutil
@@ -26,6 +28,7 @@ from benchmarks.place_recognition import answers
 from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.localization import kbr
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -42,6 +45,8 @@ EXACT = {
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}
 """Points and images that are looked at: the more, the nearer to the law that they stand for."""
+ASKED = {'localized_radius', 'localized_mass', 'covariance_scale'}
+"""Parameters that say what is asked of an answer, rather than how it is found."""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
 
 
@@ -59,6 +64,24 @@ def constants() -> dict[str, dict[str, Any]]:
                 row = f'{info.name.rpartition(".")[2]}.{name}'
                 found.setdefault('budgets' if name in BUDGETS else row, {})[name] = value
     return found
+
+
+def parameters() -> dict[str, dict[str, float]]:
+    """Find the parameters of the filter by which it finds an answer: row -> name -> default."""
+    return {
+        f'parameter {name}': {name: value}
+        for name, value in asdict(KbrConfig()).items()
+        if isinstance(value, (int, float)) and name not in ASKED
+    }
+
+
+def with_parameters(case: Case, names: Iterable[str], factor: float) -> Case:
+    """Let some parameters of the map of a case be so many times as large."""
+    config = case.kernel_map.filter_config
+    before = asdict(config)
+    values = {name: type(before[name])(factor * before[name]) for name in names}
+    changed_map = replace(case.kernel_map, filter_config=replace(config, **values))
+    return replace(case, kernel_map=changed_map)
 
 
 def scaled(value: Any, factor: float) -> Any:
@@ -104,8 +127,10 @@ def measured(runs: Sequence[Case]) -> np.ndarray:
 
 
 def tried(runs: Sequence[Case], row: str, factor: float) -> np.ndarray:
-    """Measure with the constants of a row changed."""
+    """Measure with the constants, or the parameter, of a row changed."""
     threadpool_limits(1, 'blas')
+    if row in parameters():
+        return measured([with_parameters(case, parameters()[row], factor) for case in runs])
     with changed(constants()[row], factor):
         return measured(runs)
 
@@ -115,7 +140,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     runs = cases.given(options)
     before = measured(runs)
-    found = {row: kept for row, kept in constants().items() if re.search(options.only, row)}
+    everything = constants() | parameters()
+    found = {row: kept for row, kept in everything.items() if re.search(options.only, row)}
     tasks = [(row, factor) for row in found for factor in FACTORS]
     after = Parallel(n_jobs=options.jobs, verbose=5)(delayed(tried)(runs, *task) for task in tasks)
     by_task = dict(zip(tasks, after, strict=True))
@@ -131,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     style = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     cases.add_options(parser)
-    parser.add_argument('--only', default='', metavar='REGEX', help='constants to change')
+    parser.add_argument('--only', default='', metavar='REGEX', help='what to change')
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     return parser
@@ -169,7 +195,7 @@ def _value(kept: dict[str, Any]) -> str:
 
 def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:
     """Lay the table out."""
-    header = ['constant', 'value']
+    header = ['constant or parameter', 'value']
     header += [f'{name} {way}' for name in FIGURES.values() for way in ('halved', 'doubled')]
     as_it_is = ', '.join(
         f'{name} {np.mean(known):.3f}'
@@ -178,11 +204,12 @@ def described(rows: Sequence[Sequence[str]], before: np.ndarray) -> str:
         for name, column in zip(FIGURES.values(), before.T, strict=True)
     )
     return (
-        f'### Constants of the filter\n\nMeans over {len(before)} runs from a global start as '
-        f'the constants are: {as_it_is} (*RMSE*: metres, errors capped at {CAP_M:g} m; *said*: of '
-        'the right frames, called localized; *wrong*: of these after 5 m, not right; *2 sigma*: '
-        'truths inside). Below: by how many per cent each changes, mean ± standard error over the '
-        f'runs, when one constant is halved or doubled.\n\n{results.table(header, rows)}'
+        f'### Constants and parameters of the filter\n\nMeans over {len(before)} runs from a '
+        f'global start as they are: {as_it_is} (*RMSE*: metres, errors capped at {CAP_M:g} m; '
+        '*said*: of the right frames, called localized; *wrong*: of these after 5 m, not right; '
+        '*2 sigma*: truths inside). Below: by how many per cent each changes, mean ± standard '
+        'error over the runs, when one of them is halved or doubled.\n\n'
+        f'{results.table(header, rows)}'
     )
 
 
