@@ -4,8 +4,9 @@ The numbers of the stated covariance: `python -m benchmarks.covariance`.
 `localization/kbr/estimate.py` states a C + diag(b)^2 + ... for the points' covariance C. Here a, b
 along the heading and e are those with the highest mean log likelihood of the errors over groups of
 cases, real and rendered, less a penalty for every case with fewer than 88% of the truths inside of
-2 sigma, and a small one above 99.2%. Numbers that fit every other case show what a fit is worth on
-cases that it has not seen.
+2 sigma, and a small one above 99.2%. All frames count whose answer is right and has a covariance,
+called localized or not: that another place is meant is for the status to say. Numbers that fit
+every other case show what a fit is worth on cases that it has not seen.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _FAR = 25.0  # squared distance from which an error counts by its logarithm
 @dataclass(frozen=True)
 class Recorded:
     """
-    The frames of a case that were called localized, in the axes of the robot.
+    The frames of a case with an answer that is right, in the axes of the robot.
 
     `errors`: (n, 2) along and across. `spreads`: (n, 2, 2) of the points. `likelihoods`: (n,) mean
     log likelihoods. `spacing`: metres between images of the map.
@@ -72,7 +73,7 @@ class Recorded:
 
 
 def record(case: cases.Case) -> Recorded | None:
-    """Localize the run of a case; None where hardly any frame is called localized."""
+    """Localize the run of a case; None where hardly any answer is right."""
     seen: list[tuple[FloatArray, estimate.Proof]] = []
     kept: dict[int, tuple[FloatArray, estimate.Proof]] = {}
     frames = count()
@@ -84,20 +85,23 @@ def record(case: cases.Case) -> Recorded | None:
 
     def observe(_: Localizer, answer: PoseEstimate) -> None:
         frame = next(frames)
-        if answer.localized and seen and seen[-1][1].log_likelihood is not None:
+        if answer.has_pose and seen and seen[-1][1].log_likelihood is not None:
             kept[frame] = seen[-1]
 
     with patch.object(estimate, 'calibrated', noted):
         trajectory = localize(case.kernel_map, case.run, 'kbr', seed=0, observe=observe)
-    if len(kept) < _FEWEST:
-        return None
     reference = reference_trajectory(case.run)
     at = associate(trajectory.stamps_ns, reference.stamps_ns, TOLERANCE_S)
-    known = np.array([frame for frame in kept if at[frame] >= 0])
+    known = np.array([frame for frame in kept if at[frame] >= 0], dtype=np.intp)
+    errors = se2.between(reference.poses[at[known]], trajectory.poses[known])[:, :2]
+    right = np.hypot(*errors.T) <= case.right_m
+    known, errors = known[right], errors[right]
+    if len(known) < _FEWEST:
+        return None
     proofs = [kept[frame][1] for frame in known]
     return Recorded(
         case.group,
-        se2.between(reference.poses[at[known]], trajectory.poses[known])[:, :2],
+        errors,
         np.array([kept[frame][0][:2, :2] for frame in known]),
         np.array([proof.log_likelihood for proof in proofs]),
         proofs[0].spacing,
@@ -148,11 +152,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     recorded = []
     for case in cases.given(options):
         found = record(case)
-        told = 'hardly ever localized: left out' if found is None else 'recorded'
+        told = 'hardly ever right: left out' if found is None else 'recorded'
         print(f'{case.group}: {told}', file=sys.stderr, flush=True)
         recorded += [] if found is None else [found]
     if not recorded:
-        raise SystemExit('covariance: no case has enough frames that are called localized')
+        raise SystemExit('covariance: no case has enough frames whose answer is right')
     text = described(recorded)
     results.publish(text, options.section)
 

@@ -174,7 +174,7 @@ def test_the_covariance_is_found_that_errors_were_drawn_from():
     assert 'every other case' in text and text.count('\n| ') >= 8
 
 
-def test_the_frames_that_were_called_localized_are_recorded(tmp_path):
+def test_the_frames_whose_answer_is_right_are_recorded(tmp_path):
     train, test = (write_tiny_cold_run(tmp_path / run, frames=80) for run in ('a', 'b'))
     cases, covariance = (
         importlib.import_module(f'benchmarks.{n}') for n in ('cases', 'covariance')
