@@ -162,7 +162,17 @@ def test_a_frozen_camera_says_nothing_and_is_counted(kernel_map):
         localizer.update_similarities(frozen)
     estimate = localizer.estimate()
     assert estimate.diagnostics['frozen_images'] >= 39 and estimate.diagnostics['recoveries'] == 0
-    assert not estimate.localized
+    assert not estimate.localized and not estimate.updated
+
+
+def test_a_frozen_camera_is_found_by_a_turn_on_the_spot(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(4.0), np.diag([0.01, 0.01, 0.01]))
+    frozen = seen_from(kernel_map, ring_pose(4.0))
+    for _ in range(11):
+        localizer.update_similarities(frozen)
+        localizer.predict(np.array([0.0, 0.0, 0.2]))
+    assert localizer.estimate().diagnostics['frozen_images'] == 10
 
 
 def test_an_image_seen_again_where_the_robot_stands_is_no_sign_of_a_frozen_camera(kernel_map):

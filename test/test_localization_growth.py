@@ -6,12 +6,14 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.grow import (
     grown,
+    grown_form,
     GROWN_RUN,
     is_grown_from,
     NewImage,
     with_images,
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
@@ -39,6 +41,16 @@ def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
     assert larger.descriptors.dtype == kernel_map.descriptors.dtype
     assert larger.thumbnails[-1] == b'jpeg' and len(larger.thumbnails) == 22
     assert larger.similarities(images[1].descriptor).argmax() == 21
+
+
+def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kernel_map):
+    larger = with_images(kernel_map, [new_image(kernel_map, 25)])
+    config = replace(kernel_map.filter_config, image_bandwidth=0.05)
+    statistics = MapStatistics(evidence_limit=9.0)
+    tuned = replace(kernel_map, filter_config=config, statistics=statistics)
+    taken = grown_form(tuned, larger)
+    assert (taken.filter_config, taken.statistics) == (config, statistics)
+    assert len(taken) == 21
 
 
 def test_it_survives_the_file(kernel_map, tmp_path):

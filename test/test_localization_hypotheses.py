@@ -62,6 +62,27 @@ def test_the_marginal_likelihood_is_that_of_the_mixture():
     np.testing.assert_allclose(belief.weights, plain / plain.sum(), rtol=1e-9)
 
 
+def test_all_hypotheses_are_weighed_with_one_probability_of_the_image():
+    hypotheses, belief = make(), belief_at(3.0)
+    hypotheses.see(seen_at(15.0))
+    i = hypotheses.informative.probability
+    hypotheses.update(belief, seen_at(15.0), 0.4)
+    assert hypotheses.informative.probability == i
+    hypotheses.see(seen_at(15.0))
+    assert hypotheses.informative.probability < i
+
+
+def test_what_is_born_by_an_image_has_no_evidence_of_it():
+    """Its points are a sample of the whole map, of which they may have seen the best part."""
+    hypotheses, belief = make(), belief_at(3.0)
+    hypotheses.see(seen_at(15.0))
+    doubt = hypotheses.confirmation.doubt
+    hypotheses.update(belief, seen_at(15.0), 0.4)
+    power = new_after(0.4, hypotheses.config)
+    odds = doubt / (1.0 - doubt) / hypotheses.here**power
+    assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
+
+
 def test_a_right_belief_stays_and_is_confirmed():
     hypotheses, belief = make(), belief_at(8.0)
     assert run(hypotheses, belief, [8.0] * 12) is None
@@ -179,6 +200,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     before = law.probability
     for _ in range(30):
         law.learn(Match(np.ones(1), np.zeros(1), np.ones(1), likelihood_ratio=0.0, coverage=1.0))
+        law.see(np.nan)
     assert law.probability < 0.5 * before
     law.forget()
     assert law.probability == before

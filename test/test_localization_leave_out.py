@@ -129,6 +129,18 @@ def test_a_map_that_is_one_place_asks_for_next_to_nothing():
     assert 0.0 < found['evidence_limit'] < 0.3
 
 
+def test_a_drive_ends_where_its_run_does_or_goes_to_the_other_side():
+    kernel_map = replace(
+        corridor(0.0, images=8),
+        run_index=np.array([0, 0, 0, 0, 1, 1, 1, 0]),
+        run_names=('one', 'two'),
+        stamps_ns=np.array([0, 1, 3, 4, 0, 1, 2, 2]),
+    )
+    side = np.array([1, 1, 1, 1, 1, 0, 1, 0], dtype=bool)
+    legs = leave_out._legs(kernel_map, side)
+    assert [leg.tolist() for leg in legs] == [[0, 1], [2, 3], [4], [6]]
+
+
 def test_gaps_wider_than_a_place_are_filled():
     """As a robot fills them, which takes an image every `update_min_d` metres."""
     poses = np.array([straight(metres) for metres in (0.0, 0.9, 2.9)])

@@ -105,6 +105,33 @@ def test_an_image_that_is_like_every_other_is_as_likely_as_one_that_says_nothing
     assert match.likelihood_ratio == pytest.approx(1.0, rel=1e-3)
 
 
+def test_the_same_holds_of_a_map_that_is_solved_in_parts():
+    poses = np.array([[0.2 * i, 0.0, 0.0] for i in range(300)])
+    kernel_map = replace(random_map(2)[0].subset(np.arange(300) % 40), poses=poses)
+    model = Likelihood(kernel_map, CONFIG, largest_system=200)
+    inside = slice(50, 250)
+    similarity = FullSimilarity(np.full(300, 0.6))
+    match = model.match(poses[inside], np.full(200, 1 / 200), similarity)
+    assert not model.is_whole
+    assert match.likelihood_ratio == pytest.approx(1.0, rel=0.05)
+    assert match.likelihood_ratio == pytest.approx(np.mean(match.ratios))
+    assert match.coverage == pytest.approx(np.mean(match.covered))
+
+
+def test_a_robot_that_stood_still_does_not_make_the_map_know_less():
+    way = np.array([[0.2 * i, 0.0, 0.0] for i in range(200)])
+    covered = []
+    for standing in (0, 90):
+        poses = np.concatenate([np.tile(way[:1], (standing, 1)), way])
+        kernel_map = random_map(2)[0].subset(np.arange(len(poses)) % 40)
+        model = Likelihood(replace(kernel_map, poses=poses), CONFIG)
+        match = model.match(
+            way[100:150], np.full(50, 1 / 50), FullSimilarity(np.full(len(poses), 0.6))
+        )
+        covered.append(match.coverage)
+    assert covered[1] == pytest.approx(covered[0], rel=0.05)
+
+
 def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
     """Other light makes all images less like the map: the rule goes by their differences."""
     kernel_map, rng = random_map(3)

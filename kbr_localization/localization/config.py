@@ -101,11 +101,11 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     1 / (1 - b); a bandwidth that is smaller by so much makes up for it.
 
     Distances shrink on a map that is small itself, like a table top or one corner of a room: the
-    bandwidth is at most the spread of the positions (a robust form of the median heuristic, [KBR]
-    section 5.3, which alone would grow with the length of the corridors). That of the heading
-    grows in return, so that the kernel sees as many images as before, and the turn between two
-    updates with it; and the way between them shrinks with the square, because a camera that moves
-    little also turns while it does. A pose counts as sure within twice the distance of
+    bandwidth is at most 1.6 times the spread of the positions (a robust form of the median
+    heuristic, [KBR] section 5.3, which alone would grow with the length of the corridors). That of
+    the heading grows in return, so that the kernel sees as many images as before, and the turn
+    between two updates with it; and the way between them shrinks with the square, because a camera
+    that moves little also turns while it does. A pose counts as sure within twice the distance of
     neighbouring images, where that is more than the default: no map tells more.
     """
     spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))

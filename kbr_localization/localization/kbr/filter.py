@@ -76,12 +76,12 @@ class KernelBayesFilter(FilterParts):
 
     def _take_in(self, compared: Similarity, image: np.ndarray) -> None:
         self.gate.restart()
-        self._updated = True
         self.diagnostics['updates'] += 1
         self.diagnostics['best_similarity'] = compared.best
         if self.monitor.is_frozen(image):
             self.diagnostics['frozen_images'] += 1
             return
+        self._updated = True
         seen = self.likelihood.centring.of(compared)
         self.hypotheses.see(seen)
         if self._global_start:

@@ -118,7 +118,7 @@ class Hypotheses:
 
         Returns the points that are to take the belief's place, or None.
         """
-        before = belief.odometry[self.rng.choice(len(belief.points), _COHORT)]
+        before = belief.resampled(_COHORT, self.rng).odometry
         here, match = self.weigh(belief, similarity)
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
@@ -183,6 +183,8 @@ class Hypotheses:
         before = np.bincount(of, weights=alternatives.weights)
         alternatives.weights = alternatives.weights * (i * match.ratios + 1.0 - i * match.covered)
         there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
+        # the newest stands for the robot anywhere, whatever part of the map was looked at
+        there[-1] = 1.0
         odds = self.elsewhere * before * there**power
         chosen = _kept(odds)
         odds = odds[chosen]

@@ -26,8 +26,8 @@ class Informative:
     The margin of the best match is exponential with one mean where the map shows the place,
     another where it does not (Lowe's ratio test, 2004, asks the same of local features). The
     former is learnt on, because other light makes all margins smaller; so is the fraction of the
-    images whose match is to be believed. `responsibility`: the probability that the last image
-    shows the belief's place.
+    images whose match is to be believed. `probability`: that of the last image, the same for
+    all that is weighed by it. `responsibility`: the probability that it shows the belief's place.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -41,17 +41,17 @@ class Informative:
         self._shown = _PRIOR_FRACTION
         self._informed, self._seen = _PRIOR_FRACTION * _PRIOR_IMAGES, _PRIOR_IMAGES
         self.shows, self.responsibility = 1.0, 0.0
-
-    @property
-    def probability(self) -> float:
-        """Return the probability for the last image."""
-        return _bounded(self._informed / self._seen) * self.shows
+        self.probability = _PRIOR_FRACTION
 
     def see(self, margin: float) -> None:
         """Take in the margin of an image; NaN where there is no other place."""
         if np.isnan(margin):
             self.shows = 1.0
-            return
+        else:
+            self._learn_margin(margin)
+        self.probability = _bounded(self._informed / self._seen) * self.shows
+
+    def _learn_margin(self, margin: float) -> None:
         elsewhere = self._statistics.margin_elsewhere
         here = max(self._margins / self._count, 1.001 * elsewhere)
         log_odds = np.log(elsewhere / here) + margin * (1.0 / elsewhere - 1.0 / here)
@@ -90,10 +90,9 @@ def apart(config: KbrConfig) -> float:
 
 
 def margin(poses: FloatArray, similarity: Similarity, config: KbrConfig) -> float:
-    """Best k~ of an image less the best at another place; NaN where there is no other one."""
-    values = similarity.at(similarity.candidates)
-    candidates = poses[similarity.candidates]
-    away = other_places(candidates, candidates[int(np.argmax(values))], config)
+    """Best k~ of an image less the best known at another place; NaN where none is known."""
+    values, known = similarity.at(similarity.known), poses[similarity.known]
+    away = other_places(known, known[int(np.argmax(values))], config)
     return float(values.max() - values[away].max()) if away.any() else float('nan')
 
 

@@ -28,6 +28,7 @@ _LARGEST = 600  # images that are looked at; of more, so many that follow each o
 _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
 _FEWEST = 5  # margins that tell a mean
+_LEAST_LEAD = 1.5  # of the mean margin where the map shows the place over that where it does not
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.17  # nats, of images that say next to nothing
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
@@ -48,7 +49,8 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     config = config or kernel_map.filter_config
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _margins(part, config)
-    margins = MapStatistics(max(here, 1.5 * elsewhere), elsewhere, np.inf)
+    # two laws of the same mean would tell nothing apart
+    margins = MapStatistics(max(here, _LEAST_LEAD * elsewhere), elsewhere, np.inf)
     seen = _seen_elsewhere(part, margins, config)
     return replace(margins, **_evidence(seen))
 
@@ -123,8 +125,17 @@ def _seen_elsewhere(
             drive, rest = np.flatnonzero(side), np.flatnonzero(~side)
             if min(drive.size, rest.size) >= _FEWEST:
                 half = replace(kernel_map.subset(rest), statistics=margins)
-                found += _drive(kernel_map, drive, half, config)
+                localizer = KernelBayesFilter(half, config, np.random.default_rng(0))
+                for leg in _legs(kernel_map, side):
+                    found += _drive(kernel_map, leg, localizer)
     return found
+
+
+def _legs(kernel_map: KernelMap, side: NDArray[np.bool_]) -> list[Indices]:
+    """Split images of a map, of which `side` (n,) tells, where a run ends or goes elsewhere."""
+    order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
+    ends = np.flatnonzero(np.diff(kernel_map.run_index[order]) | np.diff(side[order])) + 1
+    return [leg for leg in np.split(order, ends) if side[leg[0]]]
 
 
 def _evidence(stays: list[FloatArray]) -> dict[str, float]:
@@ -143,21 +154,20 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
 
 
 def _drive(
-    kernel_map: KernelMap, drive: Indices, half: KernelMap, config: KbrConfig
+    kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter
 ) -> list[FloatArray]:
     """
-    Run the filter over images of a map on a part of it that does not show them.
+    Run a filter over images that follow each other, on a part of their map without their places.
 
     Without a limit nothing is confirmed, and the belief looks elsewhere at every image.
     A belief that has left that part sees nothing more, so the robot starts anew. What it saw while
     it was right, at the edge of that part, is no evidence of a wrong place.
     """
-    order = drive[np.lexsort((kernel_map.stamps_ns[drive], kernel_map.run_index[drive]))]
-    localizer = KernelBayesFilter(half, config, np.random.default_rng(0))
     stays: list[list[tuple[float, float]]] = [[]]
-    uncovered, recovered = _UNCOVERED, 0.0
-    views = half.describer.cross_gram(kernel_map.descriptors[order], half.descriptors[:])
-    poses, views = _filled(kernel_map.poses[order], views, config)
+    uncovered, recovered = _UNCOVERED, localizer.diagnostics['recoveries']
+    part = localizer.kernel_map
+    views = part.describer.cross_gram(kernel_map.descriptors[leg], part.descriptors[:])
+    poses, views = _filled(kernel_map.poses[leg], views, localizer.config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
         if uncovered >= _UNCOVERED:
             localizer.initialize_globally()
@@ -180,11 +190,13 @@ def _filled(
     poses: FloatArray, views: FloatArray, config: KbrConfig
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Poses (n, 3) and kernel vectors (n, k) of a drive, an image every `update_min_d` metres.
+    Poses (n, 3) and kernel vectors (n, k) of a drive, with more where its images are far apart.
 
-    Between two images of a sparse map a robot takes several more, which show much the same and so
-    agree in what they say, even where that is wrong. A drive by the images of the map alone would
-    understate how likely a wrong place can become, so those in between are interpolated.
+    Images more than `localized_radius` apart get others between them, every `update_min_d` metres
+    or `_MOST_BETWEEN` of them. Between two images of a sparse map a robot takes several more,
+    which show much the same and so agree in what they say, even where that is wrong. A drive by
+    the images of the map alone would understate how likely a wrong place can become, so those in
+    between are interpolated.
     """
     step = config.update_min_d
     gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)

@@ -129,13 +129,13 @@ class Likelihood:
         whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
         covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
         uniform = self._uniform_likelihood(similarity)
-        ratios = values[2] / uniform if uniform > 0.0 else np.zeros(len(points))
+        ratios = np.maximum(values[2] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(points))
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
-            np.maximum(ratios, 0.0),
+            ratios,
             covered,
-            max(float(weights @ ratios), 0.0),
-            min(float(weights @ np.clip(values[1], 0.0, 1.0)) * whole, 1.0),
+            float(weights @ ratios),
+            float(weights @ covered),
         )
 
     def _solved(
@@ -202,17 +202,17 @@ class Likelihood:
         return self._system.solve(reach, np.ones(len(reach)))
 
     def _uniform_law(self) -> FloatArray:
-        """Weights mu of the uniform law on the map; 1 / n, as without gaps, if not whole."""
+        """Weights mu of the uniform law on the map's images; as without gaps, if not whole."""
         n = len(self.poses)
         if not self.is_whole:
-            return np.full(1, 1.0 / n)
+            return np.full(1, 1.0 / (n * (1.0 + self.kernel.ridge)))
         return self.kernel.gram(self.poses) @ self._system.solution_of_ones / n
 
     def _uniform_likelihood(self, similarity: Similarity) -> float:
-        """Sum of mu_i k_Y(Y_i, y) under the uniform law: all images that are like y count."""
-        candidates = similarity.candidates
-        k_y = self.image_kernel(similarity.at(candidates), similarity.best)
-        law = self._uniform[candidates] if self.is_whole else self._uniform
+        """Sum of mu_i k_Y(Y_i, y) under the uniform law, of all images whose value is known."""
+        known = similarity.known
+        k_y = self.image_kernel(similarity.at(known), similarity.best)
+        law = self._uniform[known] if self.is_whole else self._uniform
         return float(np.sum(law * k_y))
 
     def _systems(self, points: FloatArray) -> Iterator[tuple[Indices, Indices]]:
@@ -229,11 +229,11 @@ class Likelihood:
             yield members, thinned(self.in_reach(points[members]), self.largest_system)
 
     def _crowding(self) -> tuple[float, float]:
-        """Mean of the sums of k_X from a pose to the others; median distance to the nearest."""
+        """Medians of the sum of k_X from a pose to the others, of the distance to the nearest."""
         sums, nearest = [], []
         for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
             near = self.poses[self._search.near(pose[np.newaxis])]
             sums.append(self.kernel.cross_gram(pose[np.newaxis], near).sum() - 1.0)
             distances = np.hypot(*(near - pose)[:, :2].T)
             nearest.append(distances.min(where=distances > 0.0, initial=self.kernel.reach[0]))
-        return float(np.mean(sums)), float(np.median(nearest))
+        return float(np.median(sums)), float(np.median(nearest))

@@ -44,12 +44,13 @@ class Monitor:
         self.hypotheses.forget()
         self.check.forget()
         self.fit.forget()
-        self.way, self._images = 0.0, 0
+        self.way, self._images, self._moved = 0.0, 0, False
         self._last_image: np.ndarray | None = None
 
     def predict(self, increment: FloatArray) -> None:
         """Follow the odometry by an increment (3,)."""
         self.way += float(np.hypot(increment[0], increment[1]))
+        self._moved |= bool(np.any(increment))
         self.check.predict(increment)
 
     def is_frozen(self, image: np.ndarray) -> bool:
@@ -59,10 +60,10 @@ class Monitor:
         `image`: its descriptor, of any shape, or its kernel vector (n,).
         """
         before, self._last_image = self._last_image, image
-        frozen = before is not None and self.way > 0.0 and np.array_equal(image, before)
+        frozen = before is not None and self._moved and np.array_equal(image, before)
         if frozen:
             self.confirmation.see(0.0, new_after(self.way, self.hypotheses.config))
-            self.way = 0.0
+            self.way, self._moved = 0.0, False
         return bool(frozen)
 
     def start(self, born: Belief, seen: Similarity) -> None:
@@ -84,7 +85,7 @@ class Monitor:
         """
         self.check.disperse(noise)
         found = self.hypotheses.update(belief, seen, self.way)
-        self.way = 0.0
+        self.way, self._moved = 0.0, False
         likelihood = self.check.see(seen, self.hypotheses.here, belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
         self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)

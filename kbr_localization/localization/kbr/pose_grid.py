@@ -37,8 +37,7 @@ class PoseGrid:
         self._starts = np.append(starts, len(poses))
         steps = np.arange(-_MARGIN, _MARGIN + 1)
         x, y = np.meshgrid(steps, steps)
-        gap = np.hypot(np.maximum(np.abs(x) - 1, 0), np.maximum(np.abs(y) - 1, 0))
-        self._around = (x * self._stride + y)[gap <= _CELLS_PER_REACH]
+        self._around = (x * self._stride + y).ravel()
 
     def near(self, points: FloatArray) -> Indices:
         """

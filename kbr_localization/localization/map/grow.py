@@ -55,7 +55,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     nowhere = np.full((len(images), 3), np.nan)
     shown = tuple(image.thumbnail for image in images) if kernel_map.thumbnails else ()
     descriptors = _joined(kernel_map.descriptors, [image.descriptor for image in images])
-    index = None
+    index = None if images else kernel_map.index
     if kernel_map.is_large and images:
         index = kernel_map.search_index.extended(np.split(descriptors, [len(kernel_map)])[1])
     return replace(
@@ -89,13 +89,14 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
             'the added images are not those of this map, which was built anew: delete the file '
             'that has them, or use the map that they were added to'
         )
-    # the map may have been tuned since it grew
+    # the map may have been tuned, or measured, since it grew
     return replace(
         kernel_map,
         filter_config=base.filter_config,
         motion_noise=base.motion_noise,
         calibration=base.calibration,
         baselines=base.baselines,
+        statistics=base.statistics,
     )
 
 

@@ -47,7 +47,7 @@ class KernelMap:
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
-    `statistics`: what the map says of itself (`kbr.leave_out`); measured by a filter where absent.
+    `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.
     `calibration`: systematic errors of the odometry of the runs; None in maps made before they
     were measured, which only know the drift.
     `mapping`: where the poses come from odometry and closures, with their covariances.
