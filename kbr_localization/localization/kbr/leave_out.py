@@ -153,9 +153,7 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
     return {'evidence_limit': limit, 'typical_log_likelihood': typical}
 
 
-def _drive(
-    kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter
-) -> list[FloatArray]:
+def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) -> list[FloatArray]:
     """
     Run a filter over images that follow each other, on a part of their map without their places.
 
