@@ -28,8 +28,10 @@ FIGURES = FOLDER / 'latest.json'
 PAGE = FOLDER / 'README.md'
 _TITLE = """# Speed and memory
 
-Made by `make bench`; ratios are medians of alternating runs side by side, times are medians in the
-same run. The figures by themselves are in `latest.json`.
+`make bench` makes the sections of times and memory, of two cameras and of retrieval; each of the
+others is made by its own `python -m benchmarks.NAME --section SECTION`. Ratios are medians of
+alternating runs side by side, times are medians in the same run. The figures of speed, memory,
+latency and two cameras are in `latest.json` too.
 """
 
 
