@@ -17,10 +17,12 @@ import os
 from pathlib import Path
 import platform
 import re
+import subprocess
 import time
 from typing import Any
 
 from kbr_localization.files import write_text
+from kbr_localization.resources import package_version
 import numpy as np
 
 FOLDER = Path(__file__).parent
@@ -31,7 +33,8 @@ _TITLE = """# Speed and memory
 `make bench` makes the sections of times and memory, of two cameras and of retrieval; each of the
 others is made by its own `python -m benchmarks.NAME --section SECTION`. Ratios are medians of
 alternating runs side by side, times are medians in the same run. The figures of speed, memory,
-latency and two cameras are in `latest.json` too.
+latency and two cameras are in `latest.json` too. Under each section stands the commit that it was
+measured with.
 """
 
 
@@ -93,11 +96,15 @@ def publish(text: str, section: str | None) -> None:
 
 
 def write_section(name: str, text: str, path: Path = PAGE) -> None:
-    """Replace the section of a benchmark in `README.md`, or add it; names stand in order."""
+    """
+    Replace the section of a benchmark in `README.md`, or add it; names stand in order.
+
+    Below it stands what was measured (`measured_with`).
+    """
     with _locked(path):
         page = path.read_text(encoding='utf-8') if path.exists() else ''
         found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
-        found[name] = text.strip()
+        found[name] = f'{text.strip()}\n\n{measured_with()}'
         parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
         write_text(path, '\n'.join([_TITLE, *parts]) + '\n')
 
@@ -106,6 +113,16 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Lay out a table in Markdown; numbers get three significant digits."""
     lines = [header, ['---'] * len(header), *([_shown(cell) for cell in row] for row in rows)]
     return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+
+
+def measured_with() -> str:
+    """Say in one line which commit of which day is measured; of a copy without git the version."""
+    about = ['git', '-C', str(FOLDER), 'log', '-1', '--format=commit %h of %cs']
+    try:
+        commit = subprocess.run(about, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return f'Measured with version {package_version()}.'
+    return f'Measured with {commit}.'
 
 
 def machine() -> str:

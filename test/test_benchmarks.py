@@ -6,6 +6,7 @@ import importlib
 from importlib.util import find_spec
 import json
 from pathlib import Path
+import re
 import subprocess
 import sys
 
@@ -78,6 +79,14 @@ def test_a_section_is_replaced_where_it_stands(tmp_path):
     assert page.startswith('# Speed and memory')
     assert page.index('## Scale\n\nnew') < page.index('## Speed\n\n| a |')
     assert 'old' not in page
+    assert page.count('\nMeasured with ') == 2
+
+
+def test_a_section_says_which_commit_was_measured():
+    assert re.fullmatch(
+        r'Measured with (commit [0-9a-f]{7,} of \d{4}-\d\d-\d\d|version \d+\.\d+\.\d+)\.',
+        results.measured_with(),
+    )
 
 
 def test_the_ratio_of_two_functions_is_that_of_their_times():
