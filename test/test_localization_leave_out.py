@@ -9,7 +9,7 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MEMORY, SAFETY_FACTOR
+from kbr_localization.localization.map.map_statistics import SAFETY_FACTOR
 from map_helpers import map_along, straight, tiny_map
 import numpy as np
 import pytest
@@ -117,15 +117,26 @@ def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
     stays = [np.array([[1.0, 0.5], [2.0, 0.5]]), np.array([[0.2, 1.0]])]
     found = leave_out._evidence(stays)
     typical = (0.5 * 1.0 + 0.5 * 2.0 + 1.0 * 0.2) / 2.0
-    first = 0.5 * (1.0 - typical)
-    most = (1.0 - 1.0 / MEMORY) ** 0.5 * first + 0.5 * (2.0 - typical)
+    likeliest = (0.5 * 1.0 + 0.5 * 2.0) / 1.0
+    most = 0.5 * (2.0 - likeliest)
     assert found['typical_log_likelihood'] == pytest.approx(typical)
+    assert found['reference_log_likelihood'] == pytest.approx(likeliest)
     assert found['evidence_limit'] == pytest.approx(SAFETY_FACTOR * most)
+
+
+def test_evidence_falls_at_every_wrong_place_and_an_image_alone_tells_no_mean():
+    rng = np.random.default_rng(0)
+    stays = [np.column_stack([rng.normal(0.4, 1.0, 50), rng.random(50)]) for _ in range(5)]
+    glimpse = np.array([[3.0, 0.1]])
+    reference = leave_out._evidence([*stays, glimpse])['reference_log_likelihood']
+    assert reference == leave_out._evidence(stays)['reference_log_likelihood']
+    for stay in stays:
+        assert stay[:, 1] @ (stay[:, 0] - reference) <= 1e-12
 
 
 def test_a_map_that_is_one_place_asks_for_next_to_nothing():
     found = leave_out._evidence([])
-    assert found['typical_log_likelihood'] == 0.0
+    assert found['typical_log_likelihood'] == found['reference_log_likelihood'] == 0.0
     assert 0.0 < found['evidence_limit'] < 0.3
 
 

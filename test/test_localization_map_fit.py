@@ -87,7 +87,9 @@ def seen(fit, count, log_likelihood, coverage=1.0):
 
 
 def test_proof_takes_a_way_and_outlives_a_recovery():
-    statistics = MapStatistics(evidence_limit=9.0, typical_log_likelihood=0.4)
+    statistics = MapStatistics(
+        evidence_limit=6.0, typical_log_likelihood=0.4, reference_log_likelihood=0.8
+    )
     fit = MapFit(statistics)
     assert not seen(fit, 8, 0.0).refuted
     assert seen(fit, 8, 0.0).refuted

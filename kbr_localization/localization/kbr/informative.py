@@ -16,7 +16,6 @@ _MEMORY = 2.5 * MEMORY  # images, half a bandwidth apart, after which light may 
 _PRIOR_IMAGES = 0.5 * _MEMORY  # that the prior fraction of informative images counts for
 _LEAST_MARGINS = 3.0  # that tell their mean; the map stands for those that are missing
 _PRIOR_FRACTION = 0.8  # of images that are informative, before any was seen
-_SURE = 0.98  # and 0.02: no fraction is nearer to one or to none
 
 
 class Informative:
@@ -81,7 +80,8 @@ class Informative:
 
 
 def _bounded(fraction: float) -> float:
-    return float(np.clip(fraction, 1.0 - _SURE, _SURE))
+    """Let a fraction be no nearer to none or to one than one of the images remembered is."""
+    return float(np.clip(fraction, 1.0 / _MEMORY, 1.0 - 1.0 / _MEMORY))
 
 
 def apart(config: KbrConfig) -> float:

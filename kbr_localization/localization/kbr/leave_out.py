@@ -139,18 +139,23 @@ def _legs(kernel_map: KernelMap, side: NDArray[np.bool_]) -> list[Indices]:
 
 
 def _evidence(stays: list[FloatArray]) -> dict[str, float]:
-    """Return the most evidence of wrong stays, with a margin, and the mean of their log E."""
+    """Return the most evidence of wrong stays, with a margin, and the means of their log E."""
     logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
-    total = float(weights.sum())
-    typical = max(0.0, float(logs @ weights) / total) if total > 0.0 else 0.0
+    typical = max(0.0, float(logs @ weights) / max(float(weights.sum()), 1e-9))
+    # a stay of less than one image's news says no more than that about its place
+    means = [float(stay[:, 0] @ stay[:, 1]) / max(float(stay[:, 1].sum()), 1.0) for stay in stays]
+    reference = max([0.0, *means])
     largest = 0.0
     for stay in stays:
-        evidence = Evidence(typical)
+        evidence = Evidence(reference)
         for image in stay:
             evidence.see(*image)
             largest = max(largest, evidence.total)
-    limit = max(_LEAST_EVIDENCE, SAFETY_FACTOR * largest)
-    return {'evidence_limit': limit, 'typical_log_likelihood': typical}
+    return {
+        'evidence_limit': max(_LEAST_EVIDENCE, SAFETY_FACTOR * largest),
+        'typical_log_likelihood': typical,
+        'reference_log_likelihood': reference,
+    }
 
 
 def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) -> list[FloatArray]:

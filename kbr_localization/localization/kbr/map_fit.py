@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.confirmation import Evidence
-from kbr_localization.localization.map.map_statistics import (
-    MapStatistics,
-    MEMORY,
-    SAFETY_FACTOR,
-)
+from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 
 _ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak against the map
 
@@ -29,8 +25,8 @@ class MapFit:
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
-        self._largest = statistics.evidence_limit / SAFETY_FACTOR
-        self.evidence = Evidence(statistics.typical_log_likelihood)
+        self._typical = statistics.typical_log_likelihood
+        self.evidence = Confirmation(statistics)
         self.forget()
 
     def forget(self) -> None:
@@ -52,9 +48,9 @@ class MapFit:
     @property
     def confirmed(self) -> bool:
         """Whether the images are clear proof of the map: more than a wrong place ever gives."""
-        return self.evidence.total > self._largest
+        return self.evidence.confirmed
 
     @property
     def refuted(self) -> bool:
         """Whether the images are clear proof against the map."""
-        return self.evidence.weight >= _ENOUGH and self.mean < self.evidence.typical
+        return self.evidence.weight >= _ENOUGH and self.mean < self._typical
