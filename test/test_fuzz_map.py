@@ -79,6 +79,15 @@ def test_maps_with_a_wrong_or_missing_part(map_bytes, tmp_path, data, method):
     load_and_use(path, method)
 
 
+def test_a_radius_beyond_any_map_is_refused(map_bytes, tmp_path):
+    path = tmp_path / 'map.h5'
+    path.write_bytes(map_bytes)
+    with h5py.File(path, 'r+') as file:
+        file['filter'].attrs['localized_radius'] = 1e300
+    with pytest.raises(MapError, match='localized_radius'):
+        KernelMap.load(path)
+
+
 def change(file, draw):
     """Delete or replace a group, dataset or attribute."""
     parts = []

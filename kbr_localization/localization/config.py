@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 
 SMALLEST_BANDWIDTH = 1e-3
 _SAMPLED = 10_000  # positions that tell how far images are apart
+_LARGEST_RADIUS = 1000.0  # metres
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
 _USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
 
@@ -82,7 +83,10 @@ class KbrConfig:
         1.0, 'factor on the reported covariance', low=1e-3, high=1e3
     )
     localized_radius: float = parameter(
-        1.0, 'the pose is sure when the belief lies within this radius, metres', low=0.01
+        1.0,
+        'the pose is sure when the belief lies within this radius, metres',
+        low=0.01,
+        high=_LARGEST_RADIUS,
     )
     localized_mass: float = parameter(
         0.9, 'posterior probability of that radius that makes a pose sure', low=0.0, high=1.0
@@ -120,7 +124,9 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=max(defaults.localized_radius, 2.0 * _spacing(poses)),
+        localized_radius=min(
+            max(defaults.localized_radius, 2.0 * _spacing(poses)), _LARGEST_RADIUS
+        ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
 
