@@ -18,7 +18,8 @@ Probability of being elsewhere that comes with an image however much speaks for 
 
 Of 9e-6, 3e-6 and 1e-6, tried on photographs by night and on robots that are carried: with the
 least, a right place is called localized for longest where images say little for a while, and a
-robot that was carried away is missed no later than when evidence was forgotten instead.
+robot that was carried away is missed hardly later than when evidence was forgotten instead (right
+within 5 m: 88, 86 and 85%, before 86%).
 """
 
 
