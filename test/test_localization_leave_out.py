@@ -156,6 +156,6 @@ def test_gaps_wider_than_a_place_are_filled():
     """As a robot fills them, which takes an image every `update_min_d` metres."""
     poses = np.array([straight(metres) for metres in (0.0, 0.9, 2.9)])
     views = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0]])
-    filled, seen = leave_out._filled(poses, views, KbrConfig())
+    filled, seen = leave_out._filled(poses, views, KbrConfig(update_min_d=0.4))
     np.testing.assert_allclose(filled[:, 0], [0.0, 0.9, 1.3, 1.7, 2.1, 2.5, 2.9])
     np.testing.assert_allclose(seen[3], [0.8, 0.4])

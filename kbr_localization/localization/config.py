@@ -65,7 +65,7 @@ class KbrConfig:
         choices=('learnt', 'mapped', 'off'),
     )
     update_min_d: float = parameter(
-        0.4,
+        0.2,
         'travel in metres after which an image updates the belief; the image nearest to it does',
         low=0.0,
         high=100.0,

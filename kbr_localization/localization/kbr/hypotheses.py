@@ -11,8 +11,8 @@ under a belief, in units of an image that says nothing: a belief in a gap of the
 its own low coverage. The belief and the points that look elsewhere compete by it. As images nearby
 share errors, E is raised to the power 1 - exp(-d / h) for an image d metres after the last one,
 which is what is new in it for a kernel of poses of bandwidth h (`new_after`). Places that look
-alike do so for many images, so one of a camera that has few counts no more than one that comes
-when the gate opens. A robot is carried with a small probability per metre. The rate was chosen on
+alike do so for many images, so one of a camera that has few counts no more than one after half a
+bandwidth. A robot is carried with a small probability per metre. The rate was chosen on
 photographs by day and night (`benchmarks.photographs`) and on rendered drives
 (`benchmarks.recovery_bench`) together: between finding a carried robot within 5 m and leaving a
 right belief for a place that looks alike. A belief with little evidence is left more easily
@@ -128,8 +128,7 @@ class Hypotheses:
             return None
         way = max(way, _LEAST_WAY)
         alternatives = self._joined(self._born(similarity, before), way)
-        gate = max(self.config.update_min_d, _LEAST_WAY) if self.config.update_min_d else way
-        power = new_after(min(way, gate), self.config)
+        power = new_after(min(way, 0.5 * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
