@@ -248,10 +248,8 @@ def test_an_image_counts_by_the_way_since_the_last_one():
 def test_the_less_evidence_there_is_the_more_likely_is_another_place():
     confirmation = Confirmation(STATISTICS)
     assert confirmation.doubt == UNCONFIRMED
-    excess = [1.0, 2.0, 4.0]
-    for more in excess:
-        confirmation.total = confirmation.limit + more
-        assert confirmation.doubt == pytest.approx(UNCONFIRMED * np.exp(-more))
+    for confirmation.total in [1.0, 2.0, 4.0]:
+        assert confirmation.doubt == pytest.approx(UNCONFIRMED * np.exp(-confirmation.total))
     for _ in range(100):
         confirmation.see(20.0, 1.0)
     assert confirmation.doubt == pytest.approx(1e-6)
@@ -260,7 +258,7 @@ def test_the_less_evidence_there_is_the_more_likely_is_another_place():
 def test_points_elsewhere_are_drawn_with_the_doubt_or_with_the_hazard_of_the_way():
     for evidence, rate in [(0.0, 3e-5), (1.0, 3e-5), (50.0, 3e-5), (50.0, 0.01)]:
         hypotheses, belief = make(carried_rate=rate), belief_at(8.0)
-        hypotheses.confirmation.total = hypotheses.confirmation.limit + evidence
+        hypotheses.confirmation.total = evidence
         hypotheses._weighed = lambda alternatives, *others: alternatives
         hypotheses.update(belief, seen_at(8.0), 0.4)
         carried = 1.0 - np.exp(-rate * 0.4)
