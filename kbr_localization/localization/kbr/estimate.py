@@ -6,21 +6,20 @@ which those of nearby images are not: they share the light, the camera, and what
 odometry. So
 
     covariance = s (a C + T D T^T + N) + M,
-    D = diag(b)^2 + diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2
+    D = diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2 + diag(0, 0, b)^2
 
 is stated. C is that of the points about the highest mode of the belief, N that of the motion since
 they were last dispersed, M the map's own at that place (zero where its poses were given; the
-filter adds it), s the parameter `covariance_scale`. b, d and e are along, across and in heading of
-the robot, which T turns into the axes of the map. b: another camera, or the same one mounted
-otherwise, shows every place from a little ahead or behind, which no image and no odometry can tell
-from the place itself. d: median distance from an image of the map to the nearest one; a robot is
-anywhere between two. z: mean log likelihood of the last images, at least 0; one that is L times as
-likely here as under the uniform law on the map tells the place with the variance e^2 / L.
+filter adds it), s the parameter `covariance_scale`. D is along, across and in heading of the
+robot, which T turns into the axes of the map. d: median distance from an image of the map to the
+nearest one; a robot is anywhere between two. z: mean log likelihood of the last images, at least
+0; one that is L times as likely here as under the uniform law on the map tells the place with the
+variance e^2 / L. b: what another camera, or the same one mounted otherwise, adds to the heading.
 
-a, b along and e have the highest likelihood of the errors of 48 runs, real and rendered, among
-those with which no run has less than about 88% of the truths inside of 2 sigma, over all frames
-whose answer is right, called localized or not (`benchmarks.covariance`). b in heading is not
-fitted: with it 91 to 100% of the headings of such runs lie within two of their deviations.
+a and e have the highest likelihood of the errors of 80 runs, real and rendered, among those with
+which no run has less than about 90% of the truths inside of 2 sigma, over all frames whose answer
+is right, called localized or not (`benchmarks.covariance`). b is not fitted: with it 91 to 100% of
+the headings of such runs lie within two of their deviations.
 
 A pose that was given has C + N + M until an image says something of it, with a tenth of the mass
 spread wider than was stated (`starting.drawn_about`). Without a pose to state it is that of
@@ -37,9 +36,9 @@ from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, Po
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_INDEPENDENT = 0.15  # a: fraction of the points' covariance that is that of independent errors
-_CAMERA = np.array([0.045, 0.0, 0.04])  # b: m, m, rad
-_UNLIKE = 0.295  # e: m
+_INDEPENDENT = 0.075  # a: fraction of the points' covariance that is that of independent errors
+_UNLIKE = 0.33  # e: m
+_HEADING = 0.04  # b: rad
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def calibrated(
     """
     if proof.log_likelihood is None:
         return spread + moved
-    variances = _CAMERA**2 + np.array([proof.spacing**2 / 12.0, 0.0, 0.0])
+    variances = np.array([proof.spacing**2 / 12.0, 0.0, _HEADING**2])
     variances[:2] += _UNLIKE**2 * np.exp(-max(proof.log_likelihood, 0.0))
     common = in_map_axes(np.diag(variances), heading)
     return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common + moved))
