@@ -6,8 +6,7 @@ the points. Here a and e are those with the highest mean log likelihood of the e
 of cases, real and rendered, less a penalty for every case with fewer than 90% of the truths
 inside of 2 sigma, and a small one above 99.2%. All frames count whose answer is right and has a
 covariance, called localized or not: that another place is meant is for the status to say.
-Numbers that fit
-every other case show what a fit is worth on cases that it has not seen.
+Numbers that fit every other case show what a fit is worth on cases that it has not seen.
 """
 
 from __future__ import annotations
