@@ -12,7 +12,8 @@ its own low coverage. The belief and the points that look elsewhere compete by i
 share errors, E is raised to the power 1 - exp(-d / h) for an image d metres after the last one,
 which is what is new in it for a kernel of poses of bandwidth h (`new_after`). Places that look
 alike do so for many images, so one of a camera that has few counts no more than one after half a
-bandwidth. A robot is carried with a small probability per metre. The rate was chosen on
+bandwidth (without that bound 1 to 3% more of the frames of photographs by night are wrong). A
+robot is carried with a small probability per metre. The rate was chosen on
 photographs by day and night (`benchmarks.photographs`) and on rendered drives
 (`benchmarks.recovery_bench`) together: between finding a carried robot within 5 m and leaving a
 right belief for a place that looks alike. A belief with little evidence is left more easily
@@ -40,7 +41,7 @@ from numpy.typing import NDArray
 _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
-_LEAST_WAY = 0.1  # metres that are allowed for: a robot that turns on the spot sees other places
+_MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most, as evidence of elsewhere
 
 
 class Hypotheses:
@@ -126,9 +127,10 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), self.weight)
         if self.config.carried_rate == 0.0:
             return None
-        way = max(way, _LEAST_WAY)
+        # a turn that lets an image in shows as much that is new as such a way does
+        way = max(way, self.config.update_min_d)
         alternatives = self._joined(self._born(similarity, before), way)
-        power = new_after(min(way, 0.5 * self.config.position_bandwidth), self.config)
+        power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
