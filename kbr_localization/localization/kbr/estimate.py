@@ -18,8 +18,8 @@ variance e^2 / L. b: what another camera, or the same one mounted otherwise, add
 
 a and e have the highest likelihood of the errors of 80 runs, real and rendered, among those with
 which no run has less than about 90% of the truths inside of 2 sigma, over all frames whose answer
-is right, called localized or not (`benchmarks.covariance`). b is not fitted: with it 91 to 100% of
-the headings of such runs lie within two of their deviations.
+is right, called localized or not (`benchmarks.covariance`). b is not fitted: with it, and an image
+every 0.4 m, 91 to 100% of the headings of such runs lay within two of their deviations.
 
 A pose that was given has C + N + M until an image says something of it, with a tenth of the mass
 spread wider than was stated (`starting.drawn_about`). Without a pose to state it is that of
