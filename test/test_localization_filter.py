@@ -143,6 +143,15 @@ def test_a_carried_robot_is_found_again(kernel_map):
     assert errors[-10:].max() < 0.4
 
 
+@pytest.mark.parametrize(('before', 'after'), [(-0.3, -0.3), (0.3, 0.0)])
+def test_what_is_found_elsewhere_keeps_what_spoke_against_the_map(kernel_map, before, after):
+    localizer = make(kernel_map)
+    localizer.initialize(ring_pose(0.0), np.diag([0.01, 0.01, 0.01]))
+    localizer.confirmation.total = before
+    localizer._recover(localizer.belief, localizer.belief)
+    assert localizer.estimate().diagnostics['evidence'] == after
+
+
 def test_normal_driving_raises_no_false_alarm(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize_globally()

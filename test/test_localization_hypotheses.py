@@ -234,6 +234,29 @@ def test_evidence_is_a_cumulative_sum():
     assert evidence.total == evidence.mean == evidence.weight == 0.0
 
 
+def test_what_spoke_against_a_place_is_to_be_made_up_for_at_the_next_one():
+    confirmation = Confirmation(STATISTICS)
+    limit = confirmation.limit
+    confirmation.see(confirmation.reference - limit, 1.0)
+    assert confirmation.total == pytest.approx(-limit)
+    assert confirmation.doubt == UNCONFIRMED
+    for _ in range(5):
+        confirmation.see(confirmation.reference - limit, 1.0)
+    lowest = confirmation.total
+    assert lowest == pytest.approx(-2.0 * limit), 'a robot that comes onto the map is found'
+    confirmation.begin_elsewhere()
+    assert confirmation.total == lowest and confirmation.weight == confirmation.mean == 0.0
+    confirmation.see(confirmation.reference + 2.9 * limit, 1.0)
+    assert not confirmation.confirmed and confirmation.total > 0.0
+    confirmation.begin_elsewhere()
+    assert confirmation.total == 0.0, 'nothing speaks for a place that was only now found'
+    confirmation.see(confirmation.reference + 1.1 * limit, 1.0)
+    assert confirmation.confirmed
+    confirmation.forget()
+    confirmation.see(confirmation.reference + 1.1 * limit, 1.0)
+    assert confirmation.confirmed, 'a new drive'
+
+
 def test_an_image_counts_by_the_way_since_the_last_one():
     assert new_after(0.0, CONFIG) == 0.0
     assert new_after(0.4, CONFIG) == pytest.approx(1.0 - np.exp(-0.5))

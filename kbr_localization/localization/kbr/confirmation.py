@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
+from kbr_localization.localization.map.map_statistics import (
+    MapStatistics,
+    MEMORY,
+    SAFETY_FACTOR,
+)
 import numpy as np
 
 UNCONFIRMED = 0.003
@@ -29,15 +33,15 @@ class Evidence:
 
     With the likelihood E of an image and its weight w, which is how far the map covers the belief
     times what is new in the image (`Hypotheses.weight`), the sum T becomes T + w (log E - k), at
-    least 0. The reference k is the mean of log E at the likeliest of wrong places
+    least `least`. The reference k is the mean of log E at the likeliest of wrong places
     (`MapStatistics.reference_log_likelihood`), so that T falls at any of them as the way goes on.
 
     `total`: T in nats. `weight`, `mean`: sum of w and mean log E over the images remembered,
-    (1 - 1 / `MEMORY`)^w of them at every image. `reference`: k in nats.
+    (1 - 1 / `MEMORY`)^w of them at every image. `reference`, `least`: k and the least T in nats.
     """
 
-    def __init__(self, reference: float) -> None:
-        self.reference = reference
+    def __init__(self, reference: float, least: float = 0.0) -> None:
+        self.reference, self.least = reference, least
         self.forget()
 
     def forget(self) -> None:
@@ -46,7 +50,8 @@ class Evidence:
 
     def see(self, log_likelihood: float, weight: float) -> None:
         """Take in an image."""
-        self.total = max(self.total + weight * (log_likelihood - self.reference), 0.0)
+        evidence = weight * (log_likelihood - self.reference)
+        self.total = max(self.total + evidence, self.least)
         keep = (1.0 - 1.0 / MEMORY) ** weight
         self._sum = keep * self._sum + weight * log_likelihood
         self.weight = keep * self.weight + weight
@@ -64,12 +69,17 @@ class Confirmation(Evidence):
     A belief that follows images of what the map does not show finds look-alike places and has
     likelihoods above one for them; how much evidence they make at most, the map tells by leaving
     out the places of a drive of its own: `limit`, in nats (`MapStatistics.evidence_limit`).
+
+    A drive starts with none, as one whose first place is mostly right. Where images have spoken
+    against the places that were believed in, the map may not show the robot's at all: evidence
+    below zero is kept, from place to place, and the images have to make up for it (a cumulative
+    sum with a head start: Lucas and Crosier, 1982).
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
         self.limit = statistics.evidence_limit
         self._most = self.limit + float(np.log(UNCONFIRMED / _LEAST_DOUBT))
-        super().__init__(statistics.reference_log_likelihood)
+        super().__init__(statistics.reference_log_likelihood, -SAFETY_FACTOR * self.limit)
 
     def see(self, log_likelihood: float, weight: float) -> None:
         """
@@ -80,6 +90,12 @@ class Confirmation(Evidence):
         """
         super().see(log_likelihood, weight)
         self.total = min(self.total, self._most)
+
+    def begin_elsewhere(self) -> None:
+        """Go on with what was found elsewhere: nothing speaks for it, and the same against it."""
+        against = min(self.total, 0.0)
+        self.forget()
+        self.total = against
 
     def go_on(self) -> None:
         """Go on from a belief that was confirmed."""
@@ -93,7 +109,7 @@ class Confirmation(Evidence):
         Evidence is a logarithm of odds: a place for which it speaks with T nats is that much less
         likely to be wrong than one for which nothing speaks, down to `_LEAST_DOUBT`.
         """
-        return max(UNCONFIRMED * float(np.exp(-self.total)), _LEAST_DOUBT)
+        return max(UNCONFIRMED * float(np.exp(-max(self.total, 0.0))), _LEAST_DOUBT)
 
     @property
     def confirmed(self) -> bool:

@@ -119,7 +119,7 @@ class KernelBayesFilter(FilterParts):
         self.hypotheses.exchange(belief)
         self.belief = found.resampled(self.config.points, self.rng)
         self.odometry.begin([self.belief])
-        self.confirmation.forget()
+        self.confirmation.begin_elsewhere()
         self.regularisation.begin()
         self.diagnostics['recoveries'] += 1
         self.monitor.check.follow(self.belief)

@@ -14,10 +14,7 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import (
-    MapStatistics,
-    SAFETY_FACTOR,
-)
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -139,7 +136,7 @@ def _legs(kernel_map: KernelMap, side: NDArray[np.bool_]) -> list[Indices]:
 
 
 def _evidence(stays: list[FloatArray]) -> dict[str, float]:
-    """Return the most evidence of wrong stays, with a margin, and the means of their log E."""
+    """Return the most evidence of wrong stays, and the means of their log E."""
     logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
     typical = max(0.0, float(logs @ weights) / max(float(weights.sum()), 1e-9))
     # a stay of less than one image's news says no more than that about its place
@@ -152,7 +149,7 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
             evidence.see(*image)
             largest = max(largest, evidence.total)
     return {
-        'evidence_limit': max(_LEAST_EVIDENCE, SAFETY_FACTOR * largest),
+        'evidence_limit': max(_LEAST_EVIDENCE, largest),
         'typical_log_likelihood': typical,
         'reference_log_likelihood': reference,
     }
