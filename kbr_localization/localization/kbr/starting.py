@@ -20,7 +20,9 @@ class Regularisation:
     Spreads the points of a start anew, until images have confirmed the belief.
 
     Few of them fall on any one place, and all that descend from these are where they happened to
-    be (the regularised particle filter of Musso, Oudjane and Le Gland, 2001).
+    be (the regularised particle filter of Musso, Oudjane and Le Gland, 2001). They are spread by
+    as much at every image: if it grew less, points at a wrong place would explain the images
+    better and better, beyond what the drives told by which the map learnt its limit.
     """
 
     def __init__(self, config: KbrConfig) -> None:
