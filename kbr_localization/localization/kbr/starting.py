@@ -12,7 +12,14 @@ from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_AGAIN = 0.2  # of the points of a start before every update, in bandwidths
+_AGAIN = 0.14
+"""
+Bandwidths of k_X by which the points of a start are spread before every update.
+
+Of 0, 0.1, 0.14, 0.2 and 0.28, tried on photographs by night and rendered drives, on maps of their
+own and of other places: the less, the sooner is a right place called localized, and the sooner
+another place than the map shows, too.
+"""
 
 
 class Regularisation:
