@@ -17,9 +17,10 @@ Of the limit of the evidence: how much against its places a belief has to make u
 
 Another building resembles a map more than its halves resemble each other. Of 0, 1, 1.5, 2, 3 and
 4, tried on photographs, rendered drives and 24 drives through buildings that the map does not
-show: the larger, the more seldom is another building believed (on maps of 100 images in .6% of
-the frames with 1.5, .2% with 2), and the later is a right place called localized (in .5 to 1% less
-of the frames with each one more, most in photographs by night).
+show (all on recorded likelihoods, 1.5 and 2 by running the filter): the larger, the more seldom
+is another building believed (on maps of 100 images in .6% of the frames with 1.5, .2% with 2), and
+the later is a right place called localized (in .5 to 1% less of the frames with each one more,
+most in photographs by night).
 """
 
 
