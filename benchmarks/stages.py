@@ -33,13 +33,6 @@ class Stopwatch:
         self.seconds.setdefault(stage, []).append(time.perf_counter() - start)
         return result
 
-    def go_on(self, stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Time one more call of the same stage in the same frame."""
-        result = self(stage, function, *arguments)
-        seconds = self.seconds[stage]
-        seconds[-2:] = [sum(seconds[-2:])]
-        return result
-
 
 def stage_times(
     scene: Scene, publish: Callable[[Any, int], None] | None
@@ -54,9 +47,8 @@ def stage_times(
         watch('predict', localizer.predict, increment)
         if localizer.wants_image():
             descriptor = describe_in_stages(watch, scene.kernel_map.describer, image)
-            watch('update', localizer._disperse)
-            similarity = watch('kernel vector', localizer._compare, descriptor)
-            watch.go_on('update', localizer._take_in, similarity)
+            similarity = watch('kernel vector', scene.kernel_map.compare, descriptor)
+            watch('update', localizer._take_in, similarity, descriptor)
         estimate = watch('estimate', localizer.estimate)
         if publish is not None:
             watch('publish', publish, estimate, frame.stamp_ns)

@@ -11,6 +11,9 @@ import subprocess
 import sys
 
 from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.build import build_map
 import numpy as np
 import pytest
 
@@ -194,3 +197,21 @@ def test_the_frames_whose_answer_is_right_are_recorded(tmp_path):
     assert recorded is not None and 20 <= len(recorded.errors) <= 80
     assert recorded.errors.shape == (len(recorded.likelihoods), 2)
     assert np.abs(recorded.errors).max() < 0.5 and recorded.spreads.shape[1:] == (2, 2)
+
+
+def test_every_stage_of_a_frame_is_timed(tmp_path):
+    scene_module, stages = (
+        importlib.import_module(f'benchmarks.{n}') for n in ('scene', 'stages')
+    )
+    run = open_dataset(write_tiny_cold_run(tmp_path / 'a', frames=16))
+    frames = tuple(run)
+    images = tuple(frame.load_image() for frame in frames)
+    scene = scene_module.Scene((), build_map([run]), frames, images)
+    published = []
+    seconds = stages.stage_times(scene, lambda estimate, stamp: published.append(stamp))
+    assert seconds.keys() == set(stages.STAGES)
+    assert published == [frame.stamp_ns for frame in frames]
+    assert all(len(seconds[stage]) == len(frames) for stage in stages.PER_FRAME)
+    assert 0 < len(seconds['update']) == len(seconds['kernel vector']) <= len(frames)
+    moving, still = stages.frame_times(scene, KernelBayesFilter(scene.kernel_map))
+    assert len(moving) == len(seconds['update']) and len(moving) + len(still) == len(frames)
