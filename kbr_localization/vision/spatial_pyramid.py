@@ -99,8 +99,11 @@ class PreparedImages:
     """
     Images that single ones are compared with again and again.
 
-    All levels lie in one row, each times 2^L w_l, which is a whole number: the kernel is a single
-    sum of minima, made where the rows are in the cache. They are bytes. What a number has beyond
+    All levels lie in one row, each times 2^L w_l, which is a whole number, and
+
+        sum_i min(s_i, t_i) = (sum_i s_i + sum_i t_i - sum_i |s_i - t_i|) / 2,
+
+    of which processors have the last sum, of bytes, as an instruction. What a number has beyond
     255 goes on in further columns, since min(s, t) is the sum over k >= 0 of the minima of s and t
     less 255 k, cut to 0 .. 255.
     """
@@ -114,18 +117,16 @@ class PreparedImages:
         self._columns = np.repeat(np.arange(len(largest)), layers)
         below = np.arange(len(self._columns)) - np.repeat(np.cumsum(layers) - layers, layers)
         self._below = (_BYTE * below).astype(np.int32)
-        self._rows = [self._bytes(counts[block]) for block in blocks]
-        self._shared = np.empty((_ROWS_PER_BLOCK, len(self._columns)), dtype=np.uint8)
+        self._rows = np.concatenate([self._bytes(counts[block]) for block in blocks])
+        self._sums = self._rows.sum(axis=1, dtype=np.int64)
 
     def compared_with(self, query: Counts) -> NDArray[np.float64]:
         """Kernel vector (n,) of these images and another one (4**levels * words,)."""
         row = self._bytes(query[np.newaxis])
-        overlaps = [
-            _row_sums(np.minimum(rows, row, out=self._shared[: len(rows)])) for rows in self._rows
-        ]
-        kernel = np.concatenate(overlaps) * (
-            _inverse_root(_row_sums(query[np.newaxis])) * self._scale
-        )
+        # the distance from each of many to the nearest one of one
+        apart = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)[0][:, 0]
+        overlaps = 0.5 * (self._sums + row.sum(dtype=np.int64) - apart)
+        kernel = overlaps * (_inverse_root(_row_sums(query[np.newaxis])) * self._scale)
         return np.asarray(np.clip(kernel, 0.0, 1.0, out=kernel))
 
     def _row(self, counts: Counts) -> NDArray[np.int32]:
