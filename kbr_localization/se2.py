@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 StampArray = NDArray[np.int64]
+_PER_TURN = 0.5 / np.pi
 
 
 def wrap_angle(angle: ArrayLike) -> FloatArray:
@@ -18,9 +19,11 @@ def wrap_angle(angle: ArrayLike) -> FloatArray:
 
     Shapes: any -> the same.
     """
-    wrapped = np.mod(np.asarray(angle, dtype=np.float64) + np.pi, 2.0 * np.pi) - np.pi
-    # a sum just below 2 pi may round up to it
-    return np.where(wrapped >= np.pi, -np.pi, wrapped)
+    angle = np.asarray(angle, dtype=np.float64)
+    turns = np.floor((angle + np.pi) * _PER_TURN)
+    wrapped = angle - 2.0 * np.pi * turns
+    # rounding may leave an angle just beyond either end, which is the same angle
+    return np.where(np.abs(wrapped) >= np.pi, -np.pi, wrapped)
 
 
 def compose(pose: ArrayLike, increment: ArrayLike) -> FloatArray:
@@ -46,9 +49,11 @@ def inverse(pose: ArrayLike) -> FloatArray:
     """
     a = np.asarray(pose, dtype=np.float64)
     cosine, sine = np.cos(a[..., 2]), np.sin(a[..., 2])
-    x = -cosine * a[..., 0] - sine * a[..., 1]
-    y = sine * a[..., 0] - cosine * a[..., 1]
-    return np.stack([x, y, wrap_angle(-a[..., 2])], axis=-1)
+    inverted = np.empty(a.shape)
+    inverted[..., 0] = -cosine * a[..., 0] - sine * a[..., 1]
+    inverted[..., 1] = sine * a[..., 0] - cosine * a[..., 1]
+    inverted[..., 2] = wrap_angle(-a[..., 2])
+    return inverted
 
 
 def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
@@ -85,7 +90,10 @@ def to_plane_and_circle(pose: ArrayLike) -> FloatArray:
     Shapes: (..., 3) -> (..., 4).
     """
     a = np.asarray(pose, dtype=np.float64)
-    return np.stack([a[..., 0], a[..., 1], np.cos(a[..., 2]), np.sin(a[..., 2])], axis=-1)
+    embedded = np.empty((*a.shape[:-1], 4))
+    embedded[..., :2] = a[..., :2]
+    embedded[..., 2], embedded[..., 3] = np.cos(a[..., 2]), np.sin(a[..., 2])
+    return embedded
 
 
 def from_plane_and_circle(embedded: ArrayLike) -> FloatArray:

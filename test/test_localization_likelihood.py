@@ -72,9 +72,10 @@ def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta)
     ratio = gamma @ smoother.T @ k / (uniform @ k)
     assert match.likelihood_ratio == pytest.approx(max(ratio, 0.0), rel=0.02, abs=0.02)
     ratios = np.maximum(smoother.T @ k / (uniform @ k), 0.0)
-    np.testing.assert_allclose(match.ratios, ratios, rtol=0.02, atol=0.02 * ratios.max())
+    found, covered = model.ratios(points, FullSimilarity(vector))
+    np.testing.assert_allclose(found, ratios, rtol=0.02, atol=0.02 * ratios.max())
     np.testing.assert_allclose(
-        match.covered,
+        covered,
         np.minimum(np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge), 1),
         atol=0.02,
     )
@@ -114,8 +115,9 @@ def test_the_same_holds_of_a_map_that_is_solved_in_parts():
     match = model.match(poses[inside], np.full(200, 1 / 200), similarity)
     assert not model.is_whole
     assert match.likelihood_ratio == pytest.approx(1.0, rel=0.05)
-    assert match.likelihood_ratio == pytest.approx(np.mean(match.ratios))
-    assert match.coverage == pytest.approx(np.mean(match.covered))
+    ratios, covered = model.ratios(poses[inside], similarity)
+    assert match.likelihood_ratio == pytest.approx(np.mean(ratios))
+    assert match.coverage == pytest.approx(np.mean(covered))
 
 
 def test_a_robot_that_stood_still_does_not_make_the_map_know_less():
@@ -150,13 +152,13 @@ def test_local_systems_err_less_than_their_bound(seed, bandwidth):
     kernel_map, rng = random_map(seed, images=LARGEST_SYSTEM + 1, size=9.0)
     config = KbrConfig(position_bandwidth=bandwidth, image_bandwidth=0.22, delta=1e9)
     points = kernel_map.poses[5] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
-    vector, gamma = rng.random(len(kernel_map)), np.full(30, 1 / 30)
+    vector = rng.random(len(kernel_map))
     local = Likelihood(kernel_map, config)
     whole = Likelihood(kernel_map, config, largest_system=len(kernel_map))
     near = local.in_reach(points)
     assert len(near) < len(kernel_map) and whole.is_whole and not local.is_whole
     found, exact = (
-        m._solved(points, gamma, near, FullSimilarity(vector))[0] for m in (local, whole)
+        m._compared(points, near, FullSimilarity(vector))[2][0] for m in (local, whole)
     )
     others = np.setdiff1d(np.arange(len(kernel_map)), near)
     a, o, kernel = kernel_map.poses[near], kernel_map.poses[others], local.kernel

@@ -26,10 +26,12 @@ from kbr_localization.kernels.checks import (
     as_square,
     as_weights,
     FloatArray,
+    require_finite,
 )
-from kbr_localization.kernels.linalg import RegularisedCholesky
+from kbr_localization.kernels.linalg import RegularisedCholesky, require_symmetric
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import lapack
 
 
 def observation_weights(
@@ -38,21 +40,42 @@ def observation_weights(
     """
     Solve f = (G_Y diag(mu) + delta I)^-1 k_Y(y), with zeros in place of negative mu.
 
-    Solved as f = (k - G_Y h (h G_Y h + delta I)^-1 h k) / delta with h = diag(sqrt(mu)), by one
-    symmetric system of the observations whose mu is positive.
+    One symmetric system of the observations whose mu is positive (`solved_observations`); that of
+    the others is delta f = k_Y - G_Y mu f.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
     """
     matrix = as_square('gram_y', gram_y)
     size, weights = matrix.shape[0], as_floats('mu', mu)
     positive = as_weights('mu', weights, size) > 0.0
     columns, ridge = as_columns('k_y', k_y, size), as_positive('delta', delta)
-    if not positive.any():
-        return np.asarray(columns / ridge)
-    root = np.sqrt(weights[positive])
-    block = root[:, np.newaxis] * matrix[np.ix_(positive, positive)] * root
-    right = (columns[positive].T * root).T
-    solved = RegularisedCholesky(block, ridge, name='delta').solve(right)
-    return np.asarray((columns - matrix[:, positive] @ (solved.T * root).T) / ridge)
+    require_finite('gram_y', matrix)
+    require_symmetric('gram_y', matrix)
+    f = np.array(columns / ridge)
+    if positive.any():
+        block, rest = matrix[np.ix_(positive, positive)], matrix[np.ix_(~positive, positive)]
+        f[positive] = solved_observations(block, weights[positive], columns[positive], ridge)
+        f[~positive] -= rest @ (f[positive].T * weights[positive]).T / ridge
+    return f
+
+
+def solved_observations(
+    gram_y: FloatArray, mu: FloatArray, k_y: FloatArray, delta: float
+) -> FloatArray:
+    """
+    `observation_weights` of arrays that are right, mu not negative, without looking at them.
+
+    f = (k - G_Y h (h G_Y h + delta I)^-1 h k) / delta with h = diag(sqrt(mu)).
+    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
+    """
+    root = np.sqrt(mu)
+    block = root[:, np.newaxis] * gram_y * root
+    right = (k_y.T * root).T
+    block.flat[:: len(root) + 1] += delta
+    _, solved, failed = lapack.dposv(block, right, lower=1)
+    if failed:  # a delta that rounding exceeds
+        block.flat[:: len(root) + 1] -= delta
+        solved = RegularisedCholesky(block, delta, name='delta').solve(right)
+    return np.asarray((k_y - gram_y @ (solved.T * root).T) / delta)
 
 
 def off_map_bayes_rule(

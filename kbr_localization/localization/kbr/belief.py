@@ -64,6 +64,27 @@ class Belief:
         chosen = np.minimum(chosen, len(self.points) - 1)
         return Belief(self.points[chosen], np.full(size, 1.0 / size), self.odometry[chosen])
 
+    def resampled_in_parts(
+        self, of: NDArray[np.intp], parts: NDArray[np.intp], size: int, rng: np.random.Generator
+    ) -> Belief:
+        """
+        Resample some of the parts of the belief, each by itself; equally weighted points.
+
+        `of`: (m,) the part of each point, increasing from 0. `parts`: (k,) which of them; a part
+        without weight is resampled evenly. The answer has k times `size` points, part by part.
+        """
+        ends = np.cumsum(np.bincount(of))
+        mass = np.bincount(of, weights=self.weights)[of]
+        counts = np.diff(ends, prepend=0)[of]
+        even = mass <= 0.0
+        shares = np.where(even, 1.0 / counts, self.weights / np.where(even, 1.0, mass))
+        ticks = (rng.random((len(parts), 1)) + np.arange(size)) / size + parts[:, np.newaxis]
+        chosen = np.searchsorted(np.cumsum(shares), ticks)
+        # a sum that rounding left below its part's number ends in the next part
+        chosen = np.minimum(chosen, ends[parts, np.newaxis] - 1).ravel()
+        weights = np.full(chosen.size, 1.0 / chosen.size)
+        return Belief(self.points[chosen], weights, self.odometry[chosen])
+
     def among(self, members: np.ndarray) -> Belief:
         """Return the part of the belief on the points that `members` (m,) selects."""
         weights = self.weights[members]

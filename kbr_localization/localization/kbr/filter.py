@@ -48,7 +48,7 @@ class KernelBayesFilter(FilterParts):
         self.gate.add(odometry_increment)
         self._updated = False
         if self.belief is not None:
-            self.odometry.predict(odometry_increment, self._beliefs(self.belief))
+            self.odometry.predict(odometry_increment, self._moving(self.belief))
             self.monitor.predict(odometry_increment)
 
     def update(self, descriptor: np.ndarray) -> None:

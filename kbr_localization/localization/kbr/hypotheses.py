@@ -113,6 +113,16 @@ class Hypotheses:
         belief.reweigh(shown * place + nothing)
         return shown + nothing, match
 
+    def likely_at(self, points: FloatArray, similarity: Similarity) -> FloatArray:
+        """
+        Return the marginal likelihood E (m,) of an image at each of some points (m, 3).
+
+        Each has the r and c of its own place, where `weigh` has their means under a belief.
+        """
+        ratios, covered = self.likelihood.ratios(points, similarity)
+        i = self.informative.probability
+        return np.asarray(i * ratios + 1.0 - i * covered)
+
     def update(self, belief: Belief, similarity: Similarity, way: float) -> Belief | None:
         """
         Weigh the belief and what looks elsewhere by an image, after so many metres of way.
@@ -175,14 +185,13 @@ class Hypotheses:
         Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
 
         Each cohort is a hypothesis of its own and is resampled by itself. Its points are of many
-        places, so each has the r and c of its own place, where a belief has their means: a few
-        points at the right place are not held back by what the image says of the others.
+        places, so each has the E of its own place: a few points at the right place are not held
+        back by what the image says of the others.
         """
-        match = self.likelihood.match(alternatives.points, alternatives.weights, similarity)
-        i = self.informative.probability
+        likely = self.likely_at(alternatives.points, similarity)
         names, of = np.unique(self._cohorts, return_inverse=True)
         before = np.bincount(of, weights=alternatives.weights)
-        alternatives.weights = alternatives.weights * (i * match.ratios + 1.0 - i * match.covered)
+        alternatives.weights = alternatives.weights * likely
         there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
         # the newest stands for the robot anywhere, whatever part of the map was looked at
         there[-1] = 1.0
@@ -191,13 +200,10 @@ class Hypotheses:
         odds = odds[chosen]
         total = float(odds.sum())
         self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
-        kept = [alternatives.among(of == one).resampled(_COHORT, self.rng) for one in chosen]
         self._cohorts = np.repeat(names[chosen], _COHORT)
-        return Belief(
-            np.concatenate([cohort.points for cohort in kept]),
-            np.repeat(odds / (_COHORT * odds.sum()), _COHORT),
-            np.concatenate([cohort.odometry for cohort in kept]),
-        )
+        kept = alternatives.resampled_in_parts(of, chosen, _COHORT, self.rng)
+        kept.weights = np.repeat(odds / (_COHORT * odds.sum()), _COHORT)
+        return kept
 
 
 def new_after(way: float, config: KbrConfig) -> float:

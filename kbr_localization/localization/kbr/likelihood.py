@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kbr_localization.kernels.off_map import observation_weights
+from kbr_localization.kernels.off_map import solved_observations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.local_solver import PoseSystem
 from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned
@@ -48,7 +48,7 @@ LARGEST_SYSTEM = 1024
 _USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
 _COUPLED = 16  # images, the most alike, among which the rule solves
-_KEPT = 256  # images whose kernel values with each other are kept
+_KEPT = 32  # images whose kernel values with each other are kept
 _SAMPLES = 300  # poses that tell how many neighbours one has
 
 
@@ -57,16 +57,11 @@ class Match:
     """
     An image at the points of a belief.
 
-    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `ratios`: (m,) how many
-    times as likely the image is at each point as under the uniform law on the map, sum_i b_i(U_j)
-    k_Y(Y_i, y) over the mean of this under that law. `covered`: (m,) how far the map knows each
-    point, sum_i b_i(U_j), from 0 to 1. `likelihood_ratio`, `coverage`: their means under the
-    belief.
+    `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `likelihood_ratio`,
+    `coverage`: means under the belief of what `Likelihood.ratios` gives for its points.
     """
 
     factors: FloatArray
-    ratios: FloatArray
-    covered: FloatArray
     likelihood_ratio: float
     coverage: float
 
@@ -95,7 +90,7 @@ class Likelihood:
         self.ridge = self.kernel.ridge * (1.0 + neighbours)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
-        self._last: tuple[Similarity, FloatArray] | None = None
+        self._last: tuple[Similarity, tuple[float, FloatArray]] | None = None
         self._kept, self._kept_gram = np.zeros(0, dtype=np.intp), np.zeros((0, 0))
 
     @property
@@ -121,46 +116,72 @@ class Likelihood:
         """Apply the rule to points (m, 3) with weights (m,), which add up to 1."""
         values = np.zeros((3, len(points)))
         for members, reach in self._systems(points):
-            part = self._solved(points[members], weights[members], reach, similarity)
-            values[:, members] = part
-        factors = np.maximum(values[0], 0.0)
+            cross, smooth, part = self._compared(points[members], reach, similarity)
+            values[:2, members] = part
+            prior = np.asarray(cross @ weights[members].astype(cross.dtype), dtype=np.float64)
+            found = smooth + self._correction(reach, prior, similarity)
+            values[2, members] = found.astype(cross.dtype) @ cross
+        ratios, covered = self._scaled(values[:2], similarity)
+        factors = np.maximum(values[2], 0.0)
         # a finite delta says nothing where no image near the belief is like this one
         mean = float(weights @ factors)
-        whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
-        covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
-        uniform = self._uniform_likelihood(similarity)
-        ratios = np.maximum(values[2] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(points))
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
-            ratios,
-            covered,
             float(weights @ ratios),
             float(weights @ covered),
         )
 
-    def _solved(
-        self, points: FloatArray, weights: FloatArray, reach: Indices, similarity: Similarity
-    ) -> FloatArray:
-        """B^T f, sum_i b_i(U_j) and sum_i b_i(U_j) k_Y(Y_i, y), by the poses in reach (3, m)."""
-        if reach.size == 0:
-            return np.zeros((3, len(points)))
+    def ratios(self, points: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
+        """
+        Return how likely an image is at points (m, 3), and how far the map knows them: (m,), (m,).
+
+        How many times as likely as under the uniform law on the map, sum_i b_i(U_j) k_Y(Y_i, y)
+        over the mean of this under that law; sum_i b_i(U_j), from 0 to 1.
+        """
+        values = np.zeros((2, len(points)))
+        for members, reach in self._systems(points):
+            values[:, members] = self._compared(points[members], reach, similarity)[2]
+        return self._scaled(values, similarity)
+
+    def _compared(
+        self, points: FloatArray, reach: Indices, similarity: Similarity
+    ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
+        """
+        Compare points (m, 3) with the poses in reach, indices (n,).
+
+        Returns k_X (n, m), A^-1 k_Y (n,), and (2, m): sum_i b_i(U_j) k_Y(Y_i, y), sum_i b_i(U_j).
+        """
         cross = self.kernel.quick_cross_gram(self.poses[reach], points)
-        prior = np.asarray(cross @ weights.astype(cross.dtype), dtype=np.float64)
         smooth = self._smooth_image(reach, similarity)
-        found = smooth + self._correction(reach, prior, similarity)
-        rows = np.stack([found, self._solution_of_ones(reach), smooth])
-        return np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
+        rows = np.stack([smooth, self._solution_of_ones(reach)])
+        return cross, smooth, np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
+
+    def _scaled(self, values: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
+        """Turn values (2, m) of `_compared` into `ratios`."""
+        whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
+        covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
+        uniform = self._of_image(similarity)[0]
+        ratios = np.maximum(values[0] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(covered))
+        return ratios, covered
 
     def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
         """A^-1 k_Y (n,) of the poses in reach; on a whole map solved once for each image."""
         if not self.is_whole:
             k_y = self.image_kernel(similarity.at(reach), similarity.best)
             return self._system.solve(reach, k_y)
+        return np.asarray(self._of_image(similarity)[1][reach])
+
+    def _of_image(self, similarity: Similarity) -> tuple[float, FloatArray]:
+        """
+        Sum of mu_i k_Y(Y_i, y) under the uniform law, of all images whose value is known.
+
+        And A^-1 k_Y (n,) if the map is solved as a whole. Those of the last image are kept.
+        """
         if self._last is None or self._last[0] is not similarity:
-            everything = similarity.at(np.arange(len(self.poses)))
-            k_y = self.image_kernel(everything, similarity.best)
-            self._last = (similarity, self._system.solve_whole(k_y))
-        return np.asarray(self._last[1][reach])
+            k_y = self.image_kernel(similarity.at(similarity.known), similarity.best)
+            smooth = self._system.solve_whole(k_y) if self.is_whole else k_y[:0]
+            self._last = (similarity, (float(np.sum(self._uniform * k_y)), smooth))
+        return self._last[1]
 
     def _correction(self, reach: Indices, prior: FloatArray, similarity: Similarity) -> FloatArray:
         """
@@ -177,23 +198,24 @@ class Likelihood:
             return np.zeros(len(reach))
         rows, delta = self._system.inverse_rows(reach, coupled), self.config.delta
         gram, near = self._image_gram(reach[coupled]), k_y[coupled]
-        f = observation_weights(gram, rows @ prior, near, delta)
+        f = solved_observations(gram, np.maximum(rows @ prior, 0.0), near, delta)
         return np.asarray((delta * f - near) @ rows)
 
     def _image_gram(self, images: Indices) -> FloatArray:
         """G_Y (k, k) of map images; those of the last updates are kept."""
         known = self._kept
-        new = np.setdiff1d(images, known)
+        at = np.searchsorted(known, images)
+        new = images[known.take(at, mode='clip') != images] if known.size else images
         if len(known) + len(new) > _KEPT:
-            self._kept, new, known = np.zeros(0, dtype=np.intp), images, known[:0]
-            self._kept_gram = np.zeros((0, 0))
+            again = np.isin(known, images)
+            known, self._kept_gram = known[again], self._kept_gram[np.ix_(again, again)]
         if new.size:
             both = np.concatenate([known, new])
             sharp, old = self.image_kernel(self.centring.gram(new, both)), len(known)
             gram = np.block([[self._kept_gram, sharp[:, :old].T], [sharp]])
             order = np.argsort(both)
             self._kept, self._kept_gram = both[order], gram[np.ix_(order, order)]
-        at = np.searchsorted(self._kept, images)
+            at = np.searchsorted(self._kept, images)
         return self._kept_gram[np.ix_(at, at)]
 
     def _solution_of_ones(self, reach: Indices) -> FloatArray:
@@ -208,17 +230,13 @@ class Likelihood:
             return np.full(1, 1.0 / (n * (1.0 + self.kernel.ridge)))
         return self.kernel.gram(self.poses) @ self._system.solution_of_ones / n
 
-    def _uniform_likelihood(self, similarity: Similarity) -> float:
-        """Sum of mu_i k_Y(Y_i, y) under the uniform law, of all images whose value is known."""
-        known = similarity.known
-        k_y = self.image_kernel(similarity.at(known), similarity.best)
-        law = self._uniform[known] if self.is_whole else self._uniform
-        return float(np.sum(law * k_y))
-
     def _systems(self, points: FloatArray) -> Iterator[tuple[Indices, Indices]]:
         """Split points by place, and the poses in their reach, into systems of moderate size."""
+        if self.is_whole:
+            yield np.arange(len(points)), self._search.about(points)
+            return
         active = self.in_reach(points)
-        parts = 1 if self.is_whole else -(-len(active) // _USUAL_SYSTEM)
+        parts = -(-len(active) // _USUAL_SYSTEM)
         blocks = self._search.grid.blocks(points) if parts > 1 else []
         if len(blocks) <= 1:
             yield np.arange(len(points)), thinned(active, self.largest_system)

@@ -55,7 +55,8 @@ class PoseSystem:
 
     def solve_whole(self, right_side: FloatArray) -> FloatArray:
         """Solve the system of all poses, (n,) -> (n,), for a map of moderate size."""
-        return np.asarray(blas.dsymv(1.0, self._whole_inverse, right_side, lower=1))
+        inverse = self._whole_inverse
+        return np.asarray(blas.ssymv(1.0, inverse, right_side, lower=1), dtype=np.float64)
 
     @functools.cached_property
     def solution_of_ones(self) -> FloatArray:
@@ -63,11 +64,12 @@ class PoseSystem:
         return self.solve_whole(np.ones(len(self.poses)))
 
     @functools.cached_property
-    def _whole_inverse(self) -> FloatArray:
-        """A^-1 (n, n) in column order."""
+    def _whole_inverse(self) -> NDArray[np.float32]:
+        """A^-1 (n, n) in column order; in single precision, as it is read from memory anew."""
         factor = self._cholesky(np.arange(len(self.poses)))
         inverse = np.asarray(lapack.dpotri(factor, lower=1)[0])
-        return np.asfortranarray(np.tril(inverse) + np.tril(inverse, -1).T)
+        symmetric = np.tril(inverse) + np.tril(inverse, -1).T
+        return np.asfortranarray(symmetric, dtype=np.float32)
 
     def _factor(self, active: Indices) -> FloatArray:
         key = active.tobytes()

@@ -109,16 +109,17 @@ class OdometryCalibration:
         if not self._prior.any():
             return
         weights = belief.weights
-        root = np.sqrt(weights)[:, np.newaxis]
         mean = weights @ belief.odometry
         apart = se2.between(weighted_mean(belief.points, weights[np.newaxis])[0], belief.points)
-        centred = root * (apart - weights @ apart)
-        errors = root * (belief.odometry - mean)
-        slope = np.linalg.solve(centred.T @ centred + _SMALLEST, centred.T @ errors)
-        left = errors - centred @ slope
-        belief.odometry = mean + (apart - weights @ apart) @ slope
-        few = errors.T @ errors / belief.effective_size()
-        self.covariance = self.covariance + left.T @ left + few
+        apart -= weights @ apart
+        errors = belief.odometry - mean
+        weighted = weights[:, np.newaxis] * apart
+        fitted = apart @ np.linalg.solve(weighted.T @ apart + _SMALLEST, weighted.T @ errors)
+        belief.odometry = mean + fitted
+        few = (weights[:, np.newaxis] * errors).T @ errors / belief.effective_size()
+        errors -= fitted
+        left = (weights[:, np.newaxis] * errors).T @ errors
+        self.covariance = self.covariance + left + few
         self._about = mean
 
     def disperse(

@@ -17,11 +17,10 @@ wrong.
 
 from __future__ import annotations
 
-from kbr_localization.localization.calibration import moved_with_effects, NAMES
+from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.confirmation import UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
-from kbr_localization.localization.kbr.odometry import motions
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -37,8 +36,8 @@ class OdometryCheck:
     """
     The belief against the hypothesis that the odometry is grossly wrong.
 
-    `wrong`: the posterior probability of that. Its random numbers are its own, so that the belief
-    keeps its course.
+    `wrong`: the posterior probability of that. `led`: points that move by such an odometry, None
+    before the first. Their random numbers are their own, so that the belief keeps its course.
     """
 
     def __init__(self, hypotheses: Hypotheses, mapped: FloatArray) -> None:
@@ -53,26 +52,23 @@ class OdometryCheck:
     def forget(self) -> None:
         """Start with an odometry that nothing is known against."""
         self._rng = np.random.default_rng(1)
-        self._led: Belief | None = None
+        self.led: Belief | None = None
         self.wrong, self._way = 0.0, np.zeros(2)
 
     def expected(self) -> FloatArray:
         """Return the parameters (7,) that the odometry has if it is wrong; see `odometry`."""
-        if self._led is None:
+        if self.led is None:
             return self._mapped
-        return np.asarray(self._mapped + self._led.weights @ self._led.odometry)
+        return np.asarray(self._mapped + self.led.weights @ self.led.odometry)
 
     def predict(self, increment: FloatArray) -> None:
-        """Move the points by an increment (3,), each by what it takes that for."""
+        """Take note of an increment (3,); `led` moves with the belief."""
         self._way += np.hypot(increment[0], increment[1]), abs(increment[2])
-        if self._led is not None:
-            common = moved_with_effects(increment, self._mapped)
-            self._led.move(motions(*common, self._led.odometry))
 
     def disperse(self, noise: FloatArray) -> None:
         """Spread the points by the noise (3, 3) of the motion since the last update."""
-        if self._led is not None:
-            self._led.disperse(np.diag(noise), self._rng)
+        if self.led is not None:
+            self.led.disperse(np.diag(noise), self._rng)
 
     def see(self, similarity: Similarity, here: float, follows: Belief) -> float:
         """
@@ -82,8 +78,8 @@ class OdometryCheck:
         likelihood of the image if the odometry may be right or wrong.
         """
         likelihood = here
-        if self._led is not None:
-            there, _ = self._hypotheses.weigh(self._led, similarity)
+        if self.led is not None:
+            there = self.led.reweigh(self._hypotheses.likely_at(self.led.points, similarity))
             likelihood = (1.0 - self.wrong) * here + self.wrong * there
             odds = self.wrong * there**_CORRELATION
             self.wrong = odds / (odds + (1.0 - self.wrong) * here**_CORRELATION)
@@ -92,12 +88,11 @@ class OdometryCheck:
 
     def follow(self, found: Belief) -> None:
         """Let the belief have been found elsewhere: some points go on from there as they are."""
-        if self._led is None:
+        if self.led is None:
             return
-        kept, moved = (self._led.resampled(_POINTS // 2, self._rng) for _ in range(2))
         there = found.resampled(_POINTS // 2, self._rng)
-        there.odometry = moved.odometry
-        self._led = _joined(kept, 0.5, there, 0.5)
+        there.odometry = self.led.resampled(_POINTS // 2, self._rng).odometry
+        self.led = self._with(there)
 
     def _join(self, belief: Belief) -> None:
         if not self._way.any():
@@ -105,15 +100,22 @@ class OdometryCheck:
         fresh = (1.0 - self.wrong) * UNCONFIRMED
         in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
-        born = belief.resampled(_POINTS, self._rng)
-        born.odometry = born.odometry + self._errors(_POINTS, in_turns)
-        total = self.wrong + fresh
-        if self._led is None:
-            self._led = born
-        elif total > 0.0:
-            joined = _joined(self._led, self.wrong / total, born, fresh / total)
-            self._led = joined.resampled(_POINTS, self._rng)
-        self.wrong = total
+        self.wrong += fresh
+        size = int(_POINTS * fresh / self.wrong + self._rng.random())
+        size = _POINTS if self.led is None else min(max(size, 1), _POINTS - 1)
+        born = belief.resampled(size, self._rng)
+        born.odometry = born.odometry + self._errors(size, in_turns)
+        self.led = born if self.led is None else self._with(born)
+
+    def _with(self, others: Belief) -> Belief:
+        """Let others take the place of so many of the points, all equally weighted."""
+        assert self.led is not None
+        kept = self.led.resampled(_POINTS - len(others.points), self._rng)
+        return Belief(
+            np.concatenate([kept.points, others.points]),
+            np.full(_POINTS, 1.0 / _POINTS),
+            np.concatenate([kept.odometry, others.odometry]),
+        )
 
     def _errors(self, size: int, turns: float) -> FloatArray:
         """Parameters (size, 7) of a grossly wrong odometry, the fraction `turns` in the turns."""
@@ -125,11 +127,3 @@ class OdometryCheck:
         errors[:, _FORWARD] = np.where(in_turns, 0.0, taken)
         errors[:, _TURN] = np.where(in_turns, np.where(mirrored, _MIRRORED, taken), 0.0)
         return errors
-
-
-def _joined(one: Belief, weight: float, other: Belief, rest: float) -> Belief:
-    return Belief(
-        np.concatenate([one.points, other.points]),
-        np.concatenate([one.weights * weight, other.weights * rest]),
-        np.concatenate([one.odometry, other.odometry]),
-    )

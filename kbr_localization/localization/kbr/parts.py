@@ -98,6 +98,11 @@ class FilterParts(GatedLocalizer, FormerNames):
         other = self.hypotheses.alternatives
         return [belief] if other is None else [belief, other]
 
+    def _moving(self, belief: Belief) -> list[Belief]:
+        """List these, and the points that follow another odometry if there are any."""
+        led = self.monitor.check.led
+        return [*self._beliefs(belief), *([] if led is None else [led])]
+
     def _in_reach(self) -> Indices:
         """Find map poses that matter: compared first, as values count relative to the best."""
         if self.belief is None:

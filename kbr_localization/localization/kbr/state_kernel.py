@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -67,11 +66,19 @@ class StateKernel:
         The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
         the squared distances from there.
         """
-        x, z = (se2.to_plane_and_circle(poses) / self._widths for poses in (left, right))
-        centre = z.mean(axis=0)
-        x, z = x - centre, z - centre
-        x_part, z_part = (np.einsum('ij,ij->i', a, a)[:, np.newaxis] for a in (x, z))
-        rows = np.hstack([-2.0 * x, x_part, np.ones_like(x_part)])
-        columns = np.hstack([z, np.ones_like(z_part), z_part]).T
-        squared = rows.astype(dtype) @ columns.astype(dtype)
-        return np.asarray(np.maximum(squared, 0.0, out=squared))
+        x, z = self._embedded(left), self._embedded(right)
+        centre = z.mean(axis=1, keepdims=True)
+        x -= centre
+        z -= centre
+        rows = np.empty((6, len(left)), dtype=dtype)
+        columns = np.empty((6, len(right)), dtype=dtype)
+        rows[:4], rows[4], rows[5] = -2.0 * x, np.einsum('ji,ji->i', x, x), 1.0
+        columns[:4], columns[4], columns[5] = z, 1.0, np.einsum('ji,ji->i', z, z)
+        squared = rows.T @ columns
+        # what rounding made negative; the maximum with zero would take twice as long
+        return np.asarray(np.abs(squared, out=squared))
+
+    def _embedded(self, poses: FloatArray) -> FloatArray:
+        """Embed poses (n, 3) as (x, y, cos, sin) in bandwidths, (4, n)."""
+        x, y, heading = poses.T
+        return np.stack([x, y, np.cos(heading), np.sin(heading)]) / self._widths[:, np.newaxis]
