@@ -245,3 +245,17 @@ def test_resampling_keeps_the_law():
         resampled.points.mean(axis=0), belief.weights @ belief.points, atol=0.02
     )
     assert belief.effective_size() < resampled.effective_size()
+
+
+def test_parts_of_a_belief_are_resampled_as_each_would_be_by_itself():
+    rng = np.random.default_rng(0)
+    of = np.repeat(np.arange(5), [30, 1, 30, 12, 30])
+    weights = rng.dirichlet(np.ones(len(of))) * (of != 2)
+    belief = Belief(rng.standard_normal((len(of), 3)), weights, rng.standard_normal((len(of), 7)))
+    parts = np.array([0, 1, 2, 4])
+    found = belief.resampled_in_parts(of, parts, 40, np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    alone = [belief.among(of == part).resampled(40, rng) for part in parts]
+    np.testing.assert_array_equal(found.points, np.concatenate([one.points for one in alone]))
+    np.testing.assert_array_equal(found.odometry, np.concatenate([one.odometry for one in alone]))
+    np.testing.assert_allclose(found.weights, 1.0 / 160)

@@ -8,8 +8,9 @@ from kbr_localization import se2
 from kbr_localization.kernels.off_map import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
+from kbr_localization.localization.kbr.pose_search import PoseSearch
 from kbr_localization.localization.map.gram_describer import GramDescriber
-from kbr_localization.localization.map.similarity import FullSimilarity
+from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import random_poses, tiny_map
 import numpy as np
 import pytest
@@ -179,3 +180,32 @@ def test_a_map_too_large_for_one_system_has_a_kernel_that_ends_sooner():
         assert model.kernel.gram(half)[0, 1] == pytest.approx(0.5, abs=2e-3)
         reach[images] = model.kernel.reach[0]
     assert reach[LARGEST_SYSTEM + 1] < 0.5 * reach[LARGEST_SYSTEM]
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.3, 1.5, 2.0]))
+@settings(max_examples=20, deadline=None)
+def test_no_pose_in_reach_is_missed(seed, chord):
+    rng = np.random.default_rng(seed)
+    poses, points = random_poses(rng, 300, 12.0), random_poses(rng, 5, 4.0)
+    search = PoseSearch(poses, 1.2, chord)
+    offset = poses[:, np.newaxis] - points
+    turned = 2.0 * np.abs(np.sin(0.5 * offset[..., 2]))
+    inside = (np.hypot(offset[..., 0], offset[..., 1]) <= 1.2) & (turned <= chord)
+    needed = np.flatnonzero(inside.any(axis=1))
+    for found in (search.near(points), search.about(points)):
+        assert np.all(np.diff(found) > 0) and np.isin(needed, found).all()
+
+
+def test_a_map_that_is_solved_as_a_whole_asks_for_values_that_are_not_known():
+    kernel_map, rng = random_map(3)
+    points, gamma, vector = kernel_map.poses[:9], np.full(9, 1 / 9), rng.random(40)
+    vector[4] = 1.0
+    similarities = (
+        FullSimilarity(vector),
+        LocalSimilarity(lambda indices: vector[indices], np.array([4, 7]), 40),
+    )
+    full, local = (
+        Likelihood(kernel_map, CONFIG).match(points, gamma, one) for one in similarities
+    )
+    np.testing.assert_array_equal(full.factors, local.factors)
+    assert full.likelihood_ratio == local.likelihood_ratio

@@ -13,8 +13,8 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
                 B = (G_X + n epsilon I)^-1 k_X(X, U) ([MbKSR] eq. 7): C_ZW (C_WW + delta I)^-1
                 k_Y(., y) of [KBR] eq. 10 on points off the map, with the threshold of [kReg]
                 eq. 8 in place of the square in [KBR] eqs. 12, 13 (`kernels.off_map`, `likelihood`)
-    hypotheses  the same for points elsewhere on the map, for another odometry, and for an image
-                that says nothing; they compete by their marginal likelihoods: `hypotheses`
+    hypotheses  points elsewhere on the map, another odometry, and an image that says nothing
+                compete with the belief by their marginal likelihoods: `hypotheses`
     resample    points in proportion to gamma when few of them carry the weight
     estimate    the highest mode of the kernel mean ([MbKSR] eq. 33) and the covariance: `estimate`
 """

@@ -173,12 +173,13 @@ class Likelihood:
 
     def _of_image(self, similarity: Similarity) -> tuple[float, FloatArray]:
         """
-        Sum of mu_i k_Y(Y_i, y) under the uniform law, of all images whose value is known.
+        Sum of mu_i k_Y(Y_i, y) under the uniform law; A^-1 k_Y (n,) if the map is solved whole.
 
-        And A^-1 k_Y (n,) if the map is solved as a whole. Those of the last image are kept.
+        The sum is of the images whose value is known, else. Those of the last image are kept.
         """
         if self._last is None or self._last[0] is not similarity:
-            k_y = self.image_kernel(similarity.at(similarity.known), similarity.best)
+            known = np.arange(len(self.poses)) if self.is_whole else similarity.known
+            k_y = self.image_kernel(similarity.at(known), similarity.best)
             smooth = self._system.solve_whole(k_y) if self.is_whole else k_y[:0]
             self._last = (similarity, (float(np.sum(self._uniform * k_y)), smooth))
         return self._last[1]

@@ -48,7 +48,8 @@ class PoseSystem:
         Raises LocalizationError for a singular one.
         """
         if len(self.poses) <= self._largest:
-            return np.asarray(self._whole_inverse[np.ix_(active[rows], active)])
+            part = self._whole_inverse[np.ix_(active[rows], active)]
+            return np.asarray(part, dtype=np.float64)
         units = np.zeros((len(active), len(rows)))
         units[rows, np.arange(len(rows))] = 1.0
         return self.solve(active, units).T

@@ -24,12 +24,13 @@ class PoseSearch:
     def __init__(self, poses: FloatArray, metres: float, chord: float) -> None:
         self._poses = poses
         self.grid = PoseGrid(poses, metres)
+        self._sectors = _sector(poses[:, 2]).astype(np.uint8)
         self._seen = _sectors_within(chord)
 
     def near(self, points: FloatArray) -> Indices:
         """Find the poses (their increasing indices) in reach of any of the points (m, 3)."""
         near = self.grid.near(points)
-        return near[self._seen_from(points)[_sector(self._poses[near, 2])]]
+        return near[self._seen_from(points)[self._sectors[near]]]
 
     def about(self, points: FloatArray) -> Indices:
         """
@@ -37,16 +38,16 @@ class PoseSearch:
 
         On a small map that is faster than to ask which of them are in reach of any point.
         """
-        inside = self._seen_from(points)[self._columns[2].astype(np.intp)]
-        for places, at in zip(self._columns[:2], points.T, strict=False):
+        inside = self._seen_from(points)[self._sectors]
+        for places, at in zip(self._places, points[:, :2].T, strict=True):
             inside &= places >= at.min() - self.grid.reach
             inside &= places <= at.max() + self.grid.reach
         return np.flatnonzero(inside)
 
     @functools.cached_property
-    def _columns(self) -> FloatArray:
-        """Positions and sectors of the poses, one column after the other: (3, n)."""
-        return np.stack([*self._poses[:, :2].T, _sector(self._poses[:, 2])])
+    def _places(self) -> FloatArray:
+        """Return the positions (2, n), one coordinate after the other."""
+        return np.ascontiguousarray(self._poses[:, :2].T)
 
     def _seen_from(self, points: FloatArray) -> NDArray[np.bool_]:
         """Which sectors the headings of any of the points (m, 3) reach."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -66,7 +67,7 @@ class StateKernel:
         The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
         the squared distances from there.
         """
-        x, z = self._embedded(left), self._embedded(right)
+        x, z = ((se2.to_plane_and_circle(poses) / self._widths).T for poses in (left, right))
         centre = z.mean(axis=1, keepdims=True)
         x -= centre
         z -= centre
@@ -77,8 +78,3 @@ class StateKernel:
         squared = rows.T @ columns
         # what rounding made negative; the maximum with zero would take twice as long
         return np.asarray(np.abs(squared, out=squared))
-
-    def _embedded(self, poses: FloatArray) -> FloatArray:
-        """Embed poses (n, 3) as (x, y, cos, sin) in bandwidths, (4, n)."""
-        x, y, heading = poses.T
-        return np.stack([x, y, np.cos(heading), np.sin(heading)]) / self._widths[:, np.newaxis]
