@@ -35,11 +35,16 @@ def similarities(pose):
 @functools.cache
 def drive(*factors):
     """Localize along the path by an odometry whose steps (n, 3) are multiplied by factors (3,)."""
+    return drive_by(np.array(factors))
+
+
+def drive_by(factors):
+    """Localize with factors (3,) or, of each step, (n, 3); returns localizer and estimates."""
     rng = np.random.default_rng(0)
     localizer = KernelBayesFilter(MAP, KbrConfig(points=300), rng)
     localizer.initialize_globally()
     estimates = []
-    steps = se2.between(PATH[:-1], PATH[1:]) * np.array(factors)
+    steps = se2.between(PATH[:-1], PATH[1:]) * factors
     for pose, step in zip(PATH[1:], steps, strict=True):
         localizer.predict(step)
         if localizer.wants_image():
@@ -78,6 +83,26 @@ def test_a_grossly_wrong_odometry_is_never_called_localized_and_wrong(factors, c
     assert localizer.monitor.check.refuted and estimates[-1].status != 'localized'
     assert estimates[-1].diagnostics['odometry_wrong'] > 0.99
     assert localizer.monitor.check.expected()[NAMES.index(column)] == pytest.approx(found, abs=0.1)
+
+
+def test_an_odometry_that_is_right_again_is_called_right_again():
+    factors = np.ones((len(PATH) - 1, 3))
+    factors[50:150] = 1.6, 1.6, 1.0
+    _, estimates = drive_by(factors)
+    wrong = np.array([estimate.diagnostics['odometry_wrong'] for estimate in estimates])
+    assert wrong[:50].max() < 0.9 < wrong[149]
+    again = estimates[200:250]
+    assert wrong[200:250].max() < 0.3 and np.mean([estimate.localized for estimate in again]) > 0.9
+
+
+def test_what_a_wrong_odometry_teaches_is_not_kept_for_later_starts():
+    localizer = driven(1.5, 1.5, 1.0)
+    kept = localizer.odometry.learnt
+    for pose in PATH[-3:]:
+        localizer.confirm()
+        localizer.predict(np.array([STEP, 0.0, 0.0]))
+        localizer.update_similarities(similarities(pose))
+    assert localizer.confirmation.confirmed and localizer.odometry.learnt is kept
 
 
 @pytest.mark.parametrize('factor', [1.0, 1.02, 0.97])

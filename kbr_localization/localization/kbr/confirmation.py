@@ -10,12 +10,7 @@ from kbr_localization.localization.map.map_statistics import (
 import numpy as np
 
 UNCONFIRMED = 0.003
-"""
-Probability, at every image, that a belief takes something for granted that is wrong.
-
-Its place, as long as it has no evidence (`Confirmation.doubt`), or its odometry
-(`odometry_check`).
-"""
+"""Probability, at every image, that a place is wrong for which there is no evidence yet."""
 _LEAST_DOUBT = 1e-6
 """
 Probability of being elsewhere that comes with an image however much speaks for the place.

@@ -107,7 +107,7 @@ class KernelBayesFilter(FilterParts):
         found = self.monitor.update(belief, seen, noise)
         if confirmed:
             self.odometry.pool(belief)
-        if self.confirmation.confirmed:
+        if self.monitor.reliable:
             self.odometry.keep(belief)
         if found is not None:
             self._recover(belief, found)

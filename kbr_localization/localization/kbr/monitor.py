@@ -93,11 +93,16 @@ class Monitor:
         self._images += self.hypotheses.informative.responsibility > 0.5
         return found
 
+    @property
+    def reliable(self) -> bool:
+        """Whether images speak for the place, and not against the odometry."""
+        return self.confirmation.confirmed and not self.check.refuted
+
     def proof(self) -> Proof:
         """Return what status and covariance of an answer depend on beside the points."""
         return Proof(
             1.0 - self.hypotheses.elsewhere,
-            self.confirmation.confirmed and not self.check.refuted,
+            self.reliable,
             self.confirmation.mean if self._images else None,
             self.hypotheses.likelihood.spacing,
             off_map=self.fit.refuted,

@@ -5,28 +5,31 @@ A belief that follows an odometry that counts half as far again, or turns the wr
 away from the images again and again, and is sure in between. `OdometryCalibration` learns what
 differs between runs of one robot and cannot tell. So a few points move by an odometry that is
 grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
-other side. They leave the belief with a small probability at every image (`UNCONFIRMED`) and
-compete with it by the marginal likelihood of every image: their part is the posterior probability
-that the odometry is wrong. While the odometry is right the belief stays where each image is
-explained, and these points go astray.
-
-The power of the likelihood, 0.7, lies between that of `hypotheses`, by which a wrong odometry is
-found too late (localized and wrong in up to 2% of the frames), and 1, which calls some right ones
-wrong.
+other side. They leave the belief with a small probability per metre (`_RATE`) and compete with it
+by the marginal likelihood of every image: their part is the posterior probability that the
+odometry is wrong. While the odometry is right the belief stays where each image is explained, and
+these points go astray.
 """
 
 from __future__ import annotations
 
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.confirmation import UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _POINTS = 300
-_CORRELATION = 0.7  # power of the likelihood, as images nearby share errors
+_RATE = 3e-5
+"""
+Probability, per metre, that the odometry goes wrong, or is right again.
+
+Of 5e-6 to 5e-4, tried on photographs by night, whose images look like the next place for some
+metres, and on drives with an odometry that is wrong: the least hides none of the right answers of
+the former and lets 0.7% of the latter be wrong and localized, the most 8% and 0.3%; this one 3%
+and 0.6%.
+"""
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
 _MIRRORED = 2.0  # fraction of the turn that is taken away
@@ -81,8 +84,7 @@ class OdometryCheck:
         if self.led is not None:
             there = self.led.reweigh(self._hypotheses.likely_at(self.led.points, similarity))
             likelihood = (1.0 - self.wrong) * here + self.wrong * there
-            odds = self.wrong * there**_CORRELATION
-            self.wrong = odds / (odds + (1.0 - self.wrong) * here**_CORRELATION)
+            self.wrong *= there / likelihood
         self._join(follows)
         return likelihood
 
@@ -97,10 +99,12 @@ class OdometryCheck:
     def _join(self, belief: Belief) -> None:
         if not self._way.any():
             return
-        fresh = (1.0 - self.wrong) * UNCONFIRMED
+        way = max(float(self._way[0]), self._hypotheses.config.update_min_d)
+        rate = -np.expm1(-_RATE * way)
+        fresh = (1.0 - self.wrong) * rate
         in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
-        self.wrong += fresh
+        self.wrong += fresh - self.wrong * rate  # what slipped may hold again
         size = int(_POINTS * fresh / self.wrong + self._rng.random())
         size = _POINTS if self.led is None else min(max(size, 1), _POINTS - 1)
         born = belief.resampled(size, self._rng)
