@@ -84,7 +84,7 @@ def learnt(rng: np.random.Generator) -> tuple[FloatArray, Calibration]:
     """Errors of a robot, and what it learns of them while it drives on the map of another."""
     others = rng.standard_normal(SIZE) * UNLIKE * DIFFERENTIAL
     known, noise = measure_odometry([mapping_run(others, rng)])
-    values = others + rng.standard_normal(SIZE) * UNLIKE * DIFFERENTIAL
+    values = rng.standard_normal(SIZE) * UNLIKE * DIFFERENTIAL
     steps = corridors(rng)
     calibration = OdometryCalibration(noise, known, 1.0, 'learnt')
     truth = np.zeros(3)

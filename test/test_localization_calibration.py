@@ -6,6 +6,7 @@ from kbr_localization.localization.calibration import (
     Calibration,
     effects,
     in_metres,
+    LIMITS,
     moved,
     NAMES,
     reported,
@@ -176,13 +177,32 @@ def test_odometry_that_has_nothing_to_do_with_the_run_tells_nothing(seed):
     assert np.linalg.eigvalsh(calibration.covariance)[0] > 0.0
 
 
-def test_another_drive_may_have_another_rig():
+def test_another_drive_may_be_of_another_robot():
     known = Calibration(TRUE, 1e-8 * np.eye(SIZE))
     another = known.for_another_drive()
-    np.testing.assert_allclose(another.values, TRUE, atol=1e-5)
-    np.testing.assert_allclose(another.deviations, UNLIKE, rtol=1e-3)
+    np.testing.assert_allclose(another.values, 0.5 * TRUE, atol=1e-5)
+    np.testing.assert_allclose(another.deviations, np.hypot(UNLIKE, 0.5 * TRUE), rtol=1e-3)
+    np.testing.assert_allclose(known.expected('mapped'), TRUE, atol=1e-5)
     nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).for_another_drive()
     np.testing.assert_allclose(nothing.values, np.zeros(SIZE), atol=1e-6)
+    np.testing.assert_allclose(nothing.deviations, UNLIKE, rtol=1e-3)
+
+
+def test_the_mean_and_variance_for_another_drive_are_those_of_robots_drawn_at_random():
+    rng = np.random.default_rng(0)
+    known = Calibration(TRUE, 1e-10 * np.eye(SIZE)).for_another_drive()
+    others = rng.uniform(-LIMITS, LIMITS, (100_000, SIZE))
+    # the map's robot or any other, as likely; the variance is that of any other
+    np.testing.assert_allclose(known.values, 0.5 * (TRUE + others.mean(axis=0)), atol=2e-3)
+    spread = np.sqrt(np.mean((others - known.values) ** 2, axis=0))
+    np.testing.assert_allclose(known.deviations, spread, rtol=2e-2)
+
+
+def test_what_exceeds_the_laws_is_how_the_kind_is_built():
+    backwards = np.array([1.0, -0.5, np.pi, 0.2, 0.0, 0.1, -0.3])
+    another = Calibration(backwards, 1e-8 * np.eye(SIZE)).for_another_drive()
+    expected = backwards - 0.5 * np.sign(backwards) * LIMITS
+    np.testing.assert_allclose(another.values, expected, atol=1e-3)
 
 
 def test_words_say_on_which_side():

@@ -126,15 +126,16 @@ def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
 
 def test_a_base_that_only_turns_tells_nothing_of_its_sideways_scale():
     """What wheels beside the point of the poses report to the side is their offset times turns."""
-    calibration, rng = calibration_of(), np.random.default_rng(6)
-    before = calibration.covariance[4, 4]
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
-    told = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
-    law = calibration.law(belief)
-    assert law.covariance[4, 4] == pytest.approx(before, rel=0.01)
-    correlation = law.covariance[0, 4] / np.prod(law.deviations[[0, 4]])
-    assert abs(correlation) < 0.05
+    told, correlations = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), []
+    for seed in range(6, 12):
+        calibration, rng = calibration_of(), np.random.default_rng(seed)
+        before = calibration.covariance[4, 4]
+        belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+        belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
+        law = calibration.law(belief)
+        assert law.covariance[4, 4] == pytest.approx(before, rel=0.015)
+        correlations.append(law.covariance[0, 4] / np.prod(law.deviations[[0, 4]]))
+    assert abs(np.mean(correlations)) < 0.05
 
 
 def test_a_new_start_goes_on_from_what_was_learnt():
@@ -154,12 +155,12 @@ def test_a_new_start_goes_on_from_what_was_learnt():
         fresh, _ = follow(begun, fresh, truth, wander(rng, 20), rng)
 
 
-@pytest.mark.parametrize(('how', 'drift'), [('learnt', 0.01), ('mapped', 0.01), ('off', 0.0)])
+@pytest.mark.parametrize(('how', 'drift'), [('learnt', 0.005), ('mapped', 0.01), ('off', 0.0)])
 def test_what_is_known_at_the_start(how, drift):
     values = np.zeros(SIZE)
     values[-1] = 0.01
     calibration = calibration_of(how, known=Calibration(values, KNOWN.covariance))
-    assert calibration.mapped[-1] == pytest.approx(drift, rel=1e-3)
+    assert calibration.expected[-1] == pytest.approx(drift, rel=1e-3)
     assert calibration.covariance.any() == (how == 'learnt')
     belief = Belief(np.zeros((3, 3)), np.full(3, 1 / 3))
     described = calibration.described(belief)

@@ -33,13 +33,14 @@ NAMES = (
 )
 """Metres ahead and to the left, radians, fractions of what was counted, radians per metre."""
 SIZE = len(NAMES)
-UNLIKE = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03]) / np.sqrt(3.0)
+LIMITS = np.array([0.3, 0.1, 0.03, 0.03, 0.03, 0.03, 0.03])
 """
-Standard deviations between the rigs of different drives.
+Within which the errors of robots are uniform: other tyres, another load, a sensor elsewhere.
 
-Those of laws that are uniform within 0.3 m along and 0.1 m across, 3 hundredths of a radian, 3%
-and 0.03 rad/m: another robot of the same kind, other tyres, another load.
+0.3 m along and 0.1 m across, 3 hundredths of a radian, 3% and 0.03 rad/m.
 """
+UNLIKE = LIMITS / np.sqrt(3.0)
+"""Standard deviations of those laws."""
 _LENGTHS, _COUNTS = ('offset_x', 'offset_y'), ('forward_scale', 'lateral_scale')
 _SMALL = 1e-4  # radians below which the series of sine and cosine are exact
 
@@ -73,14 +74,20 @@ class Calibration:
 
     def for_another_drive(self) -> Calibration:
         """
-        Return what is known of the odometry of another drive, maybe with another rig.
+        Return what is known of the odometry of another drive, maybe of another robot.
 
-        What these runs do not tell is at first that of any rig.
+        It is that of these runs or any other of the kind, drawn by itself from the same laws: so
+        half of the errors v that these runs tell is expected, and the variance is that of another
+        robot about this, `UNLIKE`^2 + (v / 2)^2. What exceeds the laws is how the kind is built.
         """
-        any_rig = np.diag(UNLIKE**-2.0)
+        values = self.of_this_robot()
+        halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
+        return Calibration(values - halves, np.diag(UNLIKE**2 + halves**2))
+
+    def of_this_robot(self) -> FloatArray:
+        """Return the errors (7,) of the robot of these runs; what they do not tell is none."""
         known = np.linalg.inv(self.covariance)
-        covariance = np.linalg.inv(known + any_rig)
-        return Calibration(covariance @ known @ self.values, covariance + np.diag(UNLIKE**2))
+        return np.asarray(np.linalg.solve(known + np.diag(UNLIKE**-2.0), known @ self.values))
 
     def in_metres(self, scale: float) -> Calibration:
         """Return the same for poses whose positions are scaled."""
@@ -88,8 +95,10 @@ class Calibration:
         return Calibration(in_metres(self.values, scale), self.covariance * np.outer(slope, slope))
 
     def expected(self, how: str) -> FloatArray:
-        """Return the errors (7,) to expect of another drive: none if `how` is 'off'."""
-        return np.zeros(SIZE) if how == 'off' else self.for_another_drive().values
+        """Return the errors (7,) to expect in a drive; `how`: see `OdometryCalibration`."""
+        if how == 'off':
+            return np.zeros(SIZE)
+        return self.of_this_robot() if how == 'mapped' else self.for_another_drive().values
 
     @property
     def deviations(self) -> FloatArray:

@@ -173,7 +173,7 @@ def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) ->
             localizer.initialize_globally()
             uncovered = 0
             stays.append([])
-        localizer.predict(reported(se2.between(before, pose), localizer.odometry.mapped))
+        localizer.predict(reported(se2.between(before, pose), localizer.odometry.expected))
         if localizer.wants_image():
             localizer.update_similarities(view)
             hypotheses = localizer.hypotheses

@@ -39,7 +39,8 @@ class OdometryCalibration:
     The law of the odometry's errors on the points of beliefs, and the noise since an update.
 
     `how`: 'learnt' as above, 'mapped' keeps what the map's runs tell, 'off' takes all for zero.
-    Beliefs hold the means (m, 7) as deviations from `mapped`; `covariance` (7, 7) is common to
+    `expected`: (7,) what a first start expects (`Calibration.expected`).
+    Beliefs hold the means (m, 7) as deviations from `expected`; `covariance` (7, 7) is common to
     all. `noise` (3, 3): covariance of the motion that no update has taken in yet, in the frame of
     the base. `learnt`: what a start begins with, None before a belief was worth relying on.
     """
@@ -49,9 +50,8 @@ class OdometryCalibration:
     ) -> None:
         self._model, self._factor = noise, factor
         self._turning = np.zeros(2)  # sums of turns times motions aside, and times turns
-        prior = calibration.for_another_drive()
-        self.mapped = calibration.expected(how)
-        self._prior = prior.covariance * (how == 'learnt')
+        self.expected = calibration.expected(how)
+        self._prior = calibration.for_another_drive().covariance * (how == 'learnt')
         self.learnt: Calibration | None = None
         self.noise: FloatArray = np.zeros((3, 3))
         self._effects: FloatArray = np.zeros((3, SIZE))
@@ -60,10 +60,10 @@ class OdometryCalibration:
 
     def begin(self, beliefs: list[Belief]) -> None:
         """Know no motion, and of the odometry what was learnt last or else what the map knows."""
-        known = self.learnt or Calibration(self.mapped, self._prior)
+        known = self.learnt or Calibration(self.expected, self._prior)
         self.covariance: FloatArray = known.covariance.copy()
         # errors multiply (a drift at a lever arm looks like a mounting angle): linear about these
-        self._about: FloatArray = known.values - self.mapped
+        self._about: FloatArray = known.values - self.expected
         for belief in beliefs:
             belief.odometry = np.tile(self._about, (len(belief.points), 1))
         self._settle()
@@ -82,11 +82,11 @@ class OdometryCalibration:
         """Return the law of the errors of the odometry under a belief: mean and covariance."""
         mean = belief.weights @ belief.odometry
         deviations = np.sqrt(belief.weights)[:, np.newaxis] * (belief.odometry - mean)
-        return Calibration(self.mapped + mean, self.covariance + deviations.T @ deviations)
+        return Calibration(self.expected + mean, self.covariance + deviations.T @ deviations)
 
     def predict(self, increment: FloatArray, beliefs: list[Belief]) -> None:
         """Move beliefs by an odometry increment (3,), corrected by each point's own errors."""
-        about = self.mapped + self._about
+        about = self.expected + self._about
         motion, effect = moved_with_effects(increment, about)
         effect[:, _LATERAL] *= self._at_will(increment)
         carried = _transport(motion)

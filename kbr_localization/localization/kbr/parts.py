@@ -43,7 +43,7 @@ class FilterParts(GatedLocalizer, FormerNames):
         )
         statistics = kernel_map.statistics or MapStatistics()
         self.monitor = Monitor(
-            self.likelihood, statistics, self.config, self.odometry.mapped, self.rng
+            self.likelihood, statistics, self.config, self.odometry.expected, self.rng
         )
         self.hypotheses = self.monitor.hypotheses
         self.confirmation = self.hypotheses.confirmation
