@@ -124,18 +124,18 @@ def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
     assert abs(law.values[4] - 0.02) < 3.0 * law.deviations[4] < 0.02
 
 
-def test_a_base_that_only_turns_tells_nothing_of_its_sideways_scale():
+@pytest.mark.parametrize('seed', [7, 8, 9])
+def test_a_base_that_only_turns_tells_nothing_of_its_sideways_scale(seed):
     """What wheels beside the point of the poses report to the side is their offset times turns."""
-    told, correlations = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]), []
-    for seed in range(6, 12):
-        calibration, rng = calibration_of(), np.random.default_rng(seed)
-        before = calibration.covariance[4, 4]
-        belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
-        belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
-        law = calibration.law(belief)
-        assert law.covariance[4, 4] == pytest.approx(before, rel=0.015)
-        correlations.append(law.covariance[0, 4] / np.prod(law.deviations[[0, 4]]))
-    assert abs(np.mean(correlations)) < 0.05
+    calibration, rng = calibration_of(), np.random.default_rng(seed)
+    before = calibration.covariance[4, 4]
+    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    told = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+    belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
+    law = calibration.law(belief)
+    assert law.covariance[4, 4] == pytest.approx(before, rel=0.01)
+    correlation = law.covariance[0, 4] / np.prod(law.deviations[[0, 4]])
+    assert abs(correlation) < 0.05
 
 
 def test_a_new_start_goes_on_from_what_was_learnt():

@@ -137,8 +137,7 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), self.weight)
         if self.config.carried_rate == 0.0:
             return None
-        # a turn that lets an image in shows as much that is new as such a way does
-        way = max(way, self.config.update_min_d)
+        way = way_of_update(way, self.config)
         alternatives = self._joined(self._born(similarity, before), way)
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
@@ -162,7 +161,7 @@ class Hypotheses:
 
     def _joined(self, born: Belief, way: float) -> Belief:
         """Let the robot have been carried with the hazard of the way, or never have been here."""
-        carried = 1.0 - float(np.exp(-self.config.carried_rate * way))
+        carried = happened(self.config.carried_rate, way, self.config)
         hazard = max(carried, self.confirmation.doubt)
         fresh = (1.0 - self.elsewhere) * hazard
         if self.alternatives is None:
@@ -209,6 +208,16 @@ class Hypotheses:
 def new_after(way: float, config: KbrConfig) -> float:
     """Return what an image says that another one did not, so many metres before: 0 to 1."""
     return 1.0 - float(np.exp(-way / config.position_bandwidth))
+
+
+def way_of_update(way: float, config: KbrConfig) -> float:
+    """Return the metres that an update counts; a turn that lets an image in is as much."""
+    return max(way, config.update_min_d)
+
+
+def happened(rate: float, way: float, config: KbrConfig) -> float:
+    """Return the probability that what has this rate, per metre, happened since an update."""
+    return 1.0 - float(np.exp(-rate * way_of_update(way, config)))
 
 
 def _kept(odds: FloatArray) -> NDArray[np.intp]:

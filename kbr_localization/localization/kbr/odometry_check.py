@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.hypotheses import happened, Hypotheses
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -100,12 +100,11 @@ class OdometryCheck:
     def _join(self, belief: Belief) -> None:
         if not self._way.any():
             return
-        way = max(float(self._way[0]), self._hypotheses.config.update_min_d)
-        rate = -np.expm1(-_RATE * way)
-        fresh = (1.0 - self.wrong) * rate
+        changed = happened(_RATE, float(self._way[0]), self._hypotheses.config)
+        fresh = (1.0 - self.wrong) * changed
         in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
-        self.wrong += fresh - self.wrong * rate  # what slipped may hold again
+        self.wrong += fresh - self.wrong * changed  # what slipped may hold again
         size = int(_POINTS * fresh / self.wrong + self._rng.random())
         size = _POINTS if self.led is None else min(max(size, 1), _POINTS - 1)
         born = belief.resampled(size, self._rng)
