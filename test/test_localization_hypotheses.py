@@ -63,6 +63,32 @@ def test_the_marginal_likelihood_is_that_of_the_mixture():
     np.testing.assert_allclose(belief.weights, plain / plain.sum(), rtol=1e-9)
 
 
+def test_an_image_of_another_place_hardly_moves_a_confirmed_belief():
+    moved = {}
+    for confirmed in (False, True):
+        hypotheses, belief = make(), belief_at(8.0)
+        hypotheses.see(seen_at(10.0))
+        if confirmed:
+            hypotheses.confirmation.go_on()
+            assert hypotheses.confirmation.confirmed
+        before = belief.weights @ belief.points[:, 0]
+        _, match = hypotheses.weigh(belief, seen_at(10.0))
+        # the rule alone takes the tail of what is seen at 10 m for a slope
+        assert match.best_on_map > 20.0 > match.factors.max() > 1.5
+        moved[confirmed] = float(belief.weights @ belief.points[:, 0] - before)
+    assert moved[False] > 5e-3 and 0.0 < moved[True] < 0.7 * moved[False]
+
+
+def test_the_best_factor_on_the_map_is_that_of_a_place_where_all_is_alike():
+    hypotheses, belief = make(state_ridge=1e-3), belief_at(8.0)
+    match = hypotheses.likelihood.match(belief.points, belief.weights, seen_at(8.0))
+    same = hypotheses.likelihood.match(
+        belief.points, belief.weights, FullSimilarity(np.full(len(MAP.poses), 0.7))
+    )
+    assert same.best_on_map == pytest.approx(1.0, abs=0.1)
+    assert match.best_on_map >= match.factors.max()
+
+
 def test_all_hypotheses_are_weighed_with_one_probability_of_the_image():
     hypotheses, belief = make(), belief_at(3.0)
     hypotheses.see(seen_at(15.0))
@@ -200,7 +226,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     law = Informative(STATISTICS)
     before = law.probability
     for _ in range(30):
-        law.learn(Match(np.ones(1), likelihood_ratio=0.0, coverage=1.0))
+        law.learn(Match(np.ones(1), likelihood_ratio=0.0, coverage=1.0, best_on_map=1.0))
         law.see(np.nan)
     assert law.probability < 0.5 * before
     law.forget()

@@ -51,7 +51,8 @@ class KbrConfig:
     )
     outlier_rate: float = parameter(
         0.05,
-        'part of the likelihood, relative to the best point, that every point gets of an image',
+        'part of the best likelihood, of the points or once images have confirmed them of the '
+        'map, that every point gets of an image',
         low=0.0,
         high=1.0,
     )

@@ -101,12 +101,15 @@ class Hypotheses:
         """
         Weigh a belief by an image; return its marginal likelihood E and the match.
 
-        `outlier_rate`: that of the configuration unless it is given.
+        `outlier_rate`: that of the configuration unless it is given. What it is a part of may be
+        anywhere until the belief is confirmed, so that the points tell; from then on the map does:
+        an image that is like another place says little of where in this one the robot is.
         """
         match = self.likelihood.match(belief.points, belief.weights, similarity)
         i = self.informative.probability
         rate = self.config.outlier_rate if outlier_rate is None else outlier_rate
-        floor = rate * float(match.factors.max(initial=0.0))
+        confirmed = self.confirmation.confirmed
+        floor = rate * (match.best_on_map if confirmed else float(match.factors.max(initial=0.0)))
         place = (match.factors + floor) / (1.0 + floor)
         shown = i * match.likelihood_ratio
         nothing = 1.0 - i * match.coverage

@@ -49,6 +49,7 @@ _USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the poi
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
 _COUPLED = 16  # images, the most alike, among which the rule solves
 _KEPT = 32  # images whose kernel values with each other are kept
+_SMALLEST = 1e-100  # mean k_Y of a belief relative to the best match
 _SAMPLES = 300  # poses that tell how many neighbours one has
 
 
@@ -59,11 +60,13 @@ class Match:
 
     `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `likelihood_ratio`,
     `coverage`: means under the belief of what `Likelihood.ratios` gives for its points.
+    `best_on_map`: the factor where all images would be like the map's best match.
     """
 
     factors: FloatArray
     likelihood_ratio: float
     coverage: float
+    best_on_map: float
 
 
 class Likelihood:
@@ -129,6 +132,7 @@ class Likelihood:
             factors / mean if mean > 0.0 else np.ones(len(points)),
             float(weights @ ratios),
             float(weights @ covered),
+            1.0 / max(float(weights @ values[0]), _SMALLEST),
         )
 
     def ratios(self, points: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
