@@ -166,7 +166,8 @@ def main() -> dict[str, Any]:
         with threadpool_limits(1, 'blas'):  # as in the node and in the commands
             stages, frames = measure_stages(scene), measure_frames(scene)
             groups = measure_groups(scene, notes.append)
-        save_plot(cost_against_size(folder, progress), results.FOLDER / 'cost_against_size.png')
+            costs = cost_against_size(folder, progress)
+        save_plot(costs, results.FOLDER / 'cost_against_size.png')
         built = map_building.measure(scene, folder)
     yard = results.median_ms(groups['Dense descriptors of an image'][YARDSTICK])
     found = figures(stages, frames, yard) | {'build_speedup_2p': built['speedup']}

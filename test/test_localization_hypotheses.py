@@ -79,6 +79,18 @@ def test_an_image_of_another_place_hardly_moves_a_confirmed_belief():
     assert moved[False] > 5e-3 and 0.0 < moved[True] < 0.7 * moved[False]
 
 
+def test_an_image_of_its_own_place_moves_a_confirmed_belief_as_any_other():
+    weights = []
+    for confirmed in (False, True):
+        hypotheses, belief = make(), belief_at(8.0)
+        hypotheses.see(seen_at(8.4))
+        if confirmed:
+            hypotheses.confirmation.go_on()
+        hypotheses.weigh(belief, seen_at(8.4))
+        weights.append(belief.weights)
+    np.testing.assert_allclose(weights[1], weights[0], rtol=1e-12)
+
+
 def test_the_best_factor_on_the_map_is_that_of_a_place_where_all_is_alike():
     hypotheses, belief = make(state_ridge=1e-3), belief_at(8.0)
     match = hypotheses.likelihood.match(belief.points, belief.weights, seen_at(8.0))

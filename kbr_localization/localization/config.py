@@ -51,8 +51,8 @@ class KbrConfig:
     )
     outlier_rate: float = parameter(
         0.05,
-        'part of the best likelihood, of the points or once images have confirmed them of the '
-        'map, that every point gets of an image',
+        'part of the likelihood of the best point, or of another place that is more like the '
+        'image, that an image gives every point',
         low=0.0,
         high=1.0,
     )

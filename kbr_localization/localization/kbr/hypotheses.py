@@ -26,10 +26,10 @@ right and turned round, 0.003 finds most of the latter without leaving any of th
 from __future__ import annotations
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
+from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
 from kbr_localization.localization.kbr.confirmation import Confirmation
 from kbr_localization.localization.kbr.estimate import mode_of
-from kbr_localization.localization.kbr.informative import Informative, margin
+from kbr_localization.localization.kbr.informative import Informative, margin, other_places
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -101,20 +101,30 @@ class Hypotheses:
         """
         Weigh a belief by an image; return its marginal likelihood E and the match.
 
-        `outlier_rate`: that of the configuration unless it is given. What it is a part of may be
-        anywhere until the belief is confirmed, so that the points tell; from then on the map does:
-        an image that is like another place says little of where in this one the robot is.
+        `outlier_rate`: that of the configuration unless it is given. It is a part of the factor of
+        the best point; of a confirmed belief, which is at one place, also of what another place
+        has: an image that is like that one says little of where in this one the robot is.
         """
         match = self.likelihood.match(belief.points, belief.weights, similarity)
         i = self.informative.probability
         rate = self.config.outlier_rate if outlier_rate is None else outlier_rate
-        confirmed = self.confirmation.confirmed
-        floor = rate * (match.best_on_map if confirmed else float(match.factors.max(initial=0.0)))
+        best = float(match.factors.max(initial=0.0))
+        if self.confirmation.confirmed:
+            best = max(best, match.best_on_map * self._best_of_other_places(belief, similarity))
+        floor = rate * best
         place = (match.factors + floor) / (1.0 + floor)
         shown = i * match.likelihood_ratio
         nothing = 1.0 - i * match.coverage
         belief.reweigh(shown * place + nothing)
         return shown + nothing, match
+
+    def _best_of_other_places(self, belief: Belief, similarity: Similarity) -> float:
+        """Return the largest k_Y of an image at a place that is not the belief's; at most 1."""
+        place = weighted_mean(belief.points, belief.weights[np.newaxis])[0]
+        known = similarity.known
+        away = known[other_places(self.likelihood.poses[known], place, self.config)]
+        values = self.likelihood.image_kernel(similarity.at(away), similarity.best)
+        return float(values.max(initial=0.0))
 
     def likely_at(self, points: FloatArray, similarity: Similarity) -> FloatArray:
         """
