@@ -21,8 +21,7 @@ class Monitor:
 
     `hypotheses`: the robot is elsewhere on the map; their `confirmation`: the images speak for the
     belief's place. `fit`: the map is of another building. `check`: the odometry is grossly wrong.
-    `is_frozen`: the camera repeats one image. `expected`: (7,) errors of the odometry at a
-    first start. `way`: metres since the last image.
+    `is_frozen`: the camera repeats one image. `way`: metres since the last image.
     """
 
     def __init__(
@@ -30,13 +29,12 @@ class Monitor:
         likelihood: Likelihood,
         statistics: MapStatistics,
         config: KbrConfig,
-        expected: FloatArray,
         rng: np.random.Generator,
     ) -> None:
         self.hypotheses = Hypotheses(likelihood, statistics, config, rng)
         self.confirmation = self.hypotheses.confirmation
         self.fit = MapFit(statistics)
-        self.check = OdometryCheck(self.hypotheses, expected)
+        self.check = OdometryCheck(self.hypotheses)
         self.forget()
 
     def forget(self) -> None:

@@ -13,7 +13,7 @@ these points go astray.
 
 from __future__ import annotations
 
-from kbr_localization.localization.calibration import NAMES
+from kbr_localization.localization.calibration import NAMES, SIZE
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.hypotheses import happened, Hypotheses
 from kbr_localization.localization.map.similarity import Similarity
@@ -41,11 +41,10 @@ class OdometryCheck:
 
     `wrong`: the posterior probability of that. `led`: points that move by such an odometry, None
     before the first. Their random numbers are their own, so that the belief keeps its course.
-    `usual`: (7,) errors that beliefs hold deviations from.
     """
 
-    def __init__(self, hypotheses: Hypotheses, usual: FloatArray) -> None:
-        self._hypotheses, self._usual = hypotheses, usual
+    def __init__(self, hypotheses: Hypotheses) -> None:
+        self._hypotheses = hypotheses
         self.forget()
 
     @property
@@ -58,12 +57,6 @@ class OdometryCheck:
         self._rng = np.random.default_rng(1)
         self.led: Belief | None = None
         self.wrong, self._way = 0.0, np.zeros(2)
-
-    def expected(self) -> FloatArray:
-        """Return the parameters (7,) that the odometry has if it is wrong; see `odometry`."""
-        if self.led is None:
-            return self._usual
-        return np.asarray(self._usual + self.led.weights @ self.led.odometry)
 
     def predict(self, increment: FloatArray) -> None:
         """Take note of an increment (3,); `led` moves with the belief."""
@@ -123,7 +116,7 @@ class OdometryCheck:
 
     def _errors(self, size: int, turns: float) -> FloatArray:
         """Parameters (size, 7) of a grossly wrong odometry, the fraction `turns` in the turns."""
-        rng, errors = self._rng, np.zeros((size, self._usual.size))
+        rng, errors = self._rng, np.zeros((size, SIZE))
         logs = rng.uniform(np.log(_LEAST), np.log(_MOST), size) * rng.choice([-1.0, 1.0], size)
         # wrong turns are too wide, too narrow or to the other side
         in_turns, mirrored = rng.random(size) < turns, rng.random(size) < 1.0 / 3.0

@@ -42,9 +42,7 @@ class FilterParts(GatedLocalizer, FormerNames):
             self.config.odometry_calibration,
         )
         statistics = kernel_map.statistics or MapStatistics()
-        self.monitor = Monitor(
-            self.likelihood, statistics, self.config, self.odometry.expected, self.rng
-        )
+        self.monitor = Monitor(self.likelihood, statistics, self.config, self.rng)
         self.hypotheses = self.monitor.hypotheses
         self.confirmation = self.hypotheses.confirmation
         self.regularisation = Regularisation(self.config)
