@@ -102,8 +102,7 @@ def test_an_initial_pose_is_believed(kernel_map):
 
 
 def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(kernel_map):
-    # the noise of the runs alone is less than what the points' own scales change in their spread
-    localizer = make(kernel_map, noise_scale=1e3)
+    localizer = make(kernel_map)
     localizer.initialize(ring_pose(0.0), np.diag([1e-4, 1e-4, 1e-4]))
     localizer.confirm()
     localizer.update_similarities(seen_from(kernel_map, ring_pose(0.0)))
