@@ -29,6 +29,8 @@ def pytest_configure(config):
     if config.getoption('claims') or config.getoption('again'):
         from kbr_localization.child_processes import end_with_parent
 
+        # a shell without job control has what it starts in the background ignore it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         end_with_parent(os.getppid(), signal.SIGINT)
 
 
