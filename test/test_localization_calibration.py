@@ -182,7 +182,7 @@ def test_another_drive_may_be_of_another_robot():
     another = known.for_another_drive()
     np.testing.assert_allclose(another.values, 0.5 * TRUE, atol=1e-5)
     np.testing.assert_allclose(another.deviations, np.hypot(UNLIKE, 0.5 * TRUE), rtol=1e-3)
-    np.testing.assert_allclose(known.expected('mapped'), TRUE, atol=1e-5)
+    np.testing.assert_allclose(known.for_a_drive('mapped').values, TRUE, atol=1e-5)
     nothing = Calibration(TRUE, 1e4 * np.eye(SIZE)).for_another_drive()
     np.testing.assert_allclose(nothing.values, np.zeros(SIZE), atol=1e-6)
     np.testing.assert_allclose(nothing.deviations, UNLIKE, rtol=1e-3)

@@ -94,11 +94,12 @@ class Calibration:
         slope = np.where(np.isin(NAMES, _LENGTHS + _COUNTS), scale, 1.0)
         return Calibration(in_metres(self.values, scale), self.covariance * np.outer(slope, slope))
 
-    def expected(self, how: str) -> FloatArray:
-        """Return the errors (7,) to expect in a drive; `how`: see `OdometryCalibration`."""
-        if how == 'off':
-            return np.zeros(SIZE)
-        return self.of_this_robot() if how == 'mapped' else self.for_another_drive().values
+    def for_a_drive(self, how: str) -> Calibration:
+        """Return what a first start takes for known; `how`: see `OdometryCalibration`."""
+        if how == 'learnt':
+            return self.for_another_drive()
+        values = self.of_this_robot() if how == 'mapped' else np.zeros(SIZE)
+        return Calibration(values, np.zeros((SIZE, SIZE)))
 
     @property
     def deviations(self) -> FloatArray:

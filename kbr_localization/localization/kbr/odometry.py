@@ -39,7 +39,7 @@ class OdometryCalibration:
     The law of the odometry's errors on the points of beliefs, and the noise since an update.
 
     `how`: 'learnt' as above, 'mapped' keeps what the map's runs tell, 'off' takes all for zero.
-    `expected`: (7,) what a first start expects (`Calibration.expected`).
+    `expected`: (7,) what a first start expects (`Calibration.for_a_drive`).
     Beliefs hold the means (m, 7) as deviations from `expected`; `covariance` (7, 7) is common to
     all. `noise` (3, 3): covariance of the motion that no update has taken in yet, in the frame of
     the base. `learnt`: what a start begins with, None before a belief was worth relying on.
@@ -50,8 +50,8 @@ class OdometryCalibration:
     ) -> None:
         self._model, self._factor = noise, factor
         self._turning = np.zeros(2)  # sums of turns times motions aside, and times turns
-        self.expected = calibration.expected(how)
-        self._prior = calibration.for_another_drive().covariance * (how == 'learnt')
+        first = calibration.for_a_drive(how)
+        self.expected, self._prior = first.values, first.covariance
         self.learnt: Calibration | None = None
         self.noise: FloatArray = np.zeros((3, 3))
         self._effects: FloatArray = np.zeros((3, SIZE))

@@ -55,7 +55,8 @@ class Algorithm1(Localizer, FormerNames):
         self.kernels.regularise(self.config.state_ridge)
         noise = GaussianNoise(kernel_map.motion_noise.step)
         self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)
-        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
+        how = self.config.odometry_calibration
+        self._errors = kernel_map.known_odometry.for_a_drive(how).values
         self.diagnostics: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self._mu: FloatArray | None = None

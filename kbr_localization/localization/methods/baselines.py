@@ -74,7 +74,8 @@ class DeadReckoning(Localizer):
     def __init__(self, kernel_map: KernelMap, config: DeadReckoningConfig | None = None) -> None:
         self.config = config or DeadReckoningConfig()
         self._noise = kernel_map.motion_noise
-        self._errors = kernel_map.known_odometry.expected(self.config.odometry_calibration)
+        how = self.config.odometry_calibration
+        self._errors = kernel_map.known_odometry.for_a_drive(how).values
         self._nearest = NearestImage(kernel_map)
         self._pose: FloatArray | None = None
         self._covariance = np.zeros((3, 3))
