@@ -103,7 +103,6 @@ class FilterParts(GatedLocalizer, FormerNames):
 
     def _in_reach(self) -> Indices:
         """Find map poses that matter: compared first, as values count relative to the best."""
-        if self.belief is None:
-            return np.zeros(0, dtype=np.intp)
-        found = [self.likelihood.in_reach(b.points) for b in self._beliefs(self.belief)]
-        return np.unique(np.concatenate(found))
+        beliefs = [] if self.belief is None else self._moving(self.belief)
+        found = [self.likelihood.in_reach(belief.points) for belief in beliefs]
+        return np.unique(np.concatenate([self.likelihood.centring.references, *found]))

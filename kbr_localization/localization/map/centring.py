@@ -35,16 +35,18 @@ class Centring:
     The kernel mean m of a map's images, and k~.
 
     `describer`, `descriptors`: k and the images (n, d). The Z_j are at most 128 of them,
-    evenly spread. What k~ needs of each image is computed when it is asked for, and kept.
+    evenly spread, whose indices are `references`. What k~ needs of each image is computed when it
+    is asked for, and kept.
     """
 
     def __init__(self, describer: Describer, descriptors: NDArray[np.generic]) -> None:
         self._describer, self._descriptors = describer, descriptors
         n = len(descriptors)
-        self._at = np.unique(np.linspace(0, n - 1, min(n, _REFERENCES)).round().astype(np.intp))
-        self._references = descriptors[self._at]
+        evenly = np.linspace(0, n - 1, min(n, _REFERENCES)).round()
+        self.references = np.unique(evenly.astype(np.intp))
+        self._seen = descriptors[self.references]
         self._means = np.full(n, np.nan)
-        self._squared_norm = float(self._means_of(self._at).mean())
+        self._squared_norm = float(self._means_of(self.references).mean())
 
     def extended(self, descriptors: NDArray[np.generic]) -> Centring:
         """Return the same kernel for a map that has more images at its end, (n + k, d)."""
@@ -57,7 +59,7 @@ class Centring:
 
     def of(self, similarity: Similarity) -> CentredSimilarity:
         """Centre the kernel values of an image and the map."""
-        mean = float(similarity.at(self._at).mean())
+        mean = float(similarity.at(self.references).mean())
         return CentredSimilarity(self, similarity, mean)
 
     def gram(self, left: Indices, right: Indices) -> FloatArray:
@@ -85,7 +87,7 @@ class Centring:
         for start in range(0, len(unknown), _AT_ONCE):
             stop = start + _AT_ONCE
             block = unknown[start:stop]
-            rows = self._describer.cross_gram(self._descriptors[block], self._references)
+            rows = self._describer.cross_gram(self._descriptors[block], self._seen)
             self._means[block] = np.asarray(rows, dtype=np.float64).mean(axis=1)
         return np.asarray(self._means[indices])
 
