@@ -41,7 +41,7 @@ quick: setup
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy kbr_localization
+	$(BIN)/mypy kbr_localization $(wildcard benchmarks experiments)
 	$(BIN)/ament_flake8 $(SOURCES) > $(VENV)/flake8.log \
 	  || { cat $(VENV)/flake8.log; exit 1; }
 	$(BIN)/ament_pep257 $(SOURCES) > $(VENV)/pep257.log \

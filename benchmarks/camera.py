@@ -48,7 +48,7 @@ class Upsampled(Dataset):
 
     def __getitem__(self, index: int) -> Frame:
         """Return a frame in colour; only then, as so many would not fit into the memory."""
-        frame = self._frames[self._nearest[index]]
+        frame = self._frames[int(self._nearest[index])]
         colour = cv2.cvtColor(frame.load_image(), cv2.COLOR_GRAY2BGR)
         return replace(frame, stamp_ns=int(self._stamps[index]), image=np.asarray(colour))
 

@@ -54,7 +54,7 @@ class Recorded:
     def stated(self, values: FloatArray) -> FloatArray:
         """Covariances (n, 2, 2) with a and e of `values` (2,)."""
         independent, unlike = values
-        found = independent * self.spreads
+        found: FloatArray = independent * self.spreads
         common = unlike**2 * np.exp(-np.maximum(self.likelihoods, 0.0))
         found[:, 0, 0] += common + self.spacing**2 / 12.0
         found[:, 1, 1] += common

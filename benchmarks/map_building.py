@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 import functools
 from pathlib import Path
 import subprocess
@@ -40,7 +41,9 @@ def share_nothing(processes: int) -> None:
         process.wait()
 
 
-LOOPS = {f'loop {jobs}': functools.partial(share_nothing, jobs) for jobs in (1, 2)}
+LOOPS: dict[str, Callable[[], Any]] = {
+    f'loop {jobs}': functools.partial(share_nothing, jobs) for jobs in (1, 2)
+}
 
 
 def measure(scene: Scene, folder: Path) -> dict[str, Any]:
@@ -65,7 +68,9 @@ def measure(scene: Scene, folder: Path) -> dict[str, Any]:
 def build_times(scene: Scene, folder: Path, repeated: int) -> dict[str, list[float]]:
     """Time builds by the number of processes, and the loops, while two cores are free."""
     run = functools.partial(build, scene, folder, repeated)
-    builds = {f'{jobs}': functools.partial(run, jobs) for jobs in (1, 2)}
+    builds: dict[str, Callable[[], Any]] = {
+        f'{jobs}': functools.partial(run, jobs) for jobs in (1, 2)
+    }
     times: dict[str, list[float]] = {name: [] for name in (*builds, *LOOPS)}
     for _ in range(TRIES):
         loop = results.interleaved(LOOPS, 1, warm_up=False)

@@ -25,11 +25,11 @@ from kbr_localization.localization.calibration import (
     SIZE,
     UNLIKE,
 )
-from kbr_localization.localization.calibration_fit import calibrate_run
+from kbr_localization.localization.calibration_fit import calibrate_run, Track
 from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
-from kbr_localization.localization.motion import measure_odometry, Track
+from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.se2 import FloatArray
 from matplotlib.figure import Figure
 import numpy as np
@@ -159,7 +159,7 @@ def main() -> None:
         return
     ways: tuple[Callable[[np.random.Generator], tuple[FloatArray, Calibration]], ...]
     ways = (measured, learnt)
-    figures = []
+    figures: list[FloatArray] = []
     for way in ways:
         seeds = np.random.default_rng(options.seed).spawn(options.robots)
         figures += coverage([way(rng) for rng in seeds])

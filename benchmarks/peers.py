@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 import importlib
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.scene import Scene
 import cv2
+from kbr_localization.vision.learned_features import LearnedFeatures
 from kbr_localization.vision.library_descriptors import OpenCvSift
 from kbr_localization.vision.patch_grid import PatchGrid
+from kbr_localization.vision.preparation import to_grey
+from kbr_localization.vision.pyramid_describer import PyramidDescriber
 from kbr_localization.vision.spatial_pyramid import level_weights, pyramid
 import numpy as np
 
@@ -17,15 +20,23 @@ Timed = dict[str, Callable[[], Any]]
 NO_FAISS = 'faiss is not installed (`pip install faiss-cpu`): its rows are left out'
 
 
+def describer_of(scene: Scene) -> PyramidDescriber:
+    """Return the describer of the map, which is made with the usual configuration."""
+    describer = scene.kernel_map.describer
+    assert isinstance(describer, PyramidDescriber)
+    return describer
+
+
 def extraction(scene: Scene) -> Timed:
     """Dense descriptors of an image: ours, OpenCV's at the same keypoints and at the paper's."""
-    describer, image = scene.kernel_map.describer, scene.images[0]
-    grey = describer.preparation.grey(image)
-    same = OpenCvSift(describer._local.grid)
-    whole = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) if image.ndim == 3 else image
+    describer, image = describer_of(scene), scene.images[0]
+    local = describer._local
+    assert not isinstance(local, LearnedFeatures)
+    grey, whole = describer.preparation.grey(image), to_grey(image)
+    same = OpenCvSift(local.grid)
     paper = OpenCvSift(PatchGrid(whole.shape, 16, 8))
     return {
-        'dense SIFT, ours': lambda: describer._local.describe(grey),
+        'dense SIFT, ours': lambda: local.describe(grey),
         'cv2.SIFT, the same keypoints': lambda: same.describe(grey),
         'cv2.SIFT, 16-pixel patches every 8 of 640x480': lambda: paper.describe(whole),
     }
@@ -33,7 +44,7 @@ def extraction(scene: Scene) -> Timed:
 
 def description(scene: Scene) -> Timed:
     """From an image to a histogram of words: ours, and OpenCV's bag of words."""
-    describer, image = scene.kernel_map.describer, scene.images[0]
+    describer, image = describer_of(scene), scene.images[0]
     grey = describer.preparation.grey(image)
     keypoints = OpenCvSift(describer._local.grid)._keypoints
     name, bag = bag_of_words(grey, keypoints, describer.config.words)
@@ -45,7 +56,8 @@ def description(scene: Scene) -> Timed:
 
 def bag_of_words(grey: np.ndarray, keypoints: Any, words: int) -> tuple[str, Callable[..., Any]]:
     """Make OpenCV's bag of words; OpenCV 5 has dropped the class, but not what it is made of."""
-    sift, matcher = cv2.SIFT_create(), cv2.BFMatcher(cv2.NORM_L2)
+    # the type stubs of some versions lack SIFT_create
+    sift, matcher = cast(Any, cv2).SIFT_create(), cv2.BFMatcher(cv2.NORM_L2)
     patches = sift.compute(grey, keypoints)[1]
     chosen = np.random.default_rng(0).choice(len(patches), words, replace=False)
     vocabulary = np.ascontiguousarray(patches[chosen])
@@ -83,10 +95,10 @@ def search(scene: Scene, note: Callable[[str], None]) -> Timed:
 
 def unit_pyramids(scene: Scene, descriptors: np.ndarray) -> np.ndarray:
     """Weighted pyramid vectors of unit length, of which faiss takes the inner product."""
-    config = scene.kernel_map.describer.config
+    config = describer_of(scene).config
     levels = pyramid(descriptors, config.words, config.levels)
     weights = level_weights(config.levels)
     vectors = np.concatenate(
         [np.sqrt(weight * level) for weight, level in zip(weights, levels, strict=True)], axis=1
     ).astype(np.float32)
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))

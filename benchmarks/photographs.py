@@ -26,7 +26,7 @@ from benchmarks.place_recognition import (
     mean_of,
     recalls,
 )
-from kbr_localization.cli.map_commands import configurations
+from kbr_localization.cli.settings import configurations
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
@@ -164,7 +164,9 @@ def centred_scores(pair: Pair) -> NDArray[np.float64]:
 
 def sequence_scores(pair: Pair) -> dict[str, NDArray[np.float64]]:
     """Scores (q, n) of sequences of images of the map, the more the better, by name."""
-    at = {tuple(np.round(frame.reference, 6)): frame for frame in pair.mapped}
+    posed = ((frame.reference, frame) for frame in pair.mapped)
+    # the map has no images of unknown pose
+    at = {tuple(np.round(pose, 6)): frame for pose, frame in posed if pose is not None}
     kept = [at[tuple(np.round(pose, 6))] for pose in pair.kernel_map.poses]
     images = [[frame.load_image() for frame in frames] for frames in (kept, pair.images)]
     thumbnails = seqslam.contrasted(seqslam.differences(*images))

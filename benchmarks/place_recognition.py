@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
@@ -72,7 +73,7 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
     }
 
 
-def mean_of(rows: list[Mapping[str, float]]) -> dict[str, float]:
+def mean_of(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Means over runs by name, of those that have the number."""
     return {
         name: _mean(np.array([row[name] for row in rows if np.isfinite(row[name])]))
@@ -80,5 +81,5 @@ def mean_of(rows: list[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-def _mean(values: NDArray) -> float:
+def _mean(values: NDArray[Any]) -> float:
     return float(np.mean(values)) if values.size else float('nan')

@@ -30,6 +30,7 @@ from kbr_localization.localization.methods.method_configs import with_values
 from kbr_localization.se2 import FloatArray
 from kbr_localization.workers import open_workers
 import numpy as np
+from numpy.typing import NDArray
 
 
 class IntegratingKernel(StateKernel):
@@ -39,7 +40,7 @@ class IntegratingKernel(StateKernel):
         super().__init__(config, short_ranged=True)
         self.noise: FloatArray | None = None
 
-    def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> FloatArray:
+    def quick_cross_gram(self, left: FloatArray, right: FloatArray) -> NDArray[np.float32]:
         """E k_X(x_i, z_j + xi), xi of covariance `noise` (3, 3) in the frame of z_j."""
         if self.noise is None or len(left) == 0 or len(right) == 0:
             return super().quick_cross_gram(left, right)

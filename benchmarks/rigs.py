@@ -208,7 +208,7 @@ def rows_of(
 
 
 def _mean(ways: Sequence[Driven]) -> FloatArray:
-    return np.mean([[one.error, one.first, one.covered] for one in ways], axis=0)
+    return np.asarray(np.mean([[one.error, one.first, one.covered] for one in ways], axis=0))
 
 
 COLUMNS = ['building', 'images', 'rigs', *(f'{way} m' for way in WAYS)]

@@ -50,12 +50,26 @@ class PlainAlgorithm1(AdaptedAlgorithm1):
         """Update by the kernel vector (n,) of an image."""
         if self._steps:
             self._predict(self._increment)
+        assert self._mu is not None
         product = self._mu[:, np.newaxis] * self.kernels.gram_y
         squared = product @ product
         squared.flat[:: len(squared) + 1] += self.config.delta
         observed = self._mu * self.kernels.image_kernel(similarities)
         weights = product @ np.linalg.solve(squared, observed)
         self.alpha = self._mu = weights / weights.sum()
+
+
+class FilterInFull(KernelBayesFilter):
+    """The filter with one system of all images of the map, which every image is compared with."""
+
+    def __init__(self, kernel_map: KernelMap, rng: np.random.Generator) -> None:
+        super().__init__(kernel_map, rng=rng)
+        self.likelihood = Likelihood(kernel_map, self.config, len(kernel_map))
+        self.hypotheses.likelihood = self.likelihood
+
+    def update(self, descriptor: np.ndarray) -> None:
+        """Weigh the points by an image's descriptor (d,), compared with all of the map."""
+        self.update_similarities(self.kernel_map.similarities(descriptor))
 
 
 def open_map(folder: Path, images: int) -> tuple[KernelMap, Corridors]:
@@ -173,10 +187,8 @@ def against_dense(folder: Path, images: int = 4000, updates: int = 3) -> dict[st
     """Measure the dense Algorithm 1 against ours, and ours against itself solved in full."""
     kernel_map, building = open_map(folder, images)
     frames = frames_of(building, _STEPS)
-    exact, local = (KernelBayesFilter(kernel_map, rng=np.random.default_rng(1)) for _ in range(2))
-    exact.likelihood = Likelihood(kernel_map, exact.config, images)
-    exact.hypotheses.likelihood = exact.likelihood
-    exact.update = lambda image: exact.update_similarities(kernel_map.similarities(image))
+    exact = FilterInFull(kernel_map, np.random.default_rng(1))
+    local = KernelBayesFilter(kernel_map, rng=np.random.default_rng(1))
     paths = []
     for localizer in (exact, local):
         localizer.initialize(frames[0][0], START)
@@ -188,6 +200,7 @@ def against_dense(folder: Path, images: int = 4000, updates: int = 3) -> dict[st
     times = results.interleaved(functions, updates, time.thread_time)
     belief, image = local.belief, FullSimilarity(kernel_map.similarities(frames[-1][2]))
     seen = kernel_map.centring.of(image)
+    assert belief is not None
     full, ours = (
         one.likelihood.match(belief.points, belief.weights, seen) for one in (exact, local)
     )

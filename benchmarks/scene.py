@@ -33,6 +33,13 @@ class Scene:
     frames: tuple[Frame, ...]
     images: tuple[np.ndarray, ...]
 
+    @property
+    def start(self) -> se2.FloatArray:
+        """Return the true pose (3,) of the first frame."""
+        pose = self.frames[0].reference
+        assert pose is not None
+        return pose
+
     def increments(self) -> list[se2.FloatArray]:
         """Return the odometry increment (3,) to each frame, zero for the first."""
         odometry = np.array([frame.odometry for frame in self.frames])

@@ -52,7 +52,7 @@ def contrasted(difference: FloatArray) -> FloatArray:
         near = difference[:, around]
         spread = np.maximum(near.std(axis=1), 1e-9)
         result[:, column] = (difference[:, column] - near.mean(axis=1)) / spread
-    return result - result.min()
+    return np.asarray(result - result.min())
 
 
 def sequence_scores(contrast: FloatArray) -> FloatArray:

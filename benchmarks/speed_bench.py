@@ -28,6 +28,7 @@ from benchmarks.stages import (
     STAGES,
 )
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.localization.methods.configs import NearestNeighbourConfig
 from kbr_localization.localization.methods.particles import NearestNeighbourParticleFilter
@@ -70,7 +71,7 @@ def measure_filters(scene: Scene) -> dict[str, list[float]]:
     describer = scene.kernel_map.describer
     descriptors = [describer.describe(image) for image in scene.images[: 3 * DENSE_FRAMES]]
     neighbours = NearestNeighbourConfig(points=2000)
-    make = {
+    make: dict[str, Callable[[], Localizer]] = {
         'ours': lambda: KernelBayesFilter(scene.kernel_map),
         'particle filter (NN), 2000 particles': lambda: NearestNeighbourParticleFilter(
             scene.kernel_map, neighbours

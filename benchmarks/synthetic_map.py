@@ -86,7 +86,7 @@ class Corridors:
         for row, start in enumerate(rng.integers(_TABLE, size=len(way))):
             counts[row] += self._drawn(self._noise, start)
         counts[counts < _SMALLEST] = 0.0
-        return np.minimum(counts, 255.0).astype(np.uint8)
+        return np.asarray(np.minimum(counts, 255.0), dtype=np.uint8)
 
     def _scene(self, index: int, direction: int) -> np.ndarray:
         own, motif = int(self._own[direction, index]), int(self._motif[direction, index])
@@ -108,15 +108,15 @@ def synthetic_map(images: int, folder: Path, seed: int = 0) -> tuple[KernelMap, 
     descriptors = np.lib.format.open_memmap(
         name, mode='w+', dtype=np.uint8, shape=(2 * per_run, building.size)
     )
-    way = np.arange(per_run) * SPACING
+    way = np.arange(per_run, dtype=np.float64) * SPACING
     poses = []
     for run, places in enumerate((way, way[::-1])):
         poses.append(building.poses(places, bool(run), rng))
         for start in range(0, per_run, _BLOCK):
             part = slice(start, start + _BLOCK)
-            images = building.descriptors(places[part], bool(run), rng)
+            seen = building.descriptors(places[part], bool(run), rng)
             rows = descriptors[slice(run * per_run, (run + 1) * per_run)]
-            rows[part] = images
+            rows[part] = seen
     descriptors.flush()
     return _kernel_map(np.concatenate(poses), descriptors, per_run), building
 

@@ -180,8 +180,15 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
 def write_figure(path: Path, draw: Callable[[], Any]) -> None:
     """Draw without a display and write a small PNG, the same bytes for the same numbers."""
     matplotlib.use('Agg')
-    style = {'font.size': 9, 'axes.grid': True, 'grid.alpha': 0.3, 'legend.fontsize': 8}
-    with pyplot.rc_context({**style, 'axes.axisbelow': True}):
+    with pyplot.rc_context(
+        {
+            'font.size': 9,
+            'axes.grid': True,
+            'grid.alpha': 0.3,
+            'legend.fontsize': 8,
+            'axes.axisbelow': True,
+        }
+    ):
         figure = draw()
         figure.savefig(path, dpi=80, bbox_inches='tight', metadata={'Software': None})
         pyplot.close(figure)
@@ -214,7 +221,9 @@ def row(method: str, values: Any, **place: Any) -> Row:
     }
 
 
-def rows_over(x: str, grid: Sequence[Any], trials: Mapping[str, Any], **place: Any) -> list[Row]:
+def rows_over(
+    x: str, grid: Sequence[Any] | np.ndarray, trials: Mapping[str, Any], **place: Any
+) -> list[Row]:
     """
     Rows over a grid from values (replicates, grid) of every method.
 

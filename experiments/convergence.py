@@ -26,6 +26,7 @@ from kbr_localization.kernels import (
 )
 from matplotlib import pyplot
 import numpy as np
+from numpy.typing import ArrayLike
 
 STATES = 5
 """Of x and of y: the points 0..4 of the line."""
@@ -136,7 +137,7 @@ def trial(
 CONSTANTS_OF = [(theorem, name) for theorem in RATES for name in CONSTANTS]
 
 
-def slope(sizes: Sequence[int], errors: Any) -> Any:
+def slope(sizes: ArrayLike, errors: Any) -> Any:
     """Least-squares slopes of log error over log n: (r, sizes) -> (r,)."""
     logs = np.log(np.asarray(errors, dtype=np.float64))
     return np.polynomial.polynomial.polyfit(np.log(sizes), logs.T, 1)[1]

@@ -40,8 +40,10 @@ EPSILON_N = 0.01
 def make_rule(x: Any, y: Any, sigma_x: float, sigma_y: float) -> KernelBayesRule:
     """Kernel Bayes' rule with the squared update, as the paper has it."""
     epsilon = EPSILON_N / len(x)
-    kernels = (GaussianKernel(sigma**2, normalised=False) for sigma in (sigma_x, sigma_y))
-    return KernelBayesRule(*kernels, x, y, epsilon, 2.0 * epsilon, 'squared')
+    kernel_x, kernel_y = (
+        GaussianKernel(sigma**2, normalised=False) for sigma in (sigma_x, sigma_y)
+    )
+    return KernelBayesRule(kernel_x, kernel_y, x, y, epsilon, 2.0 * epsilon, 'squared')
 
 
 def cross_validated(x: Any, y: Any, factors: Sequence[float], folds: int) -> tuple[float, float]:

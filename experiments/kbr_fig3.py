@@ -23,6 +23,7 @@ from kbr_localization.kernels import (
     k_fold,
     KernelBayesRule,
     KernelMean,
+    LowRankGram,
     median_distance,
 )
 from kbr_localization.kernels.rules import conditional_mean, regularise
@@ -43,17 +44,24 @@ def plain(points: Any, width: float) -> GaussianKernel:
     return GaussianKernel((width * median_distance(points, 500)) ** 2, normalised=False)
 
 
-def kernel_bayes(pairs: Any, prior: Any, y: Any, width: float, scale: float) -> tuple[Any, int]:
+def kernel_bayes(
+    pairs: tuple[Any, Any], prior: Any, y: Any, width: float, scale: float
+) -> tuple[Any, int]:
     """Posterior means (q, d) by the kernel Bayes' rule from pairs (x, y), and the rank of G_Y."""
     size = len(prior)
-    kernels = [plain(points, width) for points in pairs]
-    options = (scale / size, 2.0 * scale / size, 'squared', TOLERANCE / size)
-    rule = KernelBayesRule(*kernels, *pairs, *options)
-    weights = rule.posterior_weights(KernelMean.of_sample(kernels[0], prior), y)
+    kernel_x, kernel_y = (plain(points, width) for points in pairs)
+    epsilon, tolerance = scale / size, TOLERANCE / size
+    rule = KernelBayesRule(
+        kernel_x, kernel_y, *pairs, epsilon, 2.0 * epsilon, 'squared', tolerance
+    )
+    assert isinstance(rule.gram_y, LowRankGram)
+    weights = rule.posterior_weights(KernelMean.of_sample(kernel_x, prior), y)
     return weights.T @ pairs[0], rule.gram_y.rank
 
 
-def conditional(pairs: Any, prior: Any, y: Any, width: float, scale: float) -> tuple[Any, int]:
+def conditional(
+    pairs: tuple[Any, Any], prior: Any, y: Any, width: float, scale: float
+) -> tuple[Any, int]:
     """Posterior means by the conditional mean, from pairs whose states are those of the prior."""
     states, observations = pairs
     kernel = plain(observations, width)

@@ -173,8 +173,9 @@ def _draw(rows: Sequence[common.Row]) -> Any:
         if not chosen:
             continue
         places = np.arange(len(names)) + 0.4 * i - 0.2
-        bars = {'yerr': [row['se'] for row in chosen], 'capsize': 3}
-        axes.bar(places, [r['mean'] for r in chosen], 0.35, label=f'σ² = {variance:g}', **bars)
+        means, errors = ([row[key] for row in chosen] for key in ('mean', 'se'))
+        name = f'σ² = {variance:g}'
+        axes.bar(places, means, 0.35, label=name, yerr=errors, capsize=3)
         label = 'paper' if i else None
         axes.plot(places, [row['paper'] for row in chosen], 'k_', markersize=14, label=label)
     axes.set_xticks(range(len(names)), names)

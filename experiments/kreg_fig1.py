@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 import functools
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments import common
 from experiments.claims import below, claim
@@ -33,9 +33,19 @@ UNSCENTED = {f'UKF (α = {spread:g})': spread for spread in common.UKF_SPREADS}
 KNOWN = ('EKF', *UNSCENTED)
 KERNEL = ('KBR', 'pKBR', 'kRegBayes')
 METHODS = (*KNOWN, *KERNEL)
+
+
+class Setting(NamedTuple):
+    """Regularisation and update of a kernel Bayes rule, in the order of its arguments."""
+
+    epsilon: float
+    delta: float
+    method: str
+
+
 SETTINGS = {
-    'KBR': {'epsilon': 1e-3, 'delta': 1e-5, 'method': 'squared'},
-    'pKBR': {'epsilon': 1e-3, 'delta': 1e-2, 'method': 'thresholded'},
+    'KBR': Setting(epsilon=1e-3, delta=1e-5, method='squared'),
+    'pKBR': Setting(epsilon=1e-3, delta=1e-2, method='thresholded'),
 }
 
 
@@ -64,8 +74,8 @@ def make_filter(angle: Any, y: Any, method: str, supervise: Any = None) -> Kerne
         GaussianKernel((0.3 * median_distance(points)) ** 2, normalised=False) for points in (x, y)
     )
     setting = SETTINGS[method]
-    rule = KernelBayesRule(kernel_x, kernel_y, x, y, **setting)
-    transition = LearntTransition(kernel_x, x[:-1], x[1:], setting['epsilon'])
+    rule = KernelBayesRule(kernel_x, kernel_y, x, y, *setting)
+    transition = LearntTransition(kernel_x, x[:-1], x[1:], setting.epsilon)
     return KernelBayesFilter(transition, rule, supervise)
 
 

@@ -93,8 +93,11 @@ def trial(
     images = film(np.concatenate(runs))
     cuts = np.cumsum([len(run) for run in runs[:-1]])
     exact, small = (np.split(part, cuts) for part in (in_their_span(images), _smaller(images)))
-    training, *others = zip(runs, exact, small, strict=True)
-    found = [errors_of_run([part[:size] for part in training], *others, weights) for size in sizes]
+    training, validation, test = zip(runs, exact, small, strict=True)
+    found = [
+        errors_of_run([part[:size] for part in training], validation, test, weights)
+        for size in sizes
+    ]
     distances = found[0][1]
     return {
         'errors': {method: [errors[method] for errors, _ in found] for method in METHODS},

@@ -103,7 +103,9 @@ def trial(rng: np.random.Generator, size: int, prior_size: int) -> dict[str, Any
     return one_step | _two_steps(prior, law_z.embedding().mmd, first, second)
 
 
-def _one_step(prior: KernelMean, error: Callable[..., float], pairs: Any) -> dict[str, Any]:
+def _one_step(
+    prior: KernelMean, error: Callable[..., float], pairs: tuple[Any, Any]
+) -> dict[str, Any]:
     learnt = [NonparametricModel(KERNEL, KERNEL, *pairs, epsilon) for epsilon in EPSILONS]
     return {
         'NP-KSR': [error(model.push(prior)) for model in learnt],
@@ -115,7 +117,10 @@ def _one_step(prior: KernelMean, error: Callable[..., float], pairs: Any) -> dic
 
 
 def _two_steps(
-    prior: KernelMean, error: Callable[..., float], first: Any, second: Any
+    prior: KernelMean,
+    error: Callable[..., float],
+    first: tuple[Any, Any],
+    second: tuple[Any, Any],
 ) -> dict[str, Any]:
     known_a, known_b = linear_model(A, SIGMA), linear_model(B, SIGMA)
     estimated_b = estimated_model(*second)

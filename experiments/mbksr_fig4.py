@@ -114,8 +114,7 @@ def trial(
     rng: np.random.Generator, n: int, case: str, runs: int, steps: int, grid: Any
 ) -> dict[str, Any]:
     """Mean squared errors of both filters: tuned once, then trained and tested `runs` times."""
-    *shape, noise, test_eta = CASES[case]
-    system = System(*shape, noise)
+    system, test_eta = CASES[case]
     changed = replace(system, eta=test_eta)
     tuning = [system.simulate(rng, n) for _ in range(TUNING_RUNS)]
     settings = {method: tuned(method, system, tuning, grid) for method in METHODS}
@@ -123,7 +122,10 @@ def trial(
     return {
         'settings': settings,
         'errors': {
-            method: [error(method, changed, *pair, **settings[method]) for pair in data]
+            method: [
+                error(method, changed, training, test, **settings[method])
+                for training, test in data
+            ]
             for method in METHODS
         },
     }
@@ -181,8 +183,7 @@ def _claims(errors: dict[str, dict[int, dict[str, Any]]]) -> list[Claim]:
 def _picture() -> dict[str, Any]:
     """Return one belief of the hybrid filter, with settings as they are often chosen."""
     rng = np.random.default_rng(0)
-    *shape, noise, _ = CASES['Gaussian noise']
-    system = System(*shape, noise)
+    system, _ = CASES['Gaussian noise']
     training, test = system.simulate(rng, 200), system.simulate(rng, 30)
     setting = {'bandwidth_x': 0.2, 'bandwidth_y': 0.4, 'epsilon': 1e-3, 'delta': 1e-4}
     belief = make_filter('hybrid', system, *training, **setting).run(test[1])[-1]

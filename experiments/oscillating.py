@@ -50,8 +50,8 @@ MIXTURE = MixtureNoise(
     [[-0.2, -0.2], [0.2, 0.2]],
 )
 CASES = {
-    'Gaussian noise': (0.3, 0.4, 8.0, GaussianNoise(0.04), 0.3),
-    'mixture noise': (0.3, 0.4, 8.0, MIXTURE, 0.3),
-    'changed dynamics': (0.1, 0.4, 8.0, GaussianNoise(0.04), 0.4),
+    'Gaussian noise': (System(0.3, 0.4, 8.0, GaussianNoise(0.04)), 0.3),
+    'mixture noise': (System(0.3, 0.4, 8.0, MIXTURE), 0.3),
+    'changed dynamics': (System(0.1, 0.4, 8.0, GaussianNoise(0.04)), 0.4),
 }
-"""η in training, b, M, process noise, η in the test phase."""
+"""The system in training, η in the test phase."""
