@@ -18,7 +18,11 @@ k_Y = exp((k~ - 1) / sigma^2), the Gaussian one of the centred features (`kbr.li
 
 from __future__ import annotations
 
-from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.localization.map.similarity import (
+    FullSimilarity,
+    LocalSimilarity,
+    Similarity,
+)
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.describer import Describer
 import numpy as np
@@ -57,10 +61,17 @@ class Centring:
         other._means = np.concatenate([self._means, added])
         return other
 
-    def of(self, similarity: Similarity) -> CentredSimilarity:
+    def of(self, similarity: Similarity) -> Similarity:
         """Centre the kernel values of an image and the map."""
         mean = float(similarity.at(self.references).mean())
-        return CentredSimilarity(self, similarity, mean)
+
+        def centred(indices: Indices) -> FloatArray:
+            return self.centred(similarity.at(indices), indices, mean)
+
+        known, size = similarity.known, similarity.size
+        if len(known) == size:
+            return FullSimilarity(centred(known), similarity.missing)
+        return LocalSimilarity(centred, similarity.candidates, size, known, similarity.missing)
 
     def gram(self, left: Indices, right: Indices) -> FloatArray:
         """Kernel matrix k~ (m, p) of images of the map, by their indices (m,) and (p,)."""
@@ -90,23 +101,3 @@ class Centring:
             rows = self._describer.cross_gram(self._descriptors[block], self._seen)
             self._means[block] = np.asarray(rows, dtype=np.float64).mean(axis=1)
         return np.asarray(self._means[indices])
-
-
-class CentredSimilarity:
-    """An image compared with the map by k~; see `Similarity`."""
-
-    def __init__(self, centring: Centring, similarity: Similarity, mean: float) -> None:
-        self._centring, self._similarity, self._image_mean = centring, similarity, mean
-        self.candidates, self.size = similarity.candidates, similarity.size
-        self.missing = similarity.missing
-        self.known = similarity.known
-        self._values = self._centred(self.known)
-        self.best = float(self._values.max())
-
-    def at(self, indices: Indices) -> FloatArray:
-        """Values (m,) of k~ at increasing indices (m,)."""
-        whole = len(self.known) == self.size
-        return np.asarray(self._values[indices]) if whole else self._centred(indices)
-
-    def _centred(self, indices: Indices) -> FloatArray:
-        return self._centring.centred(self._similarity.at(indices), indices, self._image_mean)

@@ -23,22 +23,18 @@ class Similarity(Protocol):
     Kernel values of an image and the images of a map.
 
     `candidates`: (k,) indices of the map images that may be the most similar ones. `known`:
-    increasing indices of those whose values are known already. `size`: n. `missing`: how many of
-    the map's cameras had no image.
+    increasing indices of those whose values are known from the beginning, and `best` the largest
+    of these. `size`: n. `missing`: how many of the map's cameras had no image.
     """
 
     candidates: Indices
     known: Indices
+    best: float
     size: int
     missing: int
 
     def at(self, indices: Indices) -> FloatArray:
         """Kernel values (m,) of map images, exact; indices (m,) increasing."""
-        ...
-
-    @property
-    def best(self) -> float:
-        """Return the largest value known."""
         ...
 
 
@@ -60,8 +56,8 @@ class LocalSimilarity:
     """
     Values computed where they are asked for, each of them once.
 
-    `compute` gives the values (m,) of indices (m,); `size` is that of the map, `nearby` (k,) are
-    indices whose values are going to be needed as well: computing them at once is faster.
+    `compute` gives the values (m,) of increasing indices (m,); `size` is that of the map, `nearby`
+    (k,) are indices whose values are going to be needed as well: computing them at once is faster.
     """
 
     def __init__(
@@ -76,26 +72,22 @@ class LocalSimilarity:
         self.candidates = np.unique(candidates)
         self._compute = compute
         self.known = self.candidates if nearby is None else np.union1d(candidates, nearby)
-        self._values = compute(self.known)
-
-    @property
-    def best(self) -> float:
-        """Return the largest value known."""
-        return float(self._values.max())
+        self._computed, self._values = self.known, compute(self.known)
+        self.best = float(self._values.max())
 
     @property
     def computed(self) -> int:
         """Count the values that were computed."""
-        return len(self.known)
+        return len(self._computed)
 
     def at(self, indices: Indices) -> FloatArray:
-        """Look values (m,) up at increasing indices (m,); compute those not known yet."""
-        place = np.minimum(np.searchsorted(self.known, indices), len(self.known) - 1)
-        missing = indices[self.known[place] != indices]
+        """Look values (m,) up at increasing indices (m,); compute those that were not yet."""
+        place = np.minimum(np.searchsorted(self._computed, indices), self.computed - 1)
+        missing = indices[self._computed[place] != indices]
         if missing.size:
-            known = np.concatenate([self.known, missing])
+            computed = np.concatenate([self._computed, missing])
             values = np.concatenate([self._values, self._compute(missing)])
-            order = np.argsort(known)
-            self.known, self._values = known[order], values[order]
-            place = np.searchsorted(self.known, indices)
+            order = np.argsort(computed)
+            self._computed, self._values = computed[order], values[order]
+            place = np.searchsorted(self._computed, indices)
         return np.asarray(self._values[place])
