@@ -1,6 +1,7 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from kbr_localization import se2
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
@@ -263,3 +264,28 @@ def test_parts_of_a_belief_are_resampled_as_each_would_be_by_itself():
     np.testing.assert_array_equal(found.points, np.concatenate([one.points for one in alone]))
     np.testing.assert_array_equal(found.odometry, np.concatenate([one.odometry for one in alone]))
     np.testing.assert_allclose(found.weights, 1.0 / 160)
+
+
+EXTREMES = [
+    (field.name, type(field.default)(bound))
+    for field in fields(KbrConfig)
+    for bound in (field.metadata['low'], field.metadata['high'])
+    if bound not in (None, 100_000)  # so many points only take long
+]
+
+
+@pytest.mark.parametrize(('name', 'value'), EXTREMES)
+def test_the_filter_works_with_every_parameter_at_its_bounds(kernel_map, name, value):
+    localizer = make(kernel_map, **{name: value})
+    localizer.initialize_globally()
+    pose, turn, ahead = ring_pose(0.0), np.array([0.0, 0.0, 0.1]), np.array([0.15, 0.0, 0.05])
+    for increment in [np.zeros(3)] + 10 * [turn] + 10 * [-turn] + 20 * [ahead] + 5 * [turn]:
+        pose = se2.compose(pose, increment)
+        localizer.predict(increment)
+        if localizer.wants_image():
+            localizer.update_similarities(seen_from(kernel_map, pose))
+        estimate = localizer.estimate()
+        assert not estimate.has_pose or np.isfinite(estimate.pose).all()
+        assert np.linalg.eigvalsh(estimate.covariance).min() > 0.0
+        assert np.isfinite(list(estimate.diagnostics.values())).all()
+    assert estimate.diagnostics['updates'] > 0

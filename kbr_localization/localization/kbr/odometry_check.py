@@ -91,9 +91,9 @@ class OdometryCheck:
         self.led = self._with(there)
 
     def _join(self, belief: Belief) -> None:
-        if not self._way.any():
-            return
         changed = happened(_RATE, float(self._way[0]), self._hypotheses.config)
+        if changed == 0.0 or not self._way.any():
+            return  # has not moved, or only turned, where every turn lets an image in
         fresh = (1.0 - self.wrong) * changed
         in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
