@@ -118,6 +118,9 @@ def test_prepared_images_have_the_same_kernel():
     for query in counts[[0, 3, 700]]:
         expected = spm.cross_gram(query[np.newaxis], counts, 5, 2)[0]
         np.testing.assert_array_equal(prepared.compared_with(query), expected)
+    several = spm.cross_gram(counts, counts[[0, 3, 700]], 5, 2)
+    np.testing.assert_array_equal(prepared.compared_with(counts[[0, 3, 700]]), several)
+    assert prepared.compared_with(counts[:0]).shape == (1100, 0)
 
 
 def test_prepared_images_count_beyond_a_byte():

@@ -17,10 +17,10 @@ Descriptors = NDArray[Any]
 
 
 class Prepared(Protocol):
-    """Descriptors that single ones are compared with again and again."""
+    """Descriptors that others are compared with again and again."""
 
-    def compared_with(self, query: Descriptors) -> NDArray[np.float64]:
-        """Kernel vector (n,) of the descriptors and another one (size,)."""
+    def compared_with(self, queries: Descriptors) -> NDArray[np.float64]:
+        """Kernel values of the descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
         ...
 
 

@@ -120,14 +120,23 @@ class PreparedImages:
         self._rows = np.concatenate([self._bytes(counts[block]) for block in blocks])
         self._sums = self._rows.sum(axis=1, dtype=np.int64)
 
-    def compared_with(self, query: Counts) -> NDArray[np.float64]:
-        """Kernel vector (n,) of these images and another one (4**levels * words,)."""
-        row = self._bytes(query[np.newaxis])
-        # the distance from each of many to the nearest one of one
-        apart = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)[0][:, 0]
-        overlaps = 0.5 * (self._sums + row.sum(dtype=np.int64) - apart)
-        kernel = overlaps * (_inverse_root(_row_sums(query[np.newaxis])) * self._scale)
-        return np.asarray(np.clip(kernel, 0.0, 1.0, out=kernel))
+    def compared_with(self, queries: Counts) -> NDArray[np.float64]:
+        """
+        Kernel values of these images and another one, or several.
+
+        Shapes: (4**levels * words,) -> (n,), (m, 4**levels * words) -> (n, m).
+        """
+        several = np.atleast_2d(queries)
+        rows = self._bytes(several)
+        apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
+        for column, row in enumerate(rows[:, np.newaxis]):
+            # the distance from each of many to the nearest one of one
+            found = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)
+            apart[:, column] = found[0][:, 0]
+        overlaps = 0.5 * (self._sums[:, np.newaxis] + rows.sum(axis=1, dtype=np.int64) - apart)
+        kernel = overlaps * (_inverse_root(_row_sums(several)) * self._scale[:, np.newaxis])
+        np.clip(kernel, 0.0, 1.0, out=kernel)
+        return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
 
     def _row(self, counts: Counts) -> NDArray[np.int32]:
         """All levels of images (m, 4**levels * words), one after the other, times 2^L w_l."""

@@ -41,7 +41,7 @@ def kernel_rows(
         if prepared is None:
             rows[block] = describer.cross_gram(some, descriptors)
         else:
-            rows[block] = [prepared.compared_with(one) for one in some]
+            rows[block] = prepared.compared_with(some).T
         report(min(start + _BATCH, len(anchors)), len(anchors))
     return rows
 
