@@ -206,6 +206,9 @@ def test_every_kind_of_descriptor_keeps_the_contract(kind_config, images):
     nudged = describer.describe(np.roll(images[2], 1, axis=1))
     kernel = describer.cross_gram(nudged[np.newaxis], descriptors)[0]
     assert kernel.argmax() == 2
+    prepared = describer.prepared(descriptors)
+    np.testing.assert_allclose(prepared.compared_with(nudged), kernel, atol=1e-12)
+    np.testing.assert_allclose(prepared.compared_with(descriptors), gram, atol=1e-6)
     again = describer_from_state(describer.state())
     np.testing.assert_array_equal(again.describe(images[1]), descriptors[1])
 

@@ -104,7 +104,7 @@ class LookupDescriber(Describer):
         """Kernel matrix (n, m), computed by the describer."""
         return self._describer.cross_gram(left, right)
 
-    def prepared(self, descriptors: np.ndarray) -> Prepared | None:
+    def prepared(self, descriptors: np.ndarray) -> Prepared:
         """Prepare descriptors (n, size) for repeated comparison, as the describer does."""
         return self._describer.prepared(descriptors)
 

@@ -51,9 +51,22 @@ class Describer(Protocol):
         """Arrays and scalars from which the describer can be built again; kept in the map."""
         ...
 
-    def prepared(self, descriptors: Descriptors) -> Prepared | None:
-        """Prepare descriptors (n, size) for repeated comparison; None where nothing is gained."""
-        return None
+    def prepared(self, descriptors: Descriptors) -> Prepared:
+        """Prepare descriptors (n, size), which must not change, for repeated comparison."""
+        return PlainDescriptors(self, descriptors)
+
+
+class PlainDescriptors:
+    """Descriptors (n, size) as they are: `Prepared` where nothing is gained by preparation."""
+
+    def __init__(self, describer: Describer, descriptors: Descriptors) -> None:
+        self._describer, self._descriptors = describer, descriptors
+
+    def compared_with(self, queries: Descriptors) -> NDArray[np.float64]:
+        """Kernel values of the descriptors and others: (size,) -> (n,), (m, size) -> (n, m)."""
+        rows = self._describer.cross_gram(np.atleast_2d(queries), self._descriptors)
+        values = np.asarray(rows, dtype=np.float64).T
+        return values if queries.ndim > 1 else values[:, 0]
 
 
 class SelectableDescriber(Describer, Protocol):

@@ -48,8 +48,7 @@ class Centring:
         n = len(descriptors)
         evenly = np.linspace(0, n - 1, min(n, _REFERENCES)).round()
         self.references = np.unique(evenly.astype(np.intp))
-        self._seen = descriptors[self.references]
-        self._prepared = describer.prepared(self._seen)
+        self._prepared = describer.prepared(descriptors[self.references])
         self._means = np.full(n, np.nan)
         self._squared_norm = float(self._means_of(self.references).mean())
 
@@ -99,12 +98,6 @@ class Centring:
         for start in range(0, len(unknown), _AT_ONCE):
             stop = start + _AT_ONCE
             block = unknown[start:stop]
-            self._means[block] = self._compared(self._descriptors[block]).mean(axis=1)
+            values = self._prepared.compared_with(self._descriptors[block])
+            self._means[block] = values.mean(axis=0)
         return np.asarray(self._means[indices])
-
-    def _compared(self, descriptors: NDArray[np.generic]) -> FloatArray:
-        """Kernel matrix (m, l) of descriptors (m, d) and the references."""
-        if self._prepared is not None:
-            return self._prepared.compared_with(descriptors).T
-        rows = self._describer.cross_gram(descriptors, self._seen)
-        return np.asarray(rows, dtype=np.float64)

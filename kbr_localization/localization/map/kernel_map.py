@@ -23,7 +23,7 @@ from kbr_localization.localization.map.similarity import (
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.vision import Describer
-from kbr_localization.vision.describer import Prepared
+from kbr_localization.vision.describer import PlainDescriptors, Prepared
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 from scipy.spatial import cKDTree
@@ -117,10 +117,7 @@ class KernelMap:
 
     def similarities(self, descriptor: np.ndarray) -> FloatArray:
         """Kernel vector (n,) of the map's images and a descriptor (d,), not centred."""
-        if self._prepared is not None:
-            return np.asarray(self._prepared.compared_with(descriptor), dtype=np.float64)
-        row = self.describer.cross_gram(descriptor[np.newaxis], self.descriptors)
-        return np.asarray(row[0], dtype=np.float64)
+        return self._prepared.compared_with(descriptor)
 
     @functools.cached_property
     def centring(self) -> Centring:
@@ -128,9 +125,11 @@ class KernelMap:
         return Centring(self.describer, self.descriptors)
 
     @functools.cached_property
-    def _prepared(self) -> Prepared | None:
-        """Return the images with the sums that all kernel vectors share, None on a large map."""
-        return None if self.is_large else self.describer.prepared(self.descriptors)
+    def _prepared(self) -> Prepared:
+        """Return the images with the sums that all kernel vectors share; plain on a large map."""
+        if self.is_large:
+            return PlainDescriptors(self.describer, self.descriptors)
+        return self.describer.prepared(self.descriptors)
 
     def compare(
         self, descriptor: np.ndarray, thorough: bool = False, nearby: np.ndarray | None = None

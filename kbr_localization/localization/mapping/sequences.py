@@ -37,11 +37,7 @@ def kernel_rows(
     prepared = describer.prepared(descriptors)
     for start in range(0, len(anchors), _BATCH):
         block = slice(start, start + _BATCH)
-        some = descriptors[anchors[block]]
-        if prepared is None:
-            rows[block] = describer.cross_gram(some, descriptors)
-        else:
-            rows[block] = prepared.compared_with(some).T
+        rows[block] = prepared.compared_with(descriptors[anchors[block]]).T
         report(min(start + _BATCH, len(anchors)), len(anchors))
     return rows
 
