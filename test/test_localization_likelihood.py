@@ -202,7 +202,9 @@ def test_a_map_that_is_solved_as_a_whole_asks_for_values_that_are_not_known():
     vector[4] = 1.0
     similarities = (
         FullSimilarity(vector),
-        LocalSimilarity(lambda indices: vector[indices], np.array([4, 7]), 40),
+        LocalSimilarity(
+            lambda indices: vector[indices], np.array([7]), 40, (np.array([4]), vector[[4]])
+        ),
     )
     full, local = (
         Likelihood(kernel_map, CONFIG).match(points, gamma, one) for one in similarities

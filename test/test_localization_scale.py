@@ -76,17 +76,18 @@ def test_values_are_computed_once_and_only_where_asked():
         asked.append(indices)
         return vector[indices]
 
-    similarity = LocalSimilarity(compute, np.array([50, 7]), 100)
-    assert similarity.best == max(vector[50], vector[7])
+    given = np.array([8, 20]), vector[[8, 20]]
+    similarity = LocalSimilarity(compute, np.array([50, 7, 8]), 100, given)
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
     wanted = np.array([3, 7, 8, 99])
     np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
     np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
-    assert sorted(np.concatenate(asked)) == [3, 7, 8, 50, 99]
-    assert similarity.computed == 5
+    assert sorted(np.concatenate(asked)) == [3, 7, 50, 99]
+    assert similarity.computed == 6
     # values count relative to the best: it may not change between two questions
-    assert vector[99] > vector[50]
-    assert similarity.best == max(vector[50], vector[7])
-    np.testing.assert_array_equal(similarity.known, [7, 50])
+    assert vector[99] > max(vector[[7, 8, 20, 50]])
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
+    np.testing.assert_array_equal(similarity.known, [7, 8, 20, 50])
 
 
 @pytest.mark.parametrize('thorough', [False, True])
@@ -99,6 +100,17 @@ def test_the_index_proposes_what_an_exact_search_finds(large, similarities, thor
         worth = np.exp((exact - exact.max()) / 0.02)
         shares.append(np.sort(worth[found])[-10:].sum() / np.sort(worth)[-10:].sum())
     assert np.mean(shares) > 0.99
+
+
+@pytest.mark.parametrize('thorough', [False, True])
+def test_the_values_of_a_large_map_are_those_of_a_full_comparison(large, similarities, thorough):
+    kernel_map, _ = large
+    nearby = np.arange(300, 340)
+    for image, exact in similarities:
+        found = kernel_map.compare(image, thorough, nearby)
+        assert np.isin(nearby, found.known).all()
+        assert np.isin(kernel_map.centring.references, found.known).all()
+        np.testing.assert_allclose(found.at(found.known), exact[found.known], atol=1e-12)
 
 
 def test_vectors_of_numbers_are_found_too():

@@ -156,9 +156,8 @@ class Likelihood:
         Returns k_X (n, m), A^-1 k_Y (n,), and (2, m): sum_i b_i(U_j) k_Y(Y_i, y), sum_i b_i(U_j).
         """
         cross = self.kernel.quick_cross_gram(self.poses[reach], points)
-        smooth = self._smooth_image(reach, similarity)
-        rows = np.stack([smooth, self._solution_of_ones(reach)])
-        return cross, smooth, np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
+        rows = self._solutions(reach, similarity)
+        return cross, rows[0], np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
 
     def _scaled(self, values: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
         """Turn values (2, m) of `_compared` into `ratios`."""
@@ -168,12 +167,13 @@ class Likelihood:
         ratios = np.maximum(values[0] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(covered))
         return ratios, covered
 
-    def _smooth_image(self, reach: Indices, similarity: Similarity) -> FloatArray:
-        """A^-1 k_Y (n,) of the poses in reach; on a whole map solved once for each image."""
-        if not self.is_whole:
-            k_y = self.image_kernel(similarity.at(reach), similarity.best)
-            return self._system.solve(reach, k_y)
-        return np.asarray(self._of_image(similarity)[1][reach])
+    def _solutions(self, reach: Indices, similarity: Similarity) -> FloatArray:
+        """A^-1 k_Y and A^-1 1 (2, n) of the poses in reach; on a whole map solved once each."""
+        if self.is_whole:
+            smooth = self._of_image(similarity)[1]
+            return np.stack([smooth[reach], self._system.solution_of_ones[reach]])
+        k_y = self.image_kernel(similarity.at(reach), similarity.best)
+        return self._system.solve(reach, np.stack([k_y, np.ones(len(reach))], axis=1)).T
 
     def _of_image(self, similarity: Similarity) -> tuple[float, FloatArray]:
         """
@@ -222,11 +222,6 @@ class Likelihood:
             self._kept, self._kept_gram = both[order], gram[np.ix_(order, order)]
             at = np.searchsorted(self._kept, images)
         return self._kept_gram[np.ix_(at, at)]
-
-    def _solution_of_ones(self, reach: Indices) -> FloatArray:
-        if self.is_whole:
-            return np.asarray(self._system.solution_of_ones[reach])
-        return self._system.solve(reach, np.ones(len(reach)))
 
     def _uniform_law(self) -> FloatArray:
         """Weights mu of the uniform law on the map's images; as without gaps, if not whole."""

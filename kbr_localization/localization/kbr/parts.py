@@ -101,8 +101,9 @@ class FilterParts(GatedLocalizer, FormerNames):
         led = self.monitor.check.led
         return [*self._beliefs(belief), *([] if led is None else [led])]
 
-    def _in_reach(self) -> Indices:
+    def _in_reach(self) -> Indices | None:
         """Find map poses that matter: compared first, as values count relative to the best."""
-        beliefs = [] if self.belief is None else self._moving(self.belief)
-        found = [self.likelihood.in_reach(belief.points) for belief in beliefs]
-        return np.unique(np.concatenate([self.likelihood.centring.references, *found]))
+        if self.belief is None:
+            return None
+        points = [belief.points for belief in self._moving(self.belief)]
+        return self.likelihood.in_reach(np.concatenate(points))

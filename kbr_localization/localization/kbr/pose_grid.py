@@ -65,7 +65,8 @@ class PoseGrid:
 
     def _keys(self, points: FloatArray) -> NDArray[np.int64]:
         """Numbers of the points' cells, the rows of cells one after the other."""
-        return np.asarray(self._cells(points) @ np.array([self._stride, 1]))
+        x, y = self._cells(points).T
+        return np.asarray(x * self._stride + y)
 
     def _ranges(self, points: FloatArray) -> tuple[Indices, Indices]:
         """Begin and end, in the order of the cells, of the poses in the cells about points."""

@@ -61,6 +61,10 @@ class Centring:
         other._means = np.concatenate([self._means, added])
         return other
 
+    def with_references(self, descriptor: NDArray[np.generic]) -> FloatArray:
+        """Return the values k (l,), not centred, of a descriptor (d,) and the references."""
+        return self._prepared.compared_with(descriptor)
+
     def of(self, similarity: Similarity) -> Similarity:
         """Centre the kernel values of an image and the map."""
         mean = float(similarity.at(self.references).mean())
@@ -71,7 +75,10 @@ class Centring:
         known, size = similarity.known, similarity.size
         if len(known) == size:
             return FullSimilarity(centred(known), similarity.missing)
-        return LocalSimilarity(centred, similarity.candidates, size, known, similarity.missing)
+        given = known, centred(known)
+        return LocalSimilarity(
+            centred, similarity.candidates, size, given, missing=similarity.missing
+        )
 
     def gram(self, left: Indices, right: Indices) -> FloatArray:
         """Kernel matrix k~ (m, p) of images of the map, by their indices (m,) and (p,)."""

@@ -141,9 +141,9 @@ class SketchIndex:
     def _best_of(self, lists: Indices, query: Float32Array, count: int) -> Indices:
         scores, places = [], []
         for runs in self._batches(lists):
-            codes = np.concatenate([self.codes[first:last] for first, last in runs])
+            read = [self.codes[first:last] for first, last in runs]
             places.append(np.concatenate([np.arange(first, last) for first, last in runs]))
-            scores.append(2.0 * (codes.astype(np.float32) @ query))
+            scores.append(2.0 * (np.concatenate(read, dtype=np.float32) @ query))
         closeness = np.concatenate(scores) - self._code_squares[np.concatenate(places)]
         best = _largest(closeness, count)
         return np.asarray(self.order[np.concatenate(places)[best]], dtype=np.intp)

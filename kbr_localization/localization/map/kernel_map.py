@@ -151,7 +151,8 @@ class KernelMap:
             rows = self.descriptors[indices]
             return np.asarray(self.describer.cross_gram(descriptor[np.newaxis], rows)[0])
 
-        return LocalSimilarity(compute, candidates, len(self), nearby, missing)
+        given = self.centring.references, self.centring.with_references(descriptor)
+        return LocalSimilarity(compute, candidates, len(self), given, nearby, missing)
 
     def best_match(self, descriptor: np.ndarray) -> tuple[int, float]:
         """Find the image most similar to a descriptor (d,): its index and its kernel value."""

@@ -56,8 +56,9 @@ class LocalSimilarity:
     """
     Values computed where they are asked for, each of them once.
 
-    `compute` gives the values (m,) of increasing indices (m,); `size` is that of the map, `nearby`
-    (k,) are indices whose values are going to be needed as well: computing them at once is faster.
+    `compute` gives the values (m,) of increasing indices (m,); `size` is that of the map. `given`:
+    increasing indices (l,), l > 0, and values (l,) that are known already. `nearby`: (k,) indices
+    whose values are going to be needed as well: computing them at once is faster.
     """
 
     def __init__(
@@ -65,15 +66,16 @@ class LocalSimilarity:
         compute: Callable[[Indices], FloatArray],
         candidates: Indices,
         size: int,
+        given: tuple[Indices, FloatArray],
         nearby: Indices | None = None,
         missing: int = 0,
     ) -> None:
         self.size, self.missing = size, missing
         self.candidates = np.unique(candidates)
         self._compute = compute
-        self.known = self.candidates if nearby is None else np.union1d(candidates, nearby)
-        self._computed, self._values = self.known, compute(self.known)
-        self.best = float(self._values.max())
+        self._computed, self._values = given
+        self.at(self.candidates if nearby is None else np.union1d(candidates, nearby))
+        self.known, self.best = self._computed, float(self._values.max())
 
     @property
     def computed(self) -> int:
@@ -82,8 +84,8 @@ class LocalSimilarity:
 
     def at(self, indices: Indices) -> FloatArray:
         """Look values (m,) up at increasing indices (m,); compute those that were not yet."""
-        place = np.minimum(np.searchsorted(self._computed, indices), self.computed - 1)
-        missing = indices[self._computed[place] != indices]
+        place = np.searchsorted(self._computed, indices)
+        missing = indices[self._computed.take(place, mode='clip') != indices]
         if missing.size:
             computed = np.concatenate([self._computed, missing])
             values = np.concatenate([self._values, self._compute(missing)])

@@ -184,7 +184,8 @@ class VerifiedArray(NDArrayOperatorsMixin):
         """Verify those of the blocks, numbers (b,), that have not been yet; raises MapError."""
         if self._file is not None and self._file.has_changed(self._name):
             self._verified[:] = False
-        for block in blocks[~self._verified[blocks]].tolist():
+        new = blocks[~self._verified[blocks]]
+        for block in np.unique(new).tolist() if new.size else ():
             start = block * BLOCK_BYTES
             end = start + BLOCK_BYTES
             data = self._bytes[start:end]
@@ -198,7 +199,7 @@ class VerifiedArray(NDArrayOperatorsMixin):
             self._verified[block] = True
 
     def _blocks_of(self, key: Any) -> NDArray[np.intp]:
-        """Blocks that rows lie in."""
+        """Blocks that rows lie in, some of them repeatedly."""
         width = self._array.nbytes // max(len(self._array), 1)
         if isinstance(key, slice):
             chosen = range(*key.indices(len(self)))
@@ -212,7 +213,7 @@ class VerifiedArray(NDArrayOperatorsMixin):
         first, last = rows * width // BLOCK_BYTES, _block_of_end((rows + 1) * width) - 1
         spans = np.arange(int((last - first).max(initial=0)) + 1)
         found = np.minimum(first[:, np.newaxis] + spans, last[:, np.newaxis])
-        return np.unique(found).astype(np.intp)
+        return np.asarray(found.ravel(), dtype=np.intp)
 
 
 def _block_of_end(end: Any) -> Any:
