@@ -36,7 +36,13 @@ class Drive:
     @staticmethod
     def of(run: DescribedRun, kernel_map: KernelMap) -> Drive:
         """Measure the way and let the map know the run's images."""
-        poses = np.array([frame.reference for frame in run])
+        references = [frame.reference for frame in run]
+        if missing := sum(reference is None for reference in references):
+            raise SystemExit(
+                f'recovery_bench: {missing} of {len(run)} frames of {run.name} have no reference '
+                'pose: expected one of each, as a robot is put at any of them; cut the run'
+            )
+        poses = np.array(references)
         known = with_statistics(on_described_run(kernel_map, run))
         return Drive(run, known, se2.travelled(poses))
 
