@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from importlib import metadata
 import os
 from pathlib import Path
@@ -36,6 +37,20 @@ def package_version() -> str:
         return metadata.version(PACKAGE)
     found = re.search(r'<version>([^<]+)</version>', manifest.read_text(encoding='utf-8'))
     return found.group(1) if found else metadata.version(PACKAGE)
+
+
+def code_state() -> str:
+    """
+    Version of the package and a hash of its code.
+
+    Results of two sittings belong together where it is the same: a package that is used from its
+    repository keeps its version from one commit to the next.
+    """
+    package, found = Path(__file__).resolve().parent, hashlib.sha256()
+    for path in sorted(package.rglob('*.py')):
+        found.update(path.relative_to(package).as_posix().encode())
+        found.update(path.read_bytes())
+    return f'{package_version()} {found.hexdigest()[:16]}'
 
 
 def profile_variable() -> str:

@@ -6,6 +6,7 @@ import json
 import shutil
 
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
+from kbr_localization import resources
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import comparison, comparison_figure
@@ -131,6 +132,24 @@ def test_a_folder_of_another_comparison_is_refused(runs, compared):
     other = dataclasses.replace(PLAN, trials=3)
     with pytest.raises(EvaluationError, match='another comparison'):
         comparison.compare([runs[0]], [runs[1]], other, compared[0])
+
+
+def test_trials_of_other_code_are_another_comparison(runs, compared, monkeypatch):
+    monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
+    with pytest.raises(EvaluationError, match='code of this package'):
+        comparison.compare([runs[0]], [runs[1]], PLAN, compared[0])
+
+
+def test_the_state_of_the_code_follows_its_files(monkeypatch, tmp_path):
+    package = tmp_path / 'kbr_localization'
+    (package / 'part').mkdir(parents=True)
+    monkeypatch.setattr(resources, '__file__', str(package / 'resources.py'))
+    seen = []
+    for file, text in (('a.py', 'x = 1'), ('a.py', 'x = 2'), ('part/a.py', ''), ('a.txt', 'y')):
+        (package / file).write_text(text)
+        seen.append(resources.code_state())
+    assert len(set(seen)) == 3 and seen[2] == seen[3]
+    assert all(state.startswith(resources.package_version()) for state in seen)
 
 
 def test_a_run_of_the_same_name_and_length_is_another_comparison(runs, compared, tmp_path):

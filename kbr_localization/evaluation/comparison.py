@@ -10,7 +10,6 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from kbr_localization import __version__
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import reference_trajectory
@@ -32,6 +31,7 @@ from kbr_localization.localization.tuning.journal import digest
 from kbr_localization.localization.tuning.space import TUNED
 from kbr_localization.localization.tuning.tuning import tune, TuningPlan
 from kbr_localization.progress import Progress, silent
+from kbr_localization.resources import code_state
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
@@ -115,14 +115,15 @@ class ComparisonFolder:
 
     def _keep_plan(self, description: dict[str, Any]) -> None:
         plan = self.path / PLAN
-        found = _read_plan(plan) if plan.exists() else {'package_version': __version__}
+        found = _read_plan(plan) if plan.exists() else {'code': code_state()}
         if found == description:
             return
         # until there is a map nothing was done that another plan could spoil
-        if (self.path / MAP).exists() or 'package_version' not in found:
+        if (self.path / MAP).exists() or 'code' not in found:
             raise EvaluationError(
                 f'{self.path} holds another comparison (see {PLAN}): expected the same runs, '
-                'sizes, trials, methods, parameters and seed to go on with, or a new folder'
+                'sizes, trials, methods, parameters, seed and code of this package to go on with, '
+                'or a new folder'
             )
         write_text(plan, json.dumps(description, indent=2))
 
@@ -256,7 +257,7 @@ def _description(
 ) -> dict[str, Any]:
     """Collect what must not change between two sittings, as it comes back from JSON."""
     described = {
-        'package_version': __version__,
+        'code': code_state(),
         'training': [_identity(dataset) for dataset in training],
         'test': [_identity(dataset) for dataset in test],
         'map': source.describe(),

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 import functools
 
-from kbr_localization import __version__
 from kbr_localization.localization.tuning.folds import fingerprint, Fold
 from kbr_localization.localization.tuning.journal import digest, Journal, Record
 from kbr_localization.localization.tuning.score import run_trial
 from kbr_localization.localization.tuning.space import Values
 from kbr_localization.progress import Progress
+from kbr_localization.resources import code_state
 from kbr_localization.workers import Workers
 
 
@@ -29,7 +29,7 @@ class Study:
 
     def __post_init__(self) -> None:
         base = self.folds[0].maps[0]
-        settings = [asdict(base.filter_config), base.baselines, __version__]
+        settings = [asdict(base.filter_config), base.baselines, code_state()]
         self._data = digest([fingerprint(self.folds), settings, self.seed])
 
     def score(self, method: str, candidates: Sequence[Values], rung: int) -> list[Record]:
