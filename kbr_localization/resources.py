@@ -1,4 +1,4 @@
-"""Files that are installed beside the code: configuration and launch files."""
+"""What is installed: the version, the code, and the configuration and launch files beside it."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class ComparisonFolder:
 
     def _keep_plan(self, description: dict[str, Any]) -> None:
         plan = self.path / PLAN
-        found = _read_plan(plan) if plan.exists() else {'code': code_state()}
+        found = _read_plan(plan) if plan.exists() else {'code': description['code']}
         if found == description:
             return
         # until there is a map nothing was done that another plan could spoil

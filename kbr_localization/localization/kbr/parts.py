@@ -102,7 +102,11 @@ class FilterParts(GatedLocalizer, FormerNames):
         return [*self._beliefs(belief), *([] if led is None else [led])]
 
     def _in_reach(self) -> Indices | None:
-        """Find map poses that matter: compared first, as values count relative to the best."""
+        """
+        Find map poses that matter, None before a belief.
+
+        They are compared first, as values count relative to the best.
+        """
         if self.belief is None:
             return None
         points = [belief.points for belief in self._moving(self.belief)]

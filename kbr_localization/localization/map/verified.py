@@ -113,7 +113,7 @@ class VerifiedArray(NDArrayOperatorsMixin):
         if checksums is not None and checksums.shape != (count,):
             raise MapError(f'{name} has {checksums.shape} checksums: expected {count}')
         self._verified = np.zeros(count, dtype=bool)
-        self.verify(np.unique(np.linspace(0, count - 1, _LOOKED_AT).astype(np.intp)))
+        self.verify(np.linspace(0, count - 1, _LOOKED_AT).astype(np.intp))
 
     @property
     def shape(self) -> tuple[int, ...]:
