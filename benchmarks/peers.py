@@ -95,9 +95,8 @@ def search(scene: Scene, note: Callable[[str], None]) -> Timed:
 
 def unit_pyramids(scene: Scene, descriptors: np.ndarray) -> np.ndarray:
     """Weighted pyramid vectors of unit length, of which faiss takes the inner product."""
-    config = describer_of(scene).config
-    levels = pyramid(descriptors, config.words, config.levels)
-    weights = level_weights(config.levels)
+    layout = describer_of(scene).layout
+    levels, weights = pyramid(descriptors, layout), level_weights(layout.levels)
     vectors = np.concatenate(
         [np.sqrt(weight * level) for weight, level in zip(weights, levels, strict=True)], axis=1
     ).astype(np.float32)

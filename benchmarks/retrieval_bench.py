@@ -37,6 +37,7 @@ VARIANTS: Mapping[str, VisionConfig] = {
     'words of a flat vocabulary': replace(DEFAULT, vocabulary_tree=False),
     '200 words': replace(DEFAULT, words=200),
     '200 words in 4 x 4 cells': replace(DEFAULT, words=200, levels=2),
+    'the whole image as the coarse level': replace(DEFAULT, strips=1),
     'patches of 16 pixels, blurred by 0.8': replace(DEFAULT, patch_size=16, blur=0.8),
     'light as it is': replace(DEFAULT, illumination='none'),
     'all 128 numbers of a patch': replace(DEFAULT, patch_components=0),

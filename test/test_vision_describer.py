@@ -266,10 +266,10 @@ def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network
 
 
 def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
-    config = replace(CONFIG, patch_components=0, vocabulary_tree=False, gradient_sign=1.0)
+    before = {'patch_components': 0, 'vocabulary_tree': False, 'gradient_sign': 1.0, 'strips': 1}
+    config = replace(CONFIG, **before)
     describer = fit_describer(config, images, np.random.default_rng(0))
-    state = dict(describer.state())
-    del state['patch_components'], state['vocabulary_tree'], state['gradient_sign']
+    state = {name: value for name, value in describer.state().items() if name not in before}
     again = describer_from_state(state)
     assert again.config == config
     np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))

@@ -77,6 +77,12 @@ def test_patch_sizes_that_have_no_four_by_four_cells_are_refused():
         VisionConfig(patch_size=18)
 
 
+@pytest.mark.parametrize('levels, strips', [(0, 2), (1, 4), (3, 6)])
+def test_strips_that_cells_do_not_add_up_to_are_refused(levels, strips):
+    with pytest.raises(ConfigurationError, match=rf'with levels={levels}, got {strips}'):
+        VisionConfig(levels=levels, strips=strips)
+
+
 def test_the_mirror_is_found_in_the_images_of_a_moving_robot():
     images = [omnidirectional(surroundings(seed)) for seed in range(12)]
     found = find_mirror(images)

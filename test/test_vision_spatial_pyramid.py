@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 WORDS, LEVELS = 200, 2
+LAYOUT = spm.Layout(WORDS, LEVELS)
 
 
 def random_counts(rng, n, words=WORDS, levels=LEVELS, patches=4661):
@@ -36,14 +37,60 @@ def test_kernel_is_the_intersection_of_the_4200_weighted_numbers():
     b = np.stack([plain_vector(counts) for counts in right])
     assert a.shape[1] == 4200
     plain = np.minimum(a[:, np.newaxis], b).sum(axis=2)
-    np.testing.assert_allclose(spm.cross_gram(left, right, WORDS, LEVELS), plain, atol=1e-6)
+    np.testing.assert_allclose(spm.cross_gram(left, right, LAYOUT), plain, atol=1e-6)
+
+
+@pytest.mark.parametrize(('levels', 'strips'), [(1, 2), (2, 1), (2, 2), (2, 4), (3, 4), (3, 8)])
+def test_strips_are_kept_by_the_coarse_levels(levels, strips):
+    """Against the plain definition: each cell of each level by itself."""
+    rng, layout = np.random.default_rng(8), spm.Layout(7, levels, strips)
+    left, right = (random_counts(rng, n, 7, levels, 900) for n in (3, 40))
+    side = 2**levels
+    plain = np.zeros((3, 40))
+    for level in range(levels + 1):
+        rows, columns = max(2**level, strips), 2**level
+        cells = [
+            counts.reshape(-1, rows, side // rows, columns, side // columns, 7).sum(axis=(2, 4))
+            for counts in (left.astype(int), right.astype(int))
+        ]
+        shared = np.minimum(cells[0][:, np.newaxis], cells[1]).sum(axis=(2, 3, 4))
+        plain += spm.level_weights(levels)[level] * shared / 900
+    np.testing.assert_allclose(spm.cross_gram(left, right, layout), plain, atol=1e-6)
+    prepared = spm.PreparedImages(right, layout)
+    np.testing.assert_allclose(prepared.compared_with(left).T, plain, atol=1e-6)
+
+
+def test_coarse_levels_of_roots_are_roots_of_sums():
+    """Against the kernel of the square roots of plain sums of counts, in eighths."""
+    rng, layout = np.random.default_rng(9), spm.Layout(7, 1, strips=2, rooted=True)
+    counts = rng.integers(0, 400, size=(30, 4 * 7))
+    kept = np.rint(8 * np.sqrt(counts)).astype(np.uint8)
+    fine = np.sqrt(counts)
+    strips = np.sqrt(counts.reshape(30, 2, 2, 7).sum(axis=2).reshape(30, -1))
+    total = 0.5 * (fine.sum(axis=1) + strips.sum(axis=1))
+    shared = [np.minimum(level[:, np.newaxis], level).sum(axis=2) for level in (fine, strips)]
+    plain = 0.5 * (shared[0] + shared[1]) / np.sqrt(np.outer(total, total))
+    gram = spm.cross_gram(kept, kept, layout)
+    np.testing.assert_allclose(gram, plain, atol=2e-3)
+    np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-12)
+    prepared = spm.PreparedImages(kept, layout)
+    np.testing.assert_array_equal(prepared.compared_with(kept[:4]).T, gram[:4])
+
+
+def test_what_moves_sideways_stays_in_its_strip():
+    """A word that goes from the left half to the right one, or from the upper to the lower."""
+    one, aside, below = np.eye(4, dtype=np.uint8)[:3]
+    images, layout = np.stack([one, aside, below]), spm.Layout(1, 1, strips=2)
+    np.testing.assert_array_equal(spm.cross_gram(images[:1], images, layout), [[1.0, 0.5, 0.0]])
+    square = spm.cross_gram(images[:1], images, spm.Layout(1, 1))
+    np.testing.assert_array_equal(square, [[1.0, 0.5, 0.5]])
 
 
 @pytest.mark.parametrize('levels', [0, 1, 2, 3])
 def test_weights_add_up_to_one_and_equal_images_give_one(levels):
     assert spm.level_weights(levels).sum() == 1.0
     counts = random_counts(np.random.default_rng(2), 2, words=10, levels=levels, patches=300)
-    gram = spm.cross_gram(counts, counts, 10, levels)
+    gram = spm.cross_gram(counts, counts, spm.Layout(10, levels))
     np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-6)
     assert 0.0 <= gram[0, 1] < 1.0
 
@@ -53,12 +100,13 @@ def test_weights_of_the_paper():
 
 
 @settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.integers(0, 2))
-def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval(seed, levels):
+@given(st.integers(0, 2**32 - 1), st.sampled_from([(0, 1), (1, 1), (1, 2), (2, 1), (2, 4)]))
+def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval(seed, shape):
+    levels, strips = shape
     rng = np.random.default_rng(seed)
     counts = rng.integers(0, 5, size=(12, 4**levels * 6)).astype(np.uint16)
     counts[:, 0] += 1
-    gram = spm.cross_gram(counts, counts, 6, levels)
+    gram = spm.cross_gram(counts, counts, spm.Layout(6, levels, strips))
     np.testing.assert_allclose(gram, gram.T, atol=1e-6)
     assert gram.min() >= 0.0
     assert gram.max() <= 1.0
@@ -67,7 +115,7 @@ def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval
 
 def test_coarser_levels_are_sums_of_the_finest():
     counts = random_counts(np.random.default_rng(3), 4)
-    coarse, middle, fine = spm.pyramid(counts, WORDS, LEVELS)
+    coarse, middle, fine = spm.pyramid(counts, LAYOUT)
     assert (coarse.shape, middle.shape) == ((4, WORDS), (4, 4 * WORDS))
     np.testing.assert_array_equal(fine, counts)
     cells = counts.reshape(4, 4, 4, WORDS)
@@ -82,43 +130,41 @@ def test_large_counts_do_not_overflow(largest):
     """Sums beyond 16 bits, as of a huge image that is one blank wall."""
     counts = np.full((2, 16 * WORDS), largest, dtype=np.min_scalar_type(largest))
     counts[1, ::2] = 0
-    gram = spm.cross_gram(counts, counts, WORDS, LEVELS)
+    gram = spm.cross_gram(counts, counts, LAYOUT)
     np.testing.assert_allclose(gram, [[1.0, np.sqrt(0.5)], [np.sqrt(0.5), 1.0]], rtol=1e-4)
 
 
 def test_blocks_of_rows_make_no_difference(monkeypatch):
     counts = random_counts(np.random.default_rng(4), 30)
-    whole = spm.cross_gram(counts[:3], counts, WORDS, LEVELS)
+    whole = spm.cross_gram(counts[:3], counts, LAYOUT)
     monkeypatch.setattr(spm, '_ROWS_PER_BLOCK', 7)
-    np.testing.assert_array_equal(spm.cross_gram(counts[:3], counts, WORDS, LEVELS), whole)
+    np.testing.assert_array_equal(spm.cross_gram(counts[:3], counts, LAYOUT), whole)
 
 
 def test_images_without_counts_and_empty_sets():
     counts = np.zeros((3, 16 * WORDS), dtype=np.uint8)
     counts[0, 5] = 3
-    np.testing.assert_array_equal(
-        spm.cross_gram(counts, counts, WORDS, LEVELS), np.diag([1.0, 0.0, 0.0])
-    )
-    assert spm.cross_gram(counts[:0], counts, WORDS, LEVELS).shape == (0, 3)
-    assert spm.cross_gram(counts, counts[:0], WORDS, LEVELS).shape == (3, 0)
+    np.testing.assert_array_equal(spm.cross_gram(counts, counts, LAYOUT), np.diag([1.0, 0.0, 0.0]))
+    assert spm.cross_gram(counts[:0], counts, LAYOUT).shape == (0, 3)
+    assert spm.cross_gram(counts, counts[:0], LAYOUT).shape == (3, 0)
 
 
 def test_patches_are_counted_in_the_cell_they_lie_in():
     centres = np.array([[8, 8], [631, 8], [8, 471], [631, 471], [320, 240]])
     cells = spm.cell_of(centres, (480, 640), 2)
     np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
-    counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, 3, 2)
+    counts = spm.count_words(np.array([0, 1, 2, 1, 1]), cells, spm.Layout(3, 2))
     np.testing.assert_array_equal(np.flatnonzero(counts), [0, 10, 31, 38, 46])
 
 
 def test_prepared_images_have_the_same_kernel():
     counts = np.random.default_rng(2).integers(0, 40, size=(1100, 16 * 5), dtype=np.uint8)
     counts[3] = 0
-    prepared = spm.PreparedImages(counts, 5, 2)
+    prepared = spm.PreparedImages(counts, spm.Layout(5, 2))
     for query in counts[[0, 3, 700]]:
-        expected = spm.cross_gram(query[np.newaxis], counts, 5, 2)[0]
+        expected = spm.cross_gram(query[np.newaxis], counts, spm.Layout(5, 2))[0]
         np.testing.assert_array_equal(prepared.compared_with(query), expected)
-    several = spm.cross_gram(counts, counts[[0, 3, 700]], 5, 2)
+    several = spm.cross_gram(counts, counts[[0, 3, 700]], spm.Layout(5, 2))
     np.testing.assert_array_equal(prepared.compared_with(counts[[0, 3, 700]]), several)
     assert prepared.compared_with(counts[:0]).shape == (1100, 0)
 
@@ -129,7 +175,7 @@ def test_prepared_images_count_beyond_a_byte():
     counts[rng.random(counts.shape) < 0.05] = 700
     counts[7, 3] = 4000
     for levels, words in ((2, 5), (0, 80), (1, 20)):
-        prepared = spm.PreparedImages(counts[:30], words, levels)
+        prepared = spm.PreparedImages(counts[:30], spm.Layout(words, levels))
         for query in counts[[0, 7, 35]]:
-            expected = spm.cross_gram(query[np.newaxis], counts[:30], words, levels)[0]
+            expected = spm.cross_gram(query[np.newaxis], counts[:30], spm.Layout(words, levels))[0]
             np.testing.assert_array_equal(prepared.compared_with(query), expected)

@@ -82,6 +82,14 @@ class VisionConfig:
     levels: int = parameter(
         1, 'finest level of the pyramid (L): 4**L cells of counts are kept', low=0, high=3
     )
+    strips: int = parameter(
+        2,
+        'horizontal strips (S) that the coarser levels of the pyramid keep, since a camera that '
+        'turns leaves what it sees in its strip; a power of two, at most 2**L; 1 is the pyramid '
+        'of the papers',
+        low=1,
+        high=8,
+    )
     root_counts: bool = parameter(
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
     )
@@ -137,6 +145,12 @@ class VisionConfig:
             raise ConfigurationError(
                 f'parameter patch_size: expected a multiple of 4, got {self.patch_size}'
             )
+        possible = [2**power for power in range(self.levels + 1)]
+        if self.strips not in possible:
+            raise ConfigurationError(
+                f'parameter strips: expected one of {", ".join(map(str, possible))} with '
+                f'levels={self.levels}, got {self.strips}'
+            )
 
 
 PAPER = VisionConfig(
@@ -150,6 +164,7 @@ PAPER = VisionConfig(
     patch_components=0,
     gradient_sign=1.0,
     levels=2,
+    strips=1,
     root_counts=False,
 )
 """
@@ -160,6 +175,7 @@ BEFORE: dict[str, Any] = {
     'patch_components': 0,
     'vocabulary_tree': False,
     'gradient_sign': 1.0,
+    'strips': 1,
     'network_width': 640,
     'network_threads': 2,
 }

@@ -73,7 +73,9 @@ class PyramidDescriber(SelectableDescriber):
         self.kind = config.descriptor
         self.config, self.preparation = config, preparation
         self.vocabulary, self.basis = vocabulary, basis
-        self.size = 4**config.levels * len(vocabulary.words)
+        words, rooted = len(vocabulary.words), config.root_counts
+        self.layout = spatial_pyramid.Layout(words, config.levels, config.strips, rooted)
+        self.size = self.layout.size
         self._local = local_descriptor(config, preparation, network)
         grid = self._local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
@@ -98,19 +100,16 @@ class PyramidDescriber(SelectableDescriber):
         self, words: NDArray[np.intp], weights: NDArray[np.float32] | None = None
     ) -> NDArray[np.unsignedinteger]:
         """Sum the words of all patches of an image up in each cell: (k,), (k,) -> (size,)."""
-        count, levels = len(self.vocabulary.words), self.config.levels
-        found = spatial_pyramid.count_words(words, self._cells, count, levels, weights)
+        found = spatial_pyramid.count_words(words, self._cells, self.layout, weights)
         return np.asarray(self._stored[found] if weights is None else self._store_weights(found))
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
-        words, levels = len(self.vocabulary.words), self.config.levels
-        return spatial_pyramid.cross_gram(left, right, words, levels)
+        return spatial_pyramid.cross_gram(left, right, self.layout)
 
     def prepared(self, descriptors: NDArray[Any]) -> spatial_pyramid.PreparedImages:
         """Prepare descriptors (n, size), which must not change, for repeated comparison."""
-        words, levels = len(self.vocabulary.words), self.config.levels
-        return spatial_pyramid.PreparedImages(descriptors, words, levels)
+        return spatial_pyramid.PreparedImages(descriptors, self.layout)
 
     def state(self) -> Mapping[str, Any]:
         """Return configuration, camera and vocabulary by name: what `from_state` needs."""

@@ -1,25 +1,33 @@
 """
 Spatial pyramid matching kernel on counts of visual words.
 
-An image is cut into 2^l x 2^l cells at level l = 0..L and h_l(a) counts, cell by cell, the words
-of its patches. With N(a) the sum of the counts the kernel is ([SPM] eq. 3, [MbKSR] section 6.3)
+An image is cut into max(2^l, S) x 2^l cells, rows by columns, at level l = 0..L and h_l(a) counts,
+cell by cell, the words of its patches. With N(a) the sum of the counts the kernel is ([SPM] eq. 3,
+[MbKSR] section 6.3)
 
     k(a, b) = sum_l w_l sum_i min(h_l(a)_i, h_l(b)_i) / sqrt(N(a) N(b)),
     w_0 = 1/2^L,  w_l = 1/2^(L - l + 1).
+
+With S = 1 these are the papers' 2^l x 2^l cells. With S > 1 the coarse levels keep S horizontal
+strips, as one level does in [VOC07]: a camera that turns with a robot in the plane moves what it
+sees sideways and leaves it in its strip, and floor, walls and ceiling, which the whole image has
+together, are told apart.
 
 It is positive definite: min(s, t) is the integral over u >= 0 of [u < s][u < t], an inner product
 of indicator functions; sums with positive weights keep positive definiteness, and so does scaling
 k(a, b) by f(a) f(b). The weights add up to one and every h_l(a) adds up to N(a), so k is in [0, 1]
 and 1 between equal images. Between images with equally many patches it is the intersection of the
 normalised histograms. All of this holds for any non-negative numbers in place of counts, such as
-their square roots.
+their square roots, with N(a) the sum of the levels' sums, weighted by w_l.
 
-Only level L is kept, as small unsigned integers: the coarser levels are sums of four cells each.
+Only level L is kept, as small unsigned integers: the coarser levels are sums of its cells, or of
+square roots the roots of the sums of their squares.
 Minima and sums of small integers are the fastest arithmetic that a processor has, and exact.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import cv2
@@ -30,6 +38,29 @@ Counts = NDArray[np.unsignedinteger]
 _ROWS_PER_BLOCK = 256  # a block stays in the processor's cache
 _BYTE = 255
 _LARGEST_UINT16 = 65535.0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """
+    Words (M) that are counted, the finest level (L) and the strips (S) of a pyramid.
+
+    S is a power of two and at most 2^L. `rooted`: square roots stand in place of the counts.
+    """
+
+    words: int
+    levels: int
+    strips: int = 1
+    rooted: bool = False
+
+    @property
+    def size(self) -> int:
+        """Length of what is kept of an image, the counts of level L: 4^L M."""
+        return int(4**self.levels) * self.words
+
+    def rows(self, level: int) -> int:
+        """Rows of cells at a level."""
+        return max(int(2**level), self.strips)
 
 
 def level_weights(levels: int) -> NDArray[np.float64]:
@@ -54,40 +85,39 @@ def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> 
 def count_words(
     words_of_patches: NDArray[np.intp],
     cells: NDArray[np.int64],
-    words: int,
-    levels: int,
+    layout: Layout,
     weights: NDArray[np.float32] | None = None,
 ) -> NDArray[Any]:
     """
     Count the words in every cell of level L, or sum their weights.
 
-    Shapes: (k,), (k,) and (k,) -> (4**levels * words,), the cells one after the other.
+    Shapes: (k,), (k,) and (k,) -> (layout.size,), the cells one after the other.
     """
-    length = 4**levels * words
-    return np.bincount(cells * words + words_of_patches, weights, minlength=length)
+    return np.bincount(cells * layout.words + words_of_patches, weights, minlength=layout.size)
 
 
-def cross_gram(left: Counts, right: Counts, words: int, levels: int) -> NDArray[np.float64]:
+def cross_gram(left: Counts, right: Counts, layout: Layout) -> NDArray[np.float64]:
     """
     Kernel matrix of two sets of images.
 
-    Shapes: level-L counts (n, 4**levels * words) and (m, 4**levels * words) -> (n, m) in [0, 1].
+    Shapes: level-L counts (n, layout.size) and (m, layout.size) -> (n, m) in [0, 1].
     An image without counts has the kernel 0 with every image.
     """
-    queries = Pyramids(left, words, levels)
+    queries = Pyramids(left, layout)
     result = np.empty((len(left), len(right)))
     for start in range(0, len(right), _ROWS_PER_BLOCK):
         block = slice(start, start + _ROWS_PER_BLOCK)
-        result[:, block] = Pyramids(right[block], words, levels).compared_with(queries)
+        result[:, block] = Pyramids(right[block], layout).compared_with(queries)
     return result
 
 
 class Pyramids:
-    """Images of level-L counts (n, 4**levels * words) with the sums of all levels."""
+    """Images of level-L counts (n, layout.size) with the sums of all levels."""
 
-    def __init__(self, counts: Counts, words: int, levels: int) -> None:
-        self.levels = pyramid(counts, words, levels)
-        self.scale = _inverse_root(_row_sums(self.levels[-1]))
+    def __init__(self, counts: Counts, layout: Layout) -> None:
+        self.levels = pyramid(counts, layout)
+        weighted = zip(level_weights(layout.levels), self.levels, strict=True)
+        self.scale = _inverse_root(sum(weight * _row_sums(level) for weight, level in weighted))
 
     def compared_with(self, queries: Pyramids) -> NDArray[np.float64]:
         """Kernel matrix (m, n) in [0, 1] of m other images with these."""
@@ -108,64 +138,75 @@ class PreparedImages:
     less 255 k, cut to 0 .. 255.
     """
 
-    def __init__(self, counts: Counts, words: int, levels: int) -> None:
-        self._words, self._levels = words, levels
-        self._scale = _inverse_root(_row_sums(counts)) / 2**levels
+    def __init__(self, counts: Counts, layout: Layout) -> None:
+        self._layout = layout
         blocks = [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, len(counts), _ROWS_PER_BLOCK)]
-        largest = np.max([self._row(counts[block]).max(axis=0) for block in blocks], axis=0)
+        largest = np.max([self._levels(counts[block]).max(axis=0) for block in blocks], axis=0)
         layers = np.maximum(-(-largest.astype(np.int64) // _BYTE), 1)
         self._columns = np.repeat(np.arange(len(largest)), layers)
         below = np.arange(len(self._columns)) - np.repeat(np.cumsum(layers) - layers, layers)
         self._below = (_BYTE * below).astype(np.int32)
-        self._rows = np.concatenate([self._bytes(counts[block]) for block in blocks])
+        rows = [self._bytes(self._levels(counts[block])) for block in blocks]
+        self._rows = np.concatenate(rows)
         self._sums = self._rows.sum(axis=1, dtype=np.int64)
+        self._scale = self._inverse_root(self._sums)
 
     def compared_with(self, queries: Counts) -> NDArray[np.float64]:
         """
         Kernel values of these images and another one, or several.
 
-        Shapes: (4**levels * words,) -> (n,), (m, 4**levels * words) -> (n, m).
+        Shapes: (layout.size,) -> (n,), (m, layout.size) -> (n, m).
         """
-        several = np.atleast_2d(queries)
-        rows = self._bytes(several)
+        levels = self._levels(np.atleast_2d(queries))
+        rows = self._bytes(levels)
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
         for column, row in enumerate(rows[:, np.newaxis]):
             # the distance from each of many to the nearest one of one
             found = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)
             apart[:, column] = found[0][:, 0]
         overlaps = 0.5 * (self._sums[:, np.newaxis] + rows.sum(axis=1, dtype=np.int64) - apart)
-        kernel = overlaps * (_inverse_root(_row_sums(several)) * self._scale[:, np.newaxis])
+        own = self._inverse_root(levels.sum(axis=1, dtype=np.int64))
+        kernel = overlaps / 2**self._layout.levels * np.outer(self._scale, own)
         np.clip(kernel, 0.0, 1.0, out=kernel)
         return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
 
-    def _row(self, counts: Counts) -> NDArray[np.int32]:
-        """All levels of images (m, 4**levels * words), one after the other, times 2^L w_l."""
-        weights = (2**self._levels * level_weights(self._levels)).astype(np.int32)
-        levels = pyramid(counts, self._words, self._levels)
+    def _inverse_root(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """1 / sqrt(N) of images whose levels add up to `sums`."""
+        return _inverse_root(sums / 2**self._layout.levels)
+
+    def _levels(self, counts: Counts) -> NDArray[np.int32]:
+        """All levels of images (m, layout.size), one after the other, times 2^L w_l."""
+        finest = self._layout.levels
+        weights = (2**finest * level_weights(finest)).astype(np.int32)
+        levels = pyramid(counts, self._layout)
         return np.concatenate(
             [w * level for w, level in zip(weights, levels, strict=True)], axis=1
         )
 
-    def _bytes(self, counts: Counts) -> NDArray[np.uint8]:
-        beyond = self._row(counts).take(self._columns, axis=1) - self._below
+    def _bytes(self, levels: NDArray[np.int32]) -> NDArray[np.uint8]:
+        """Cut what is compared out of all levels, which may have more than the largest here."""
+        beyond = levels.take(self._columns, axis=1) - self._below
         return np.asarray(np.clip(beyond, 0, _BYTE), dtype=np.uint8)
 
 
-def pyramid(counts: Counts, words: int, levels: int) -> list[Counts]:
+def pyramid(counts: Counts, layout: Layout) -> list[Counts]:
     """
     Sum the counts of level L to those of all levels, from coarse to fine.
 
-    Shapes: (n, 4**levels * words) -> (n, words), (n, 4 * words) ... (n, 4**levels * words).
+    Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
     """
-    side, n = 2**levels, len(counts)
-    result = [np.ascontiguousarray(counts)]
-    sums = _summable(result[0])
-    while side > 1:
-        side //= 2
-        bands = sums.reshape(n, side, 2, 2 * side * words)
-        rows = (bands[:, :, 0] + bands[:, :, 1]).reshape(n, side, side, 2, words)
-        sums = rows[:, :, :, 0] + rows[:, :, :, 1]
-        result.insert(0, sums.reshape(n, side * side * words))
+    n, words = len(counts), layout.words
+    finest = np.ascontiguousarray(counts)
+    result: list[Counts] = [finest]
+    sums: NDArray[Any] = finest.astype(np.float32) ** 2 if layout.rooted else _summable(finest)
+    for level in reversed(range(layout.levels)):
+        rows, columns = layout.rows(level), 2**level
+        bands = sums.reshape(n, layout.rows(level + 1), 2 * columns * words)
+        if rows < bands.shape[1]:
+            bands = bands[:, 0::2] + bands[:, 1::2]
+        pairs = bands.reshape(n, rows, columns, 2, words)
+        sums = (pairs[:, :, :, 0] + pairs[:, :, :, 1]).reshape(n, rows * columns * words)
+        result.insert(0, np.rint(np.sqrt(sums)).astype(np.uint16) if layout.rooted else sums)
     return result
 
 
@@ -194,5 +235,5 @@ def _row_sums(counts: NDArray[Any]) -> NDArray[np.float32]:
     return np.asarray(cv2.reduce(counts, 1, cv2.REDUCE_SUM, dtype=cv2.CV_32F)[:, 0])
 
 
-def _inverse_root(totals: NDArray[np.float32]) -> NDArray[np.float64]:
-    return np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0), dtype=np.float64), 0.0)
+def _inverse_root(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0)), 0.0)
