@@ -198,16 +198,27 @@ def pyramid(counts: Counts, layout: Layout) -> list[Counts]:
     n, words = len(counts), layout.words
     finest = np.ascontiguousarray(counts)
     result: list[Counts] = [finest]
-    sums: NDArray[Any] = finest.astype(np.float32) ** 2 if layout.rooted else _summable(finest)
+    sums: NDArray[Any] = finest.astype(np.float32) if layout.rooted else _summable(finest)
     for level in reversed(range(layout.levels)):
-        rows, columns = layout.rows(level), 2**level
-        bands = sums.reshape(n, layout.rows(level + 1), 2 * columns * words)
-        if rows < bands.shape[1]:
-            bands = bands[:, 0::2] + bands[:, 1::2]
-        pairs = bands.reshape(n, rows, columns, 2, words)
-        sums = (pairs[:, :, :, 0] + pairs[:, :, :, 1]).reshape(n, rows * columns * words)
-        result.insert(0, np.rint(np.sqrt(sums)).astype(np.uint16) if layout.rooted else sums)
+        if layout.rows(level) < layout.rows(level + 1):
+            sums = _pairs_summed(sums, 2 ** (level + 1) * words, layout.rooted)
+        sums = _pairs_summed(sums, words, layout.rooted)
+        whole = (sums + np.float32(0.5)).astype(np.uint16) if layout.rooted else sums
+        result.insert(0, whole.reshape(n, layout.rows(level) * 2**level * words))
     return result
+
+
+def _pairs_summed(values: NDArray[Any], width: int, rooted: bool) -> NDArray[Any]:
+    """
+    Sum every two neighbouring pieces of `width` numbers: to (m, width).
+
+    `rooted`: what the numbers, float32, are the square roots of.
+    """
+    pairs = values.reshape(-1, 2, width)
+    first, second = pairs[:, 0], pairs[:, 1]
+    if rooted and len(pairs):
+        return np.asarray(cv2.magnitude(first, second))
+    return np.asarray(first + second)
 
 
 def _summable(counts: Counts) -> NDArray[Any]:
