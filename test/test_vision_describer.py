@@ -269,7 +269,9 @@ def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
     before = {'patch_components': 0, 'vocabulary_tree': False, 'gradient_sign': 1.0, 'strips': 1}
     config = replace(CONFIG, **before)
     describer = fit_describer(config, images, np.random.default_rng(0))
-    state = {name: value for name, value in describer.state().items() if name not in before}
+    state = dict(describer.state())
+    for name in before:
+        del state[name]
     again = describer_from_state(state)
     assert again.config == config
     np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))
