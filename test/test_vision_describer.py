@@ -43,13 +43,53 @@ def test_descriptor_is_a_vector_of_small_counts_of_all_patches(describer, images
     descriptor = describer.describe(images[0])
     assert descriptor.shape == (describer.size,) == (4 * 200,)
     assert descriptor.dtype == describer.dtype == np.uint8
-    # eighths of square roots of counts of the 35 x 25 patches
-    np.testing.assert_allclose(np.sum((descriptor / 8.0) ** 2), 35 * 25, rtol=0.02)
+    # eighths of square roots of weighted counts of the 35 x 25 patches
+    patches = describer._local.describe(describer.preparation.grey(images[0]))
+    assert len(patches) == 35 * 25
+    expected = describer.word_weights[describer.words(patches)].sum()
+    np.testing.assert_allclose(np.sum((descriptor / 8.0) ** 2), expected, rtol=0.02)
+
+
+@pytest.mark.parametrize('tree', [False, True])
+def test_relative_counts_are_counts_over_the_words_mean_count(images, tree):
+    # all patches are learnt from, so that frequencies are those of the images
+    config = replace(CONFIG, vocabulary_samples=35 * 25 * len(images), vocabulary_tree=tree)
+    relative = fit_describer(config, images, np.random.default_rng(0))
+    plain = fit_describer(replace(config, relative_counts=False), images, np.random.default_rng(0))
+    np.testing.assert_array_equal(relative.vocabulary.words, plain.vocabulary.words)
+    found = [plain.words(plain._local.describe(plain.preparation.grey(one))) for one in images]
+    counts = np.stack([np.bincount(words, minlength=config.words) for words in found])
+    frequencies = counts.sum(axis=0) + 1.0
+    weights = frequencies.mean() / frequencies
+    np.testing.assert_allclose(relative.word_weights, weights, rtol=1e-6)
+    for image, words in zip(images, found, strict=True):
+        in_cells = np.zeros((4, config.words))
+        np.add.at(in_cells, (plain._cells, words), 1.0)
+        roots = np.sqrt(in_cells * weights).ravel()
+        np.testing.assert_allclose(relative.describe(image) / 8.0, roots, atol=1 / 16 + 1e-6)
+    # on average all words count alike, but for the one patch more that each is given
+    mean = (counts * relative.word_weights).mean(axis=0)
+    assert mean[counts.sum(axis=0) >= 20].std() < 0.05 * mean.mean()
+
+
+def test_a_patch_of_a_word_counts_by_its_weight(describer):
+    weights = describer.word_weights
+    rare, common = int(weights.argmax()), int(weights.argmin())
+    assert weights[rare] > 2.0 * weights[common]
+    patches = 35 * 25
+    for word in (rare, common):
+        found = describer.counts(np.full(patches, word)).reshape(4, -1)[:, word] / 8.0
+        np.testing.assert_allclose(
+            np.minimum(np.sqrt(weights[word] * np.bincount(describer._cells)), 255 / 8),
+            found,
+            atol=1 / 16 + 1e-6,
+        )
 
 
 def test_roots_of_counts_fit_a_byte_where_every_patch_is_the_same_word(images):
     large = [cv2.resize(image, (640, 480)) for image in images]
-    describer = fit_describer(CONFIG, large, np.random.default_rng(0))
+    config = replace(CONFIG, relative_counts=False)
+    describer = fit_describer(config, large, np.random.default_rng(0))
     patches = 75 * 55
     descriptor = describer.counts(np.full(patches, 7))
     assert descriptor.dtype == describer.dtype == np.uint8
@@ -154,6 +194,15 @@ def test_incomplete_and_damaged_states_are_refused(describer):
         describer_from_state(state)
     with pytest.raises(VisionError, match='expected'):
         describer_from_state({**describer.state(), 'vocabulary': np.zeros((3, 5))})
+    with pytest.raises(VisionError, match=r'word_weights of shape \(3,\): expected \(200,\)'):
+        describer_from_state({**describer.state(), 'word_weights': np.ones(3)})
+    for bad in (0.0, -1.0):
+        with pytest.raises(VisionError, match='word_weights: expected positive'):
+            describer_from_state({**describer.state(), 'word_weights': np.full(200, bad)})
+    state = dict(describer.state())
+    del state['word_weights']
+    with pytest.raises(VisionError, match="'word_weights' is missing"):
+        describer_from_state(state)
     with pytest.raises(ConfigurationError, match='words'):
         describer_from_state({**describer.state(), 'words': 0})
 
@@ -266,7 +315,13 @@ def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network
 
 
 def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
-    before = {'patch_components': 0, 'vocabulary_tree': False, 'gradient_sign': 1.0, 'strips': 1}
+    before = {
+        'patch_components': 0,
+        'vocabulary_tree': False,
+        'gradient_sign': 1.0,
+        'strips': 1,
+        'relative_counts': False,
+    }
     config = replace(CONFIG, **before)
     describer = fit_describer(config, images, np.random.default_rng(0))
     state = dict(describer.state())

@@ -93,6 +93,11 @@ class VisionConfig:
     root_counts: bool = parameter(
         True, 'compare square roots of counts, so that a large blank wall does not outvote all'
     )
+    relative_counts: bool = parameter(
+        True,
+        "count words relative to their mean count in the map's images, so that rare ones tell "
+        'places apart as much as common ones',
+    )
     vocabulary_samples: int = parameter(
         60_000, 'patches that the vocabulary is learnt from', low=100, high=MOST_SAMPLES
     )
@@ -166,6 +171,7 @@ PAPER = VisionConfig(
     levels=2,
     strips=1,
     root_counts=False,
+    relative_counts=False,
 )
 """
 Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts of 200 words on
@@ -176,6 +182,7 @@ BEFORE: dict[str, Any] = {
     'vocabulary_tree': False,
     'gradient_sign': 1.0,
     'strips': 1,
+    'relative_counts': False,
     'network_width': 640,
     'network_threads': 2,
 }

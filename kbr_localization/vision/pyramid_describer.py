@@ -19,6 +19,7 @@ from kbr_localization.vision.loading import load, LoadableImage
 from kbr_localization.vision.network_file import network_of, network_state, read_network
 from kbr_localization.vision.patch_grid import PatchGrid
 from kbr_localization.vision.preparation import Preparation
+from kbr_localization.vision.stored_counts import StoredCounts
 from kbr_localization.vision.vocabulary import FlatVocabulary, Vocabulary
 from kbr_localization.vision.vocabulary_tree import VocabularyTree
 from kbr_localization.workers import one_thread, shrinking_batches, Workers
@@ -26,9 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
-_ROOT_UNITS = 8.0  # in one: square roots of counts are kept as eighths
-_SHORT = 65535
-_BYTE = 255  # and in a byte, in units a little larger where a cell has more patches
 
 
 class LocalDescriptor(Protocol):
@@ -58,7 +56,8 @@ class PyramidDescriber(SelectableDescriber):
     local descriptor, c) float32, onto which patches are projected, or None. `vocabulary`: of words
     of size c, or of the size of a local descriptor. `network`: the bytes of the ONNX file that
     `learned_pyramid` has its local descriptors of, which count by their reliability; it is kept in
-    the map, so that a map cannot meet another one. See `spatial_pyramid` for the kernel.
+    the map, so that a map cannot meet another one. `word_weights`: (words,) float32, what a patch
+    counts by its word, or None for one each. See `spatial_pyramid` for the kernel.
     """
 
     def __init__(
@@ -68,8 +67,9 @@ class PyramidDescriber(SelectableDescriber):
         vocabulary: Vocabulary,
         basis: NDArray[np.float32] | None = None,
         network: NDArray[np.uint8] | None = None,
+        word_weights: NDArray[np.float32] | None = None,
     ) -> None:
-        self.network = network
+        self.network, self.word_weights = network, word_weights
         self.kind = config.descriptor
         self.config, self.preparation = config, preparation
         self.vocabulary, self.basis = vocabulary, basis
@@ -80,10 +80,9 @@ class PyramidDescriber(SelectableDescriber):
         grid = self._local.grid
         self._cells = spatial_pyramid.cell_of(grid.centres, grid.shape, config.levels)
         most = int(np.bincount(self._cells).max())
-        self._stored = _stored_counts(most, config.root_counts)
-        self._store_weights = _WeightStore(most, config.root_counts)
-        weighted = isinstance(self._local, LearnedFeatures)
-        self.dtype = self._store_weights.dtype if weighted else self._stored.dtype
+        weighted = word_weights is not None or isinstance(self._local, LearnedFeatures)
+        self._stored = StoredCounts(most, rooted, weighted)
+        self.dtype = self._stored.dtype
 
     def describe(self, image: Image) -> NDArray[np.unsignedinteger]:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
@@ -100,8 +99,11 @@ class PyramidDescriber(SelectableDescriber):
         self, words: NDArray[np.intp], weights: NDArray[np.float32] | None = None
     ) -> NDArray[np.unsignedinteger]:
         """Sum the words of all patches of an image up in each cell: (k,), (k,) -> (size,)."""
+        if self.word_weights is not None:
+            of_words = self.word_weights[words]
+            weights = of_words if weights is None else weights * of_words
         found = spatial_pyramid.count_words(words, self._cells, self.layout, weights)
-        return np.asarray(self._stored[found] if weights is None else self._store_weights(found))
+        return self._stored(found)
 
     def cross_gram(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.float64]:
         """Spatial pyramid kernel (n, m) in [0, 1] of descriptors (n, size) and (m, size)."""
@@ -117,6 +119,8 @@ class PyramidDescriber(SelectableDescriber):
         state['vocabulary'] = self.vocabulary.words
         if self.network is not None:
             state |= network_state(self.network)
+        if self.word_weights is not None:
+            state['word_weights'] = self.word_weights
         return state if self.basis is None else state | {'basis': self.basis}
 
     @classmethod
@@ -133,7 +137,15 @@ class PyramidDescriber(SelectableDescriber):
             size = basis.shape[1]
         words = _checked('vocabulary', state['vocabulary'], (config.words, size))
         vocabulary = _vocabulary(config).from_state(words, state)
-        return cls(config, preparation, vocabulary, basis, network)
+        weights = None
+        if config.relative_counts:
+            weights = _checked('word_weights', state['word_weights'], (config.words,))
+            if weights.min() <= 0.0:
+                raise VisionError(
+                    f'word_weights: expected positive numbers, got {weights.min():.3g}; build the '
+                    'map again'
+                )
+        return cls(config, preparation, vocabulary, basis, network, weights)
 
     @classmethod
     def fit(
@@ -164,12 +176,26 @@ class PyramidDescriber(SelectableDescriber):
             basis = _basis(config, patches)
             patches = patches if basis is None else patches @ basis
             vocabulary = _vocabulary(config).learn(patches, config.words, rng)
+            weights = None
+            if config.relative_counts:
+                weights = _relative_weights(vocabulary.nearest(patches), config.words)
         progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis, network)
+        return cls(config, preparation, vocabulary, basis, network, weights)
 
 
 def _vocabulary(config: VisionConfig) -> type[FlatVocabulary] | type[VocabularyTree]:
     return VocabularyTree if config.vocabulary_tree else FlatVocabulary
+
+
+def _relative_weights(words: NDArray[np.intp], size: int) -> NDArray[np.float32]:
+    """
+    Weigh words by those that patches (k,) of the map have: (size,), 1 for one of mean frequency.
+
+    A weighted count is a count over the word's mean count, so that on average all words count
+    alike. Frequencies by Laplace's rule of succession, for a word that no patch has.
+    """
+    frequencies = np.bincount(words, minlength=size) + 1.0
+    return np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
 
 
 def sample_patches(
@@ -241,7 +267,7 @@ def principal_components(patches: NDArray[np.float32], count: int) -> NDArray[np
     return np.ascontiguousarray(directions[:, :count], dtype=np.float32)
 
 
-def _checked(name: str, value: Any, shape: tuple[int, int]) -> NDArray[np.float32]:
+def _checked(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.float32]:
     array = np.ascontiguousarray(value, dtype=np.float32)
     if array.shape != shape or not np.isfinite(array).all():
         raise VisionError(
@@ -267,27 +293,3 @@ def local_descriptor(
         )
     grid = PatchGrid(preparation.shape, config.patch_size, config.spacing, preparation.wraps)
     return ON_GRID[config.descriptor](config, grid)
-
-
-def _stored_counts(largest: int, root: bool) -> NDArray[np.unsignedinteger]:
-    """List what is kept for each count from 0 to `largest`, in the smallest type that holds it."""
-    counts = np.arange(largest + 1)
-    if not root:
-        return counts.astype(np.min_scalar_type(largest))
-    units = min(_ROOT_UNITS, _BYTE / np.sqrt(max(largest, 1)))
-    return np.asarray(np.rint(units * np.sqrt(counts)), dtype=np.uint8)
-
-
-class _WeightStore:
-    """What is kept of sums of weights: their square roots or themselves, in eighths at best."""
-
-    def __init__(self, most: int, root: bool) -> None:
-        self._root = root
-        self.dtype: np.dtype[Any] = np.dtype(np.uint8 if root else np.uint16)
-        self._largest = _BYTE if root else _SHORT
-        self._units = min(_ROOT_UNITS, self._largest / (np.sqrt(max(most, 1)) if root else most))
-
-    def __call__(self, sums: NDArray[np.float64]) -> NDArray[np.unsignedinteger]:
-        values = np.sqrt(sums) if self._root else sums
-        # a cell may weigh more than its patches do on average
-        return np.minimum(np.rint(self._units * values), self._largest).astype(self.dtype)

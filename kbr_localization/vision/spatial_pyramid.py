@@ -18,7 +18,7 @@ of indicator functions; sums with positive weights keep positive definiteness, a
 k(a, b) by f(a) f(b). The weights add up to one and every h_l(a) adds up to N(a), so k is in [0, 1]
 and 1 between equal images. Between images with equally many patches it is the intersection of the
 normalised histograms. All of this holds for any non-negative numbers in place of counts, such as
-their square roots, with N(a) the sum of the levels' sums, weighted by w_l.
+weighted counts or square roots, with N(a) the sum of the levels' sums, weighted by w_l.
 
 Only level L is kept, as small unsigned integers: the coarser levels are sums of its cells, or of
 square roots the roots of the sums of their squares.
