@@ -23,11 +23,12 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import describer_from_state, VisionConfig
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.pyramid_describer import local_descriptor, PyramidDescriber
+from kbr_localization.vision.spatial_pyramid import Layout
 from kbr_localization.vision.vocabulary import FlatVocabulary
 import numpy as np
 
 IMAGE_SHAPE = (480, 640)
-VISION = VisionConfig(vocabulary_tree=False)  # nothing is quantised here
+VISION = VisionConfig(vocabulary_tree=False, relative_counts=False)  # it has no patches
 SPACING = 0.2
 _ROW_DISTANCE = 5.0
 _SCENE_DISTANCE = 1.2
@@ -50,7 +51,7 @@ class Corridors:
         rng = np.random.default_rng(seed)
         self.length = length
         self.row = max(10.0, float(np.sqrt(length * _ROW_DISTANCE)))
-        self.size = 4**VISION.levels * VISION.words
+        self.size = Layout(VISION.words, VISION.levels).size
         words = rng.gamma(1.5, 1.0, VISION.words)
         cells = rng.gamma(6.0, 1.0 / 6.0, self.size)
         self._common = (4.3 * np.tile(words, 4**VISION.levels) * cells).astype(np.float32)
