@@ -137,6 +137,25 @@ def test_a_carried_robot_is_found_where_the_images_are():
     assert not hypotheses.confirmation.confirmed
 
 
+def test_a_confirmed_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
+    left = {}
+    for confirmed in (False, True):
+        hypotheses, belief = make(), belief_at(3.0)
+        held = []
+        for _ in range(40):
+            # whatever the images say of it, the belief stays as confirmed as it is
+            hypotheses.confirmation.total = 4.0 if confirmed else 0.0
+            hypotheses.see(seen_at(15.0))
+            found = hypotheses.update(belief, seen_at(15.0), 0.4)
+            hypotheses.confirmation.total = 4.0 if confirmed else 0.0
+            if found is not None:
+                break
+            held.append(hypotheses.elsewhere)
+        left[confirmed] = hypotheses.elsewhere, max(held)
+    assert left[False][0] > 0.5 >= left[False][1]
+    assert left[True][0] > CONFIG.localized_mass >= left[True][1] > 0.5
+
+
 def test_a_place_that_looks_alike_does_not_hide_the_right_one():
     hypotheses, belief = make(), belief_at(3.0)
     # long enough for other points to be drawn about the wrong place, too short to go there
