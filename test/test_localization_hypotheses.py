@@ -8,6 +8,7 @@ from kbr_localization.localization.kbr.confirmation import Confirmation, Evidenc
 from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
+from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, straight
@@ -137,23 +138,23 @@ def test_a_carried_robot_is_found_where_the_images_are():
     assert not hypotheses.confirmation.confirmed
 
 
-def test_a_confirmed_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
+def test_a_reliable_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
     left = {}
-    for confirmed in (False, True):
-        hypotheses, belief = make(), belief_at(3.0)
-        held = []
+    for evidence in (0.0, 4.0):
+        rng = np.random.default_rng(0)
+        monitor = Monitor(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, rng)
+        belief, held = belief_at(3.0), []
         for _ in range(40):
             # whatever the images say of it, the belief stays as confirmed as it is
-            hypotheses.confirmation.total = 4.0 if confirmed else 0.0
-            hypotheses.see(seen_at(15.0))
-            found = hypotheses.update(belief, seen_at(15.0), 0.4)
-            hypotheses.confirmation.total = 4.0 if confirmed else 0.0
-            if found is not None:
+            monitor.confirmation.total = evidence + 0.4
+            monitor.hypotheses.see(seen_at(15.0))
+            monitor.way = 0.4
+            if monitor.update(belief, seen_at(15.0), np.zeros((3, 3))) is not None:
                 break
-            held.append(hypotheses.elsewhere)
-        left[confirmed] = hypotheses.elsewhere, max(held)
-    assert left[False][0] > 0.5 >= left[False][1]
-    assert left[True][0] > CONFIG.localized_mass >= left[True][1] > 0.5
+            held.append(monitor.hypotheses.elsewhere)
+        left[evidence] = monitor.hypotheses.elsewhere, max(held)
+    assert left[0.0][0] > 0.5 >= left[0.0][1]
+    assert left[4.0][0] > CONFIG.localized_mass >= left[4.0][1] > 0.5
 
 
 def test_a_place_that_looks_alike_does_not_hide_the_right_one():

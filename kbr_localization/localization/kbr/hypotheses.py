@@ -21,11 +21,6 @@ right belief for a place that looks alike. A belief with little evidence is left
 that the map may not even show, and a start by one image may have no point at the right one. Of 0,
 0.003 and 0.01 an image, tried for such claims on photographs and rendered drives with the arrow
 right and turned round, 0.003 finds most of the latter without leaving any of the former.
-
-A belief is left for what is elsewhere where that is likelier, a confirmed one where it is as
-likely as has to be for *localized*: between the images of a sparse map another place may look more
-like them than the robot's own for a few metres. 0.99 in place of 0.9 does the same on 48 rendered
-drives; 0.9 also for a belief that is not confirmed makes starts longer.
 """
 
 from __future__ import annotations
@@ -145,7 +140,7 @@ class Hypotheses:
         """
         Weigh the belief and what looks elsewhere by an image, after so many metres of way.
 
-        Returns the points that are to take the belief's place, or None.
+        Returns the points elsewhere where they are likelier than the belief, or None.
         """
         before = belief.resampled(_COHORT, self.rng).odometry
         here, match = self.weigh(belief, similarity)
@@ -161,12 +156,7 @@ class Hypotheses:
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
             self._leave_out(mode_of(belief, self.config))
-        return self.alternatives if self.elsewhere > self._enough else None
-
-    @property
-    def _enough(self) -> float:
-        """Return the probability of being elsewhere at which the belief is left."""
-        return max(self.config.localized_mass, 0.5) if self.confirmation.confirmed else 0.5
+        return self.alternatives if self.elsewhere > 0.5 else None
 
     def _leave_out(self, pose: FloatArray) -> None:
         """Take points at the belief's own place (3,) from those that look elsewhere."""

@@ -1,4 +1,12 @@
-"""Monitoring of a belief by every image: its place, the map, the odometry and the camera."""
+"""
+Monitoring of a belief by every image: its place, the map, the odometry and the camera.
+
+A belief is left for another place where that is likelier, and one that is reliable where that is
+as likely as has to be for *localized*: between the images of a sparse map another place may look
+more like them than the robot's own for a few metres. 0.99 in place of 0.9 does the same on 48
+rendered drives; 0.9 for every belief makes starts longer, and after an odometry that was grossly
+wrong it keeps a place that this has led to.
+"""
 
 from __future__ import annotations
 
@@ -83,6 +91,8 @@ class Monitor:
         """
         self.check.disperse(noise)
         found = self.hypotheses.update(belief, seen, self.way)
+        if self.reliable and self.hypotheses.elsewhere <= self.hypotheses.config.localized_mass:
+            found = None
         self.way, self._moved = 0.0, False
         likelihood = self.check.see(seen, self.hypotheses.here, belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
