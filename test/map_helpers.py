@@ -31,18 +31,18 @@ class TinyRun(Dataset):
         return iter(self._frames)
 
 
-def tiny_map(frames: int = 30, **options) -> KernelMap:
+def tiny_map(frames: int = 30, vision=TINY_VISION, **options) -> KernelMap:
     """Map of a tiny run."""
-    return build_map([TinyRun(frames)], vision=TINY_VISION, **options)
+    return build_map([TinyRun(frames)], vision=vision, **options)
 
 
-def map_along(poses, closed=False) -> KernelMap:
+def map_along(poses, closed=False, vision=TINY_VISION) -> KernelMap:
     """Map of as many images as if taken at poses (n, 3) in turn; `closed`: then at the first."""
     following = np.roll(poses, -1, axis=0)
     if not closed:
         following[-1] = np.nan
     controls = se2.between(poses, following)
-    tiny = tiny_map(frames=len(poses))
+    tiny = tiny_map(frames=len(poses), vision=vision)
     return replace(tiny, poses=poses, controls=controls, next_poses=following)
 
 
