@@ -65,6 +65,32 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
     return compose(inverse(start), end)
 
 
+def rotation(heading: ArrayLike) -> FloatArray:
+    """
+    Rotate errors of poses by headings, from one frame into the other.
+
+    Shapes: (...) -> (..., 3, 3), the rotation in x and y, one for the heading.
+    """
+    angle = np.asarray(heading, dtype=np.float64)
+    result = np.zeros((*angle.shape, 3, 3))
+    result[..., 0, 0] = result[..., 1, 1] = np.cos(angle)
+    result[..., 1, 0] = np.sin(angle)
+    result[..., 0, 1], result[..., 2, 2] = -result[..., 1, 0], 1.0
+    return result
+
+
+def adjoint(pose: ArrayLike) -> FloatArray:
+    """
+    Adjoint of SE(2) elements: carries errors in the frame of `pose` to the parent frame.
+
+    Shapes: (..., 3) -> (..., 3, 3) (Sola, Deray and Atchuthan 2018, appendix on SE(2)).
+    """
+    a = np.asarray(pose, dtype=np.float64)
+    result = rotation(a[..., 2])
+    result[..., 0, 2], result[..., 1, 2] = a[..., 1], -a[..., 0]
+    return result
+
+
 def chain(origin: ArrayLike, increments: ArrayLike) -> FloatArray:
     """
     Compose increments one after the other, from an origin on.

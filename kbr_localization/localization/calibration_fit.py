@@ -190,18 +190,8 @@ def _slopes(effects: FloatArray, track: FloatArray, marks: np.ndarray) -> FloatA
 
     Shapes: (n - 1, 3, 7), (n, 3) and (w + 1,) -> (w, 3, 7).
     """
-    fixed = sums(_adjoint(track[1:]) @ effects, marks)
-    return np.asarray(_adjoint(se2.inverse(track[marks[1:]])) @ fixed)
-
-
-def _adjoint(poses: FloatArray) -> FloatArray:
-    """Return the (..., 3, 3) that carry errors in the frames of poses (..., 3) to their parent."""
-    cosine, sine = np.cos(poses[..., 2]), np.sin(poses[..., 2])
-    result = np.zeros((*poses.shape[:-1], 3, 3))
-    result[..., 0, 0], result[..., 0, 1], result[..., 0, 2] = cosine, -sine, poses[..., 1]
-    result[..., 1, 0], result[..., 1, 1], result[..., 1, 2] = sine, cosine, -poses[..., 0]
-    result[..., 2, 2] = 1.0
-    return result
+    fixed = sums(se2.adjoint(track[1:]) @ effects, marks)
+    return np.asarray(se2.adjoint(se2.inverse(track[marks[1:]])) @ fixed)
 
 
 def sums(amounts: FloatArray, marks: np.ndarray) -> FloatArray:
@@ -214,16 +204,12 @@ def sums(amounts: FloatArray, marks: np.ndarray) -> FloatArray:
     return np.asarray(total[marks[1:]] - total[marks[:-1]])
 
 
-def _student(
-    windows: Windows, weights: FloatArray, rounds: int = 1
-) -> tuple[FloatArray, FloatArray]:
+def _student(windows: Windows, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Variances (w, 3) of the errors and weights (w,) of the windows, by maximum likelihood."""
     squared = windows.errors**2
-    for _ in range(rounds):
-        rates = [fit_variance(windows.ways, weights * squared[:, axis]) for axis in range(3)]
-        variances = np.maximum(windows.ways @ np.transpose(rates), _LEAST)
-        weights = (_FREEDOM + 3.0) / (_FREEDOM + np.sum(squared / variances, axis=1))
-    return variances, weights
+    rates = [fit_variance(windows.ways, weights * squared[:, axis]) for axis in range(3)]
+    variances = np.maximum(windows.ways @ np.transpose(rates), _LEAST)
+    return variances, (_FREEDOM + 3.0) / (_FREEDOM + np.sum(squared / variances, axis=1))
 
 
 def _uncertainty(

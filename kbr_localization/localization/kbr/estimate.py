@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
@@ -109,8 +110,7 @@ def mode_of(belief: Belief, config: KbrConfig) -> FloatArray:
 
 def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
     """Covariance (3, 3) in the map frame of one in the frame of the base."""
-    cosine, sine = np.cos(heading), np.sin(heading)
-    turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+    turn = se2.rotation(heading)
     return np.asarray(turn @ covariance @ turn.T)
 
 

@@ -89,7 +89,7 @@ class OdometryCalibration:
         about = self.expected + self._about
         motion, effect = moved_with_effects(increment, about)
         effect[:, _LATERAL] *= self._at_will(increment)
-        carried = _transport(motion)
+        carried = se2.adjoint(se2.inverse(motion))
         diagonal = np.diag(self._factor * self._model.variances(increment))
         self.noise = carried @ self.noise @ carried.T + diagonal
         self._effects = carried @ self._effects + effect
@@ -176,17 +176,4 @@ def motions(motion: FloatArray, effect: FloatArray, deviations: FloatArray) -> F
     `motion` (3,) with the errors common to all and `effect` (3, 7) on it (`moved_with_effects`),
     `deviations` (m, 7) from these errors, to first order -> (m, 3).
     """
-    return np.asarray(motion + deviations @ (_turned(motion[2]) @ effect).T)
-
-
-def _transport(increment: FloatArray) -> FloatArray:
-    """Return the (3, 3) that carries an error in the frame before a motion to that after it."""
-    x, y, heading = se2.inverse(increment)
-    cosine, sine = np.cos(heading), np.sin(heading)
-    return np.array([[cosine, -sine, y], [sine, cosine, -x], [0.0, 0.0, 1.0]])
-
-
-def _turned(angle: float) -> FloatArray:
-    """Return the rotation (3, 3) of an error by an angle."""
-    cosine, sine = np.cos(angle), np.sin(angle)
-    return np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]])
+    return np.asarray(motion + deviations @ (se2.rotation(motion[2]) @ effect).T)

@@ -11,7 +11,6 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy.spatial import cKDTree
 
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
@@ -106,8 +105,7 @@ def _recorded(kernel_map: KernelMap, images: Sequence[NewImage]) -> MappingRecor
     if record is None or not images:
         return record
     poses = np.array([image.pose for image in images])
-    _, nearest = cKDTree(kernel_map.poses[:, :2]).query(poses[:, :2])
-    return record.extended(poses, record.covariances[nearest])
+    return record.extended(poses, kernel_map.uncertainty_at(poses))
 
 
 def grown(kernel_map: KernelMap) -> np.ndarray:

@@ -161,11 +161,15 @@ class KernelMap:
         best = int(np.argmax(values))
         return int(similarity.candidates[best]), float(values[best])
 
-    def uncertainty_at(self, pose: FloatArray) -> FloatArray:
-        """Covariance (3, 3) of the map's own poses where a pose (3,) is; zero of known ones."""
+    def uncertainty_at(self, poses: FloatArray) -> FloatArray:
+        """
+        Covariances of the map's own poses where poses are; zero where these were given.
+
+        Shapes: (..., 3) -> (..., 3, 3).
+        """
         if self.mapping is None:
-            return np.zeros((3, 3))
-        _, nearest = self._places.query(pose[:2])
+            return np.zeros((*poses.shape, 3))
+        _, nearest = self._places.query(poses[..., :2])
         return np.asarray(self.mapping.covariances[nearest])
 
     @functools.cached_property

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -76,9 +77,8 @@ class MappingRecord:
 
     def moved(self, motion: FloatArray, scale: float = 1.0) -> MappingRecord:
         """Return that of the poses after a motion (3,) of the whole map, its metres scaled."""
-        cosine, sine = np.cos(motion[2]), np.sin(motion[2])
         metres = np.array([scale, scale, 1.0])
-        turn = np.array([[cosine, -sine, 0.0], [sine, cosine, 0.0], [0.0, 0.0, 1.0]]) * metres
+        turn = se2.rotation(motion[2]) * metres
         return replace(
             self,
             covariances=turn @ self.covariances @ turn.T,

@@ -8,7 +8,6 @@ it, known poses can.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
@@ -157,7 +156,7 @@ def _usual_gap(stamps_ns: StampArray) -> int:
     return int(np.median(np.diff(stamps_ns)))
 
 
-def lines_of(alignment: Alignment, names: Sequence[str] = ()) -> list[str]:
+def lines_of(alignment: Alignment) -> list[str]:
     """Tell what an alignment did, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
     residuals = alignment.residuals

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.closures import Closures, OWN_WAY, ways_apart
-from kbr_localization.localization.mapping.frames import transports
 from kbr_localization.localization.mapping.merging import merged_chains, MergedChains
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import (
@@ -196,7 +195,7 @@ class _Rings:
         near, turn = self._wander.between(self.first, self.other_first, self.other_first)
         far, other_turn = self._wander.between(self.second, self.other_second, self.other_second)
         onward = se2.between(poses[self.first], poses[self.other_first])
-        carry = transports(onward)
+        carry = se2.adjoint(se2.inverse(onward))
         total = np.einsum('mij,mjk,mlk->mil', carry, self._spread, carry)
         total += self._other_spread
         total[:, 0, 0] += near + far

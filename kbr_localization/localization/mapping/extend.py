@@ -29,7 +29,6 @@ from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.turning import Points
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
-from scipy.spatial import cKDTree
 
 _GAP_M = 3.0
 """Metres between two images of a map that follow each other, beyond which they do not."""
@@ -68,7 +67,7 @@ def extend(
     trajectories = _trails(kernel_map, dataset, drive, corrected.odometry)
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
     found = relate(kernel_map.describer, both, trajectories, report, corrected.prior)
-    members = _related(kernel_map, dataset, trajectories, found)
+    members = _related(dataset, trajectories, found)
     found = _looked(
         kernel_map, drive, trajectories, found, corrected, report, workers or ThisProcess()
     )
@@ -77,9 +76,9 @@ def extend(
     kept = members - n
     drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
     poses = se2.compose(solved.poses[members], point_of(kernel_map))
-    covariances = solved.covariances[members] + _of_the_map(kernel_map, poses)
+    covariances = solved.covariances[members] + kernel_map.uncertainty_at(poses)
     record = closures_of(solved, members, point_of(kernel_map), n)
-    notes = _notes(dataset, trajectories, solved, len(kept), n)
+    notes = _notes(dataset, solved, len(kept), n)
     return appended(kernel_map, dataset.name, drive, poses, covariances, record), notes
 
 
@@ -140,9 +139,7 @@ def _trails(
     return Trajectories.of(odometry, np.concatenate([piece, own]), runs, fixed)
 
 
-def _related(
-    kernel_map: KernelMap, dataset: Dataset, trajectories: Trajectories, found: Related
-) -> Indices:
+def _related(dataset: Dataset, trajectories: Trajectories, found: Related) -> Indices:
     """Images of the run whose pieces are joined to the map."""
     home = found.group[int(np.argmax(trajectories.fixed))]
     joined = (found.group[trajectories.piece] == home) & ~trajectories.fixed[trajectories.piece]
@@ -195,17 +192,7 @@ def _solve(trajectories: Trajectories, found: Related, corrected: CorrectedOdome
     return replace(solved, parameters=of_wheels)
 
 
-def _of_the_map(kernel_map: KernelMap, poses: FloatArray) -> FloatArray:
-    """Covariances (m, 3, 3) that the map itself has where poses (m, 3) are."""
-    if kernel_map.mapping is None:
-        return np.zeros((len(poses), 3, 3))
-    _, nearest = cKDTree(kernel_map.poses[:, :2]).query(poses[:, :2])
-    return np.asarray(kernel_map.mapping.covariances[nearest])
-
-
-def _notes(
-    dataset: Dataset, trajectories: Trajectories, solved: Solved, images: int, own: int
-) -> list[str]:
+def _notes(dataset: Dataset, solved: Solved, images: int, own: int) -> list[str]:
     kept = solved.closures.some(solved.kept)
     to_map = int(np.sum(kept.second < own))
     missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)

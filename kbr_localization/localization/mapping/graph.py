@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.bordered import Bordered, NormalEquations
-from kbr_localization.localization.mapping.frames import transports, turns
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import (
     Belief,
@@ -129,13 +128,13 @@ def _leg(
     path = trajectories.odometry[slice(first, last + 1)]
     steps = se2.between(path[:-1], path[1:])
     onward = se2.between(path[1:], path[-1])  # from the end of each step
-    carry = transports(onward)
-    effects = np.einsum('mij,mjl,mlk->ik', carry, turns(-steps[:, 2]), jacobians(steps))
+    carry = se2.adjoint(se2.inverse(onward))
+    effects = np.einsum('mij,mjl,mlk->ik', carry, se2.rotation(-steps[:, 2]), jacobians(steps))
     spread = noise.variances(steps) + _FLOOR
     covariance = np.einsum('mij,mj,mkj->ik', carry, spread, carry)
     # what a change of the last frame does to the motion, seen from the first one
     turn = path[-1, 2] - path[0, 2]
-    whole = turns(np.array([turn]))[0]
+    whole = se2.rotation(turn)
     return se2.between(path[0], path[-1]), whole @ effects, covariance
 
 
@@ -194,7 +193,7 @@ def _normal_equations(
         at_start, at_end = _derivatives(group, poses, parameters)
         blocks = [(3 * group.start, at_start), (3 * group.end, at_end)]
         if group.effects is not None and group.run is not None:
-            turned = turns(-group.expected(parameters)[:, 2])
+            turned = se2.rotation(-group.expected(parameters)[:, 2])
             columns = 3 * n + PARAMETERS * group.run
             blocks.append((columns, -np.einsum('mij,mjk->mik', turned, group.effects)))
         system.add(error, group.information, blocks)
@@ -224,7 +223,7 @@ def _derivatives(
 def _by_ends(
     start: FloatArray, end: FloatArray, heading: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    at_end = turns(-heading)
+    at_end = se2.rotation(-heading)
     at_start = -at_end
     dx, dy = (end - start)[:, :2].T
     cosine, sine = np.cos(heading), np.sin(heading)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.localization.mapping.closures import Closures
-from kbr_localization.localization.mapping.frames import turns
 from kbr_localization.localization.mapping.sequences import REACH
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
@@ -78,6 +77,6 @@ def _merged(
         relative = relative + np.linalg.solve(
             normal, np.einsum('mji,jk,mk->i', slope, information, error)
         )
-    turn = turns(-relative[2:3])[0]
+    turn = se2.rotation(-relative[2])
     # a single closure with all its images shared is the least that is known
     return first, second, relative, turn @ np.linalg.inv(normal) @ turn.T
