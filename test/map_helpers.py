@@ -14,21 +14,18 @@ TINY_VISION = VisionConfig(words=20, vocabulary_samples=2000)
 
 
 class TinyRun(Dataset):
-    """A run in memory: the robot drives straight past a textured wall."""
+    """A run in memory: the robot drives straight past a textured wall. `frames` may be changed."""
 
     def __init__(self, frames: int = 30, name: str = 'tiny') -> None:
         self.name, self.skipped = name, {}
         self.odometry: OdometryTrack = tiny_odometry(frames)
-        self._frames: list[Frame] = tiny_frames(frames)
+        self.frames: list[Frame] = tiny_frames(frames)
 
     def __len__(self):
-        return len(self._frames)
+        return len(self.frames)
 
     def __getitem__(self, index):
-        return self._frames[index]
-
-    def __iter__(self):
-        return iter(self._frames)
+        return self.frames[index]
 
 
 def tiny_map(frames: int = 30, vision=TINY_VISION, **options) -> KernelMap:

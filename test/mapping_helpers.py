@@ -80,9 +80,6 @@ class RingRun(Dataset):
             f'{self.name} {index}',
         )
 
-    def __iter__(self):
-        return (self[index] for index in range(len(self)))
-
 
 def aligned(poses, truth):
     """Poses (n, 3) moved rigidly so that their positions are nearest to the true ones."""

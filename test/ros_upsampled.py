@@ -42,9 +42,6 @@ class Upsampled(Dataset):
         frame = self._frames[self._nearest[index]]
         return Frame(stamp_ns, frame.image, self.odometry.at(stamp_ns), frame.reference)
 
-    def __iter__(self):
-        return (self[index] for index in range(len(self)))
-
 
 def main(run, rate, colour=''):
     dataset = Upsampled(open_dataset(run), float(rate), colour == 'colour')

@@ -14,9 +14,10 @@ from kbr_localization.datasets.multi_camera import MultiCameraRun, MultiImage
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
+from map_helpers import TinyRun
 import numpy as np
 import pytest
-from two_cameras import CAMERAS, MemoryRun, two_camera_run, write_two_camera_cold_run
+from two_cameras import CAMERAS, two_camera_run, write_two_camera_cold_run
 
 MS = 1_000_000
 
@@ -153,7 +154,7 @@ def test_a_run_of_two_cameras_has_an_image_of_each():
 
 
 def test_a_camera_that_ends_early_is_left_out_of_the_later_frames():
-    front, rear = MemoryRun(20), MemoryRun(8)
+    front, rear = TinyRun(20), TinyRun(8)
     run = MultiCameraRun(CAMERAS, [front, rear])
     assert len(run) == 20
     assert [image is None for image in run[19].load_image()] == [False, True]
@@ -163,7 +164,7 @@ def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():
     def broken():
         raise DatasetError('broken')
 
-    front, rear = MemoryRun(4), MemoryRun(4)
+    front, rear = TinyRun(4), TinyRun(4)
     rear.frames[1] = replace(rear.frames[1], image=broken)
     front.frames[2] = replace(front.frames[2], image=broken)
     rear.frames[2] = replace(rear.frames[2], image=broken)
@@ -174,10 +175,10 @@ def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():
 
 
 def test_cameras_of_different_clocks_are_explained():
-    late = MemoryRun(4)
+    late = TinyRun(4)
     late.frames = [replace(f, stamp_ns=f.stamp_ns + 10**12) for f in late.frames]
     with pytest.raises(DatasetError, match='are their stamps of one clock'):
-        MultiCameraRun(CAMERAS, [MemoryRun(4), late])
+        MultiCameraRun(CAMERAS, [TinyRun(4), late])
 
 
 def test_a_folder_of_two_recorded_cameras_is_opened_with_both(tmp_path):

@@ -462,9 +462,6 @@ def test_a_run_without_reference_has_no_reference_topic(tmp_path):
             frame = tiny_frames(2, (8, 8))[index]
             return Frame(frame.stamp_ns, frame.image, frame.odometry)
 
-        def __iter__(self):
-            return (self[index] for index in range(2))
-
     write_bag(Run(), tmp_path / 'bag')
     run = BagRun(tmp_path / 'bag')
     assert run.reference_topic is None

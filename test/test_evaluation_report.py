@@ -8,12 +8,13 @@ import subprocess
 
 from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation.record import GOOD_M, record_run
 from kbr_localization.evaluation.report import report_data, script_json, write_report
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.methods.method_configs import method_config
+from map_helpers import TinyRun
 import numpy as np
 import pytest
 
@@ -136,23 +137,9 @@ def test_the_page_cannot_reach_the_network(record, tmp_path):
 def test_a_run_without_reference_poses_has_a_page(kernel_map, tmp_path):
     import dataclasses
 
-    class Unknown(Dataset):
-        """A run that does not know where it was."""
-
-        def __init__(self):
-            self.name, self.odometry, self.skipped = 'somewhere', tiny_odometry(6), {}
-            self.frames = [dataclasses.replace(frame, reference=None) for frame in tiny_frames(6)]
-
-        def __len__(self):
-            return len(self.frames)
-
-        def __getitem__(self, index):
-            return self.frames[index]
-
-        def __iter__(self):
-            return iter(self.frames)
-
-    write_report(tmp_path / 'report.html', record_run(kernel_map, Unknown()))
+    unknown = TinyRun(6)
+    unknown.frames = [dataclasses.replace(frame, reference=None) for frame in unknown.frames]
+    write_report(tmp_path / 'report.html', record_run(kernel_map, unknown))
     document, console = in_browser(tmp_path / 'report.html', tmp_path)
     assert console == []
     assert 'worstcard' not in re.sub(r'<script.*', '', document, flags=re.DOTALL)

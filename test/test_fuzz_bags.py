@@ -2,11 +2,9 @@
 
 import shutil
 
-from fuzzing import budget
+from fuzzing import budget, read_everything
 from hypothesis import given
 from hypothesis import strategies as st
-from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import KbrError
 import numpy as np
 import pytest
 
@@ -51,12 +49,4 @@ def test_bags_of_absurd_messages(tmp_path, messages, storage, whole):
     shutil.rmtree(path, ignore_errors=True)
     good = [*bags.drive(), *bags.images()] if whole else []
     bags.write_messages(path, [*good, *messages], storage)
-    try:
-        dataset = open_dataset(path)
-        assert np.isfinite(dataset.odometry.poses).all()
-        for frame in dataset:
-            assert np.isfinite(frame.odometry).all()
-            assert frame.reference is None or np.isfinite(frame.reference).all()
-            frame.load_image()
-    except KbrError as error:
-        assert '\n' not in str(error)
+    read_everything(path)

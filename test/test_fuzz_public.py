@@ -2,12 +2,9 @@
 
 import shutil
 
-from fuzzing import budget, damaged
+from fuzzing import budget, damaged, read_everything
 from hypothesis import given
 from hypothesis import strategies as st
-from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import KbrError
-import numpy as np
 from public_datasets import (
     write_euroc,
     write_image_folder,
@@ -49,19 +46,6 @@ def runs(tmp_path_factory):
     write_image_folder(folder / 'folder', odometry=True)
     (write_traverse(folder / 'traverse') / 'traverse.yaml').write_text('spacing: 0.5\n')
     return folder
-
-
-def read_everything(path):
-    """Open a run and read all of it; an error of the package is as good."""
-    try:
-        run = open_dataset(path)
-        assert np.isfinite(run.odometry.poses).all()
-        for frame in run:
-            assert np.isfinite(frame.odometry).all()
-            assert frame.reference is None or np.isfinite(frame.reference).all()
-            frame.load_image()
-    except KbrError as error:
-        assert '\n' not in str(error)
 
 
 @budget(150)

@@ -146,13 +146,10 @@ class LateRun(TinyRun):
         inside = (stamps > 10**9) & (stamps < stamps[-1] - 10**9)
         image = textured_image(0)
         self.name, self.skipped = f'late by {delay} s', {}
-        self._frames = [
+        self.frames = [
             Frame(int(stamp), image, self.odometry.at(int(stamp)), pose)
             for stamp, pose in zip(stamps[inside], poses[inside], strict=True)
         ]
-
-    def __len__(self):
-        return len(self._frames)
 
 
 def build(*runs):

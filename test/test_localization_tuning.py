@@ -9,7 +9,7 @@ from command import assert_one_line, invoke, KBR
 from helpers import START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
-from kbr_localization.datasets import Dataset, Frame, OdometryTrack
+from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import KbrConfig
@@ -24,6 +24,7 @@ from kbr_localization.localization.tuning.space import propose, search_space, TU
 from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import open_workers
+from map_helpers import TinyRun
 import numpy as np
 import pytest
 
@@ -33,7 +34,7 @@ SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000
 
 
-class WallRun(Dataset):
+class WallRun(TinyRun):
     """A run in memory: along the wall and back, always looking the same way."""
 
     def __init__(self, seed: int, frames: int = 40) -> None:
@@ -48,7 +49,7 @@ class WallRun(Dataset):
             odometry.append(se2.compose(odometry[-1], step))
         stamps = START_NS + STEP_NS * np.arange(frames)
         self.odometry = OdometryTrack(stamps, np.array(odometry))
-        self._frames = [
+        self.frames = [
             Frame(int(stamp), self._image(p, rng), o, p)
             for stamp, p, o in zip(stamps, references, odometry, strict=True)
         ]
@@ -57,15 +58,6 @@ class WallRun(Dataset):
     def _image(pose, rng):
         noise = rng.normal(0, 12, (96, 128))
         return np.clip(wall_image(pose[0]) + noise, 0, 255).astype(np.uint8)
-
-    def __len__(self):
-        return len(self._frames)
-
-    def __getitem__(self, index):
-        return self._frames[index]
-
-    def __iter__(self):
-        return iter(self._frames)
 
 
 @pytest.fixture(scope='module')

@@ -19,11 +19,11 @@ from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
-from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION
+from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest
 from test_vision_preparation import omnidirectional, surroundings
-from two_cameras import CAMERAS, MemoryRun, two_camera_run, write_two_camera_cold_run
+from two_cameras import CAMERAS, two_camera_run, write_two_camera_cold_run
 
 
 @pytest.fixture(scope='module')
@@ -119,7 +119,7 @@ def test_moments_without_an_image_of_each_camera_do_not_enter_the_map():
     def broken():
         raise DatasetError('broken')
 
-    front, rear = MemoryRun(30), MemoryRun(30)
+    front, rear = TinyRun(30), TinyRun(30)
     rear.frames[4] = replace(rear.frames[4], image=broken)
     run = MultiCameraRun(CAMERAS, [front, rear])
     assert len(build_map([run], TINY_VISION)) == 29
@@ -136,7 +136,7 @@ def test_an_omnidirectional_camera_beside_a_usual_one_is_unwrapped():
 
 def test_runs_of_different_cameras_make_no_map(run):
     with pytest.raises(MapError, match=r'different cameras \(tiny: front, rear; tiny: one\)'):
-        build_map([run, MemoryRun(30)], TINY_VISION)
+        build_map([run, TinyRun(30)], TINY_VISION)
 
 
 @pytest.mark.parametrize('method', METHODS)

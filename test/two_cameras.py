@@ -2,32 +2,14 @@
 
 from dataclasses import replace
 
-from helpers import tiny_frames, tiny_odometry
-from kbr_localization.datasets import Dataset
+from helpers import tiny_odometry
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.multi_camera import MultiCameraRun
+from map_helpers import TinyRun
 import numpy as np
 
 CAMERAS = ('front', 'rear')
-
-
-class MemoryRun(Dataset):
-    """A run of one camera in memory; `frames` may be changed."""
-
-    def __init__(self, frames=30, name='tiny'):
-        self.name, self.skipped = name, {}
-        self.odometry = tiny_odometry(frames)
-        self.frames = tiny_frames(frames)
-
-    def __len__(self):
-        return len(self.frames)
-
-    def __getitem__(self, index):
-        return self.frames[index]
-
-    def __iter__(self):
-        return iter(self.frames)
 
 
 def mirrored(image):
@@ -36,7 +18,7 @@ def mirrored(image):
 
 def two_camera_run(frames=30):
     """Make a run in memory; the rear camera is 5 ms late."""
-    front, rear = MemoryRun(frames), MemoryRun(frames)
+    front, rear = TinyRun(frames), TinyRun(frames)
     rear.frames = [
         replace(frame, image=mirrored(frame.image), stamp_ns=frame.stamp_ns + 5_000_000)
         for frame in rear.frames
