@@ -29,6 +29,7 @@ from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.localization import kbr
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.map import map_statistics
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -37,10 +38,9 @@ FACTORS = (0.5, 2.0)
 CAP_M = 3.0
 EXACT = {
     'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
-    '_CELLS_PER_REACH', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST', '_HALVINGS',
-    '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED', 'GAUSSIAN_WIDTH',
-    '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_PRIOR_IMAGES', '_MEMORY', '_ENOUGH',
-    '_NEGLIGIBLE',
+    '_CELLS_PER_REACH', '_BLOCK', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST',
+    '_HALVINGS', '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED',
+    'GAUSSIAN_WIDTH', '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_NEGLIGIBLE',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}
@@ -53,15 +53,15 @@ FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma
 def constants() -> dict[str, dict[str, Any]]:
     """Find the constants of the filter that change together: row -> name -> value."""
     found: dict[str, dict[str, Any]] = {'budgets': {}}
-    for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.'):
-        if info.name.endswith('.leave_out'):
-            continue  # works when a map is built
-        source = Path(importlib.import_module(info.name).__file__ or '').read_text()
-        for name, value in vars(importlib.import_module(info.name)).items():
+    names = [info.name for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.')]
+    names = [name for name in names if not name.endswith('.leave_out')]  # at map building
+    for module in map(importlib.import_module, [*names, map_statistics.__name__]):
+        source = Path(module.__file__ or '').read_text()
+        for name, value in vars(module).items():
             numeric = isinstance(value, (int, float, np.ndarray)) and name.isupper()
             here = re.search(rf'^{name}\b.*=|^\w+, {name} =', source, re.MULTILINE)
             if numeric and here and name not in EXACT:
-                row = f'{info.name.rpartition(".")[2]}.{name}'
+                row = f'{module.__name__.rpartition(".")[2]}.{name}'
                 found.setdefault('budgets' if name in BUDGETS else row, {})[name] = value
     return found
 

@@ -234,7 +234,7 @@ def test_modes_and_moments_of_a_belief_with_two_hills():
         np.concatenate([left.points, right.points]),
         np.concatenate([np.full(300, 0.7 / 300), np.full(300, 0.3 / 300)]),
     )
-    mode = both.mode()
+    mode = both.mode(0.4, 0.4)
     members = both.within(mode, 1.0)
     pose, covariance = both.moments(members)
     assert members[:300].all() and not members[300:].any()

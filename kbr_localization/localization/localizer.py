@@ -95,6 +95,17 @@ def unknown() -> FloatArray:
     return np.diag(np.full(3, UNKNOWN_VARIANCE))
 
 
+def status_of(confidence: float, localized_mass: float, confirmed: bool = True) -> str:
+    """
+    Return what may be said of a pose of some confidence.
+
+    It is localized from `localized_mass` on, if images confirm it, and not below half of that.
+    """
+    if confidence < 0.5 * localized_mass:
+        return 'not localized'
+    return 'localized' if confirmed and confidence >= localized_mass else 'uncertain'
+
+
 class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.

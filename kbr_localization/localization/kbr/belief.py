@@ -104,7 +104,7 @@ class Belief:
         """Move the points by increments (3,) or (m, 3) in their own frames."""
         self.points = se2.compose(self.points, increments)
 
-    def mode(self, bandwidth: float = 0.4, heading_bandwidth: float = 0.4) -> FloatArray:
+    def mode(self, bandwidth: float, heading_bandwidth: float) -> FloatArray:
         """
         Pose (3,) where the kernel mean of a Gaussian kernel is largest.
 
@@ -132,7 +132,7 @@ class Belief:
         return np.asarray(near & (np.abs(se2.wrap_angle(self.points[:, 2] - pose[2])) <= turn))
 
     def about_mode(
-        self, radius: float, bandwidth: float = 0.4, heading_bandwidth: float = 0.4
+        self, radius: float, bandwidth: float, heading_bandwidth: float
     ) -> tuple[NDArray[np.bool_], float]:
         """
         Which points (m,) are within `radius` metres of the highest mode, facing as it does.

@@ -33,7 +33,13 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import NO_POSE, NOT_ON_THIS_MAP, PoseEstimate, unknown
+from kbr_localization.localization.localizer import (
+    NO_POSE,
+    NOT_ON_THIS_MAP,
+    PoseEstimate,
+    status_of,
+    unknown,
+)
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -77,7 +83,9 @@ def summarize(
     members, mass = belief.about_mode(config.localized_radius, *widths)
     pose, covariance = belief.moments(members)
     confidence = mass * proof.here
-    status = _status(confidence, proof, config)
+    status = status_of(confidence, config.localized_mass, proof.confirmed)
+    if proof.off_map:
+        status = NOT_ON_THIS_MAP
     heading = float(pose[2])
     moved = in_map_axes(noise, heading)
     stated = unknown()
@@ -112,12 +120,3 @@ def in_map_axes(covariance: FloatArray, heading: float) -> FloatArray:
     """Covariance (3, 3) in the map frame of one in the frame of the base."""
     turn = se2.rotation(heading)
     return np.asarray(turn @ covariance @ turn.T)
-
-
-def _status(confidence: float, proof: Proof, config: KbrConfig) -> str:
-    if proof.off_map:
-        return NOT_ON_THIS_MAP
-    if confidence < 0.5 * config.localized_mass:
-        return 'not localized'
-    sure = proof.confirmed and confidence >= config.localized_mass
-    return 'localized' if sure else 'uncertain'

@@ -10,6 +10,7 @@ Indices = NDArray[np.intp]
 _CELLS_PER_REACH = 3
 _MARGIN = 3  # cells that a reach spans to each side
 _LARGEST_SPAN = 2.0**30  # cells along a side, so that two indices fit into one number
+_BLOCK = 7  # cells of a side of the blocks that points are grouped by
 _FEW = 1 << 16  # numbers of cells that are ticked off one by one
 
 
@@ -52,9 +53,9 @@ class PoseGrid:
         found.sort()
         return found
 
-    def blocks(self, points: FloatArray, width: int = 7) -> list[Indices]:
-        """Group points (m, 3) by square blocks of `width` cells: lists of their indices."""
-        blocks = self._cells(points) // width
+    def blocks(self, points: FloatArray) -> list[Indices]:
+        """Group points (m, 3) by square blocks of `_BLOCK` cells: lists of their indices."""
+        blocks = self._cells(points) // _BLOCK
         _, member = np.unique(blocks, axis=0, return_inverse=True)
         order = np.argsort(member.ravel(), kind='stable')
         return np.split(order, np.flatnonzero(np.diff(member.ravel()[order])) + 1)

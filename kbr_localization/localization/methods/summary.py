@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
-from kbr_localization.localization.localizer import PoseEstimate, unknown
+from kbr_localization.localization.localizer import PoseEstimate, status_of, unknown
 from kbr_localization.localization.methods.configs import MethodConfig
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.spatial import cKDTree
+
+_HEADING_BANDWIDTH = 0.4  # with which the mode of a belief is sought, in (cos, sin)
 
 
 def summarize(
@@ -24,7 +26,9 @@ def summarize(
     The status follows from that mass alone: these methods know no other sign of being lost.
     `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
-    members, mass = belief.about_mode(config.localized_radius, config.mode_bandwidth)
+    members, mass = belief.about_mode(
+        config.localized_radius, config.mode_bandwidth, _HEADING_BANDWIDTH
+    )
     pose, covariance = belief.moments(members)
     return _stated(pose, covariance + gaps, mass, config, belief, diagnostics, updated)
 
@@ -74,14 +78,8 @@ def _stated(
     updated: bool,
 ) -> PoseEstimate:
     """Estimate with the status that follows from the mass about the pose."""
-    status = _status(mass, config)
+    status = status_of(mass, config.localized_mass)
     details = diagnostics | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
     scaled = config.covariance_scale * covariance
     known = unknown() if status == 'not localized' else scaled
     return PoseEstimate(pose, known, mass, status, details, updated)
-
-
-def _status(mass: float, config: MethodConfig) -> str:
-    if mass < 0.5 * config.localized_mass:
-        return 'not localized'
-    return 'localized' if mass >= config.localized_mass else 'uncertain'
