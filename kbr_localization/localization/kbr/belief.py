@@ -57,6 +57,12 @@ class Belief:
             self.weights = weights / total
         return total
 
+    def reweighed(self, factors: FloatArray) -> Belief:
+        """Return the same points with the weights (m,) multiplied and normalised."""
+        belief = Belief(self.points, self.weights, self.odometry)
+        belief.reweigh(factors)
+        return belief
+
     def resampled(self, size: int, rng: np.random.Generator) -> Belief:
         """Equally weighted points of the same law, by systematic resampling."""
         ticks = (rng.random() + np.arange(size)) / size

@@ -5,8 +5,9 @@ The belief is the kernel mean sum_j gamma_j k_X(., U_j) of weights gamma on poin
 poses that may leave those X_i of the map. An odometry increment u and an image y change it so:
 
     predict     sum_j gamma_j int k_X(., x) p(x | U_j, u) dx             [MbKSR] eq. 21
-                with one x drawn for every point: U_j <- x ~ p(. | U_j, u)   (sampling of a kernel
-                Monte Carlo filter, Kanagawa et al., AAAI 2014), p with the odometry's errors
+                with one x drawn for every point when an image comes: U_j <- x ~ p(. | U_j, u)
+                (sampling of a kernel Monte Carlo filter, Kanagawa et al., AAAI 2014); p has the
+                odometry's errors, and until a place is confirmed the points are spread anew
     compare     k_Y(y) = (k_Y(Y_1, y), ..., k_Y(Y_n, y)), the images Y_i of the map, and
                 k_Y = exp((k~ - 1) / sigma^2) of the centred image kernel k~ (`map.centring`)
     update      gamma <- gamma * B^T (G_Y diag(B gamma)_+ + delta I)^-1 k_Y(y)
@@ -15,8 +16,10 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
                 eq. 8 in place of the square in [KBR] eqs. 12, 13 (`kernels.off_map`, `likelihood`)
     hypotheses  points elsewhere on the map, another odometry, and an image that says nothing
                 compete with the belief by their marginal likelihoods: `hypotheses`
+    learn       the odometry's errors, Gaussian given the path of a point: `odometry`
     resample    points in proportion to gamma when few of them carry the weight
-    estimate    the highest mode of the kernel mean ([MbKSR] eq. 33) and the covariance: `estimate`
+    estimate    mean and covariance of the points about the highest mode of the kernel mean
+                ([MbKSR] eq. 33): `estimate`
 """
 
 from __future__ import annotations
@@ -94,21 +97,30 @@ class KernelBayesFilter(FilterParts):
         size = _START_FACTOR * self.config.points
         born = drawn_from_image(self.likelihood, seen, size, self.rng)
         self.odometry.begin([born])
-        self.monitor.start(born, seen)
-        self.belief = born.resampled(self.config.points, self.rng)
+        # without outliers: the points were drawn where this image says, and stand for nothing else
+        posterior = self.hypotheses.weigh(born, seen, outlier_rate=0.0)
+        self.monitor.start()
+        self.belief = posterior.belief.resampled(self.config.points, self.rng)
         self._global_start = False
         self.regularisation.begin()
 
-    def _weigh(self, belief: Belief, seen: Similarity) -> None:
-        """Draw the noise of the motion, weigh the points; resample, or take up another place."""
+    def _weigh(self, prior: Belief, seen: Similarity) -> None:
+        """Take in an image: all steps of the algorithm but the estimate."""
+        # predict: the noise of the steps since the last image
         noise, confirmed = self.odometry.noise, self.confirmation.confirmed
-        self.odometry.disperse(self._beliefs(belief), self.rng, learn=confirmed)
-        self.regularisation.apply(belief, confirmed, self.rng)
-        found = self.monitor.update(belief, seen, noise)
+        self.odometry.disperse(self._beliefs(prior), self.rng, learn=confirmed)
+        self.regularisation.apply(prior, confirmed, self.rng)
+        # update
+        posterior = self.hypotheses.weigh(prior, seen)
+        belief = self.belief = posterior.belief
+        # hypotheses
+        found = self.monitor.update(prior, posterior, seen, noise)
+        # learn
         if confirmed:
             self.odometry.pool(belief)
         if self.monitor.reliable:
             self.odometry.keep(belief)
+        # resample, here or elsewhere
         if found is not None:
             self._recover(belief, found)
         elif belief.effective_size() < _RESAMPLE_BELOW * len(belief.points):

@@ -25,6 +25,8 @@ right and turned round, 0.003 finds most of the latter without leaving any of th
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
 from kbr_localization.localization.kbr.confirmation import Confirmation
@@ -42,6 +44,15 @@ _COHORT = 30  # points that look elsewhere, drawn about what one image is like
 _COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
 _MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most, as evidence of elsewhere
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A `belief` weighed by an image; its marginal likelihood E and the `match` before that."""
+
+    belief: Belief
+    likelihood: float
+    match: Match
 
 
 class Hypotheses:
@@ -97,9 +108,9 @@ class Hypotheses:
 
     def weigh(
         self, belief: Belief, similarity: Similarity, outlier_rate: float | None = None
-    ) -> tuple[float, Match]:
+    ) -> Posterior:
         """
-        Weigh a belief by an image; return its marginal likelihood E and the match.
+        Weigh a belief by an image, which shows its place or says nothing.
 
         `outlier_rate`: that of the configuration unless it is given. It is a part of the factor of
         the best point; of a confirmed belief, which is at one place, also of what another place
@@ -115,8 +126,7 @@ class Hypotheses:
         place = (match.factors + floor) / (1.0 + floor)
         shown = i * match.likelihood_ratio
         nothing = 1.0 - i * match.coverage
-        belief.reweigh(shown * place + nothing)
-        return shown + nothing, match
+        return Posterior(belief.reweighed(shown * place + nothing), shown + nothing, match)
 
     def _best_of_other_places(self, belief: Belief, similarity: Similarity) -> float:
         """Return the largest k_Y of an image at a place that is not the belief's; at most 1."""
@@ -136,14 +146,17 @@ class Hypotheses:
         i = self.informative.probability
         return np.asarray(i * ratios + 1.0 - i * covered)
 
-    def update(self, belief: Belief, similarity: Similarity, way: float) -> Belief | None:
+    def update(
+        self, prior: Belief, posterior: Posterior, similarity: Similarity, way: float
+    ) -> Belief | None:
         """
-        Weigh the belief and what looks elsewhere by an image, after so many metres of way.
+        Weigh what looks elsewhere against the belief by an image, after so many metres of way.
 
-        Returns the points elsewhere where they are likelier than the belief, or None.
+        `prior`, `posterior`: the belief before and after the image (`weigh`). Returns the points
+        elsewhere where they are likelier than the belief, or None.
         """
-        before = belief.resampled(_COHORT, self.rng).odometry
-        here, match = self.weigh(belief, similarity)
+        before = prior.resampled(_COHORT, self.rng).odometry
+        here, match = posterior.likelihood, posterior.match
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
         self.new = new_after(way, self.config)
@@ -155,7 +168,7 @@ class Hypotheses:
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
-            self._leave_out(mode_of(belief, self.config))
+            self._leave_out(mode_of(posterior.belief, self.config))
         return self.alternatives if self.elsewhere > 0.5 else None
 
     def _leave_out(self, pose: FloatArray) -> None:

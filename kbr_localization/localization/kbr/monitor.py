@@ -13,7 +13,7 @@ from __future__ import annotations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import Proof
-from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
+from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after, Posterior
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.map_fit import MapFit
 from kbr_localization.localization.kbr.odometry_check import OdometryCheck
@@ -72,29 +72,26 @@ class Monitor:
             self.way, self._moved = 0.0, False
         return bool(frozen)
 
-    def start(self, born: Belief, seen: Similarity) -> None:
-        """
-        Weigh the points of a global start by the first image.
-
-        Without outliers: the points were drawn where this image says, and stand for nothing else.
-        """
-        self.hypotheses.weigh(born, seen, outlier_rate=0.0)
+    def start(self) -> None:
+        """Take note of a global start by an image."""
         self._images = 1
 
-    def update(self, belief: Belief, seen: Similarity, noise: FloatArray) -> Belief | None:
+    def update(
+        self, prior: Belief, posterior: Posterior, seen: Similarity, noise: FloatArray
+    ) -> Belief | None:
         """
-        Weigh a belief, and the hypotheses against it, by an image; see `Hypotheses.update`.
+        Weigh the hypotheses against a belief by an image; see `Hypotheses.update`.
 
         Returns the points that are to take the belief's place, or None.
 
         `noise`: covariance (3, 3) of the motion since the last update, in the frame of the base.
         """
         self.check.disperse(noise)
-        found = self.hypotheses.update(belief, seen, self.way)
+        found = self.hypotheses.update(prior, posterior, seen, self.way)
         if self.reliable and self.hypotheses.elsewhere <= self.hypotheses.config.localized_mass:
             found = None
         self.way, self._moved = 0.0, False
-        likelihood = self.check.see(seen, self.hypotheses.here, belief)
+        likelihood = self.check.see(seen, posterior.likelihood, posterior.belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
         self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)
         # an image that says nothing of the place makes a given pose no surer
