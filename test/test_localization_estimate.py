@@ -1,11 +1,9 @@
 """From a belief to the answer: mode, covariance, status."""
 
-from dataclasses import replace
-
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.estimate import calibrated, Proof, summarize
-from kbr_localization.localization.localizer import nothing_known, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 import numpy as np
 import pytest
 
@@ -85,12 +83,3 @@ def test_where_images_are_far_apart_less_is_known():
     near, far = (stated(SPREAD, 3.0, spacing=spacing) for spacing in (0.1, 1.0))
     assert far[0, 0] - near[0, 0] == pytest.approx((1.0 - 0.1**2) / 12.0)
     assert far[1, 1] == pytest.approx(near[1, 1])
-
-
-def test_diagnostics_still_go_by_their_former_name():
-    estimate = nothing_known({'updates': 3.0})
-    with pytest.warns(DeprecationWarning, match=r'PoseEstimate\.why is called diagnostics'):
-        assert estimate.why == estimate.diagnostics == {'updates': 3.0}
-    renamed = replace(estimate, diagnostics={'map_confirmed': 1.0})
-    with pytest.warns(DeprecationWarning, match='why will be removed'):
-        assert renamed.why == {'map_confirmed': 1.0, 'map_proven': 1.0}

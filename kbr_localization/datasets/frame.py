@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
-import warnings
 
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
@@ -90,10 +89,3 @@ class Dataset(Protocol):
     def __iter__(self) -> Iterator[Frame]:
         """Iterate over the frames in order of time."""
         return (self[index] for index in range(len(self)))
-
-
-def notes_of(dataset: Dataset) -> tuple[str, ...]:
-    """Return `dataset.notes`, which this stood for in the version before."""
-    message = 'notes_of(dataset) is called dataset.notes: use that, notes_of will be removed'
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
-    return dataset.notes

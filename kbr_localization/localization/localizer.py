@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Protocol
-import warnings
 
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -22,40 +21,8 @@ LOST_M = 1.0
 """A position that is further off than this is lost."""
 
 
-FORMER_DIAGNOSTICS = {
-    'log_likelihood': 'log_evidence',
-    'map_log_likelihood': 'map_evidence',
-    'map_confirmed': 'map_proven',
-}
-"""The names that diagnostics had in the version before; they go with the next one."""
-
-
-def with_former_names(diagnostics: dict[str, float]) -> dict[str, float]:
-    """Return diagnostics with the values that were renamed under their former names as well."""
-    former = {
-        old: diagnostics[new] for new, old in FORMER_DIAGNOSTICS.items() if new in diagnostics
-    }
-    return diagnostics | former
-
-
-class FormerNames:
-    """The names that attributes had in the version before; they go with the next one."""
-
-    diagnostics: dict[str, float]
-
-    @property
-    def why(self) -> dict[str, float]:
-        """Return `diagnostics`, which this was called, with its former names too."""
-        warnings.warn(
-            f'{type(self).__name__}.why is called diagnostics: use that, why will be removed',
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return with_former_names(self.diagnostics)
-
-
 @dataclass(frozen=True)
-class PoseEstimate(FormerNames):
+class PoseEstimate:
     """
     A localizer's answer at one moment.
 

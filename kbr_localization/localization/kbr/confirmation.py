@@ -10,7 +10,14 @@ from kbr_localization.localization.map.map_statistics import (
 import numpy as np
 
 UNCONFIRMED = 0.003
-"""Probability, at every image, that a place is wrong for which there is no evidence yet."""
+"""
+Probability, at every image, that a place is wrong for which there is no evidence yet.
+
+Who clicks into the wrong room, or turns the arrow of RViz's *2D Pose Estimate* round, claims a
+place that the map may not even show, and a start by one image may have no point at the right one.
+Of 0, 0.003 and 0.01, tried for such claims on photographs and rendered drives with the arrow right
+and turned round, 0.003 finds most of the latter without leaving any of the former.
+"""
 _LEAST_DOUBT = 1e-6
 """
 Probability of being elsewhere that comes with an image however much speaks for the place.

@@ -17,10 +17,7 @@ robot is carried with a small probability per metre. The rate was chosen on
 photographs by day and night (`benchmarks.photographs`) and on rendered drives
 (`benchmarks.recovery_bench`) together: between finding a carried robot within 5 m and leaving a
 right belief for a place that looks alike. A belief with little evidence is left more easily
-(`Confirmation.doubt`): who clicks into the wrong room, or turns the arrow round, claims a place
-that the map may not even show, and a start by one image may have no point at the right one. Of 0,
-0.003 and 0.01 an image, tried for such claims on photographs and rendered drives with the arrow
-right and turned round, 0.003 finds most of the latter without leaving any of the former.
+(`Confirmation.doubt`).
 """
 
 from __future__ import annotations

@@ -113,7 +113,12 @@ def _mean(margins: list[float], usual: float) -> float:
 def _seen_elsewhere(
     kernel_map: KernelMap, margins: MapStatistics, config: KbrConfig
 ) -> list[FloatArray]:
-    """Drive each half on the other: log E and weight (k, 2) of the images of each wrong stay."""
+    """
+    Drive each half of the map on the other half, where every place is wrong.
+
+    Returns log E and weight (k, 2) of the images of each stay, which is a row of images during
+    which the belief remains at one place.
+    """
     centred = kernel_map.poses[:, :2] - kernel_map.poses[:, :2].mean(axis=0)
     found: list[FloatArray] = []
     for axis in np.linalg.svd(centred, full_matrices=False)[2]:

@@ -179,7 +179,8 @@ class Likelihood:
         """
         Sum of mu_i k_Y(Y_i, y) under the uniform law; A^-1 k_Y (n,) if the map is solved whole.
 
-        The sum is of the images whose value is known, else. Those of the last image are kept.
+        On a map solved in parts the sum is over the images whose kernel values are known, and A^-1
+        k_Y is empty. The result for the last image is kept.
         """
         if self._last is None or self._last[0] is not similarity:
             known = np.arange(len(self.poses)) if self.is_whole else similarity.known
@@ -224,7 +225,11 @@ class Likelihood:
         return self._kept_gram[np.ix_(at, at)]
 
     def _uniform_law(self) -> FloatArray:
-        """Weights mu of the uniform law on the map's images; as without gaps, if not whole."""
+        """
+        Weights mu of the uniform law on the map's images (n,).
+
+        On a map solved in parts all are the same, as on one without gaps: one number, shape (1,).
+        """
         n = len(self.poses)
         if not self.is_whole:
             return np.full(1, 1.0 / (n * (1.0 + self.kernel.ridge)))

@@ -10,14 +10,13 @@ from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
 from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.kbr.starting import drawn_about, Regularisation
-from kbr_localization.localization.localizer import FormerNames
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class FilterParts(GatedLocalizer, FormerNames):
+class FilterParts(GatedLocalizer):
     """
     The parts of a filter on a map.
 

@@ -76,10 +76,10 @@ def drawn_from_image(
     """
     Points about candidates' poses, weighted as a sample of the uniform law on these.
 
-    They are drawn from a kernel mean, a pose of the map and then the Gaussian that is as wide as
-    k_X about it: half of them from the conditional mean of the pose given the image, which is
-    where they are needed; importance weights make up for that. Where an index proposes the
-    candidates, the best `most` of them are drawn from.
+    Importance sampling: a map pose is drawn from an equal mixture of the uniform law and the
+    conditional mean of the pose given the image, then a point from a Gaussian about it as wide as
+    k_X; the weights correct to the uniform law. Where an index proposes the candidates, only the
+    `most` likeliest are used.
     """
     candidates, likely = _plausible(likelihood, similarity, most)
     n = len(candidates)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 _GAUSSIAN_RIDGE = 2.5  # of the Gaussian over that of the exponential, for the same error
 GAUSSIAN_WIDTH = 0.589
-"""Bandwidth of the Gaussian that is a half where the exponential kernel is."""
+"""Bandwidth of the Gaussian that is a half where the exponential kernel is: sqrt(log(2) / 2)."""
 
 
 class StateKernel:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 MEMORY = 16.0
 """
-Images of which the mean log likelihood is remembered.
+Time constant, in images, of the exponential forgetting in the mean log likelihood.
 
-Each counts by how much it says that is new of a place that is covered.
+An image counts by its weight (`kbr.hypotheses.Hypotheses.weight`).
 """
 
 SAFETY_FACTOR = 2.0

@@ -24,7 +24,6 @@ from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization import calibration
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import (
-    FormerNames,
     Localizer,
     nothing_known,
     PoseEstimate,
@@ -37,7 +36,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class Algorithm1(Localizer, FormerNames):
+class Algorithm1(Localizer):
     """
     The localizer `algorithm1`, with signed weights alpha (n,) on the map poses.
 

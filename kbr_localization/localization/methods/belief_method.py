@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
-from kbr_localization.localization.localizer import FormerNames, nothing_known, PoseEstimate
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import GatedConfig
 from kbr_localization.localization.methods.summary import summarize
@@ -14,7 +14,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
-class BeliefMethod(GatedLocalizer, FormerNames):
+class BeliefMethod(GatedLocalizer):
     """
     A localizer with a belief, updated by the kernel vector of an image.
 

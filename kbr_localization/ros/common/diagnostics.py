@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
-from kbr_localization.localization.localizer import PoseEstimate, with_former_names
+from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.ros.common.hints import InputWatch
 import numpy as np
 from rclpy.node import Node
@@ -62,7 +62,7 @@ def localization_status(
     text = estimate.status.capitalize()
     values: dict[str, Any] = {
         'confidence': estimate.confidence,
-        **with_former_names(estimate.diagnostics),
+        **estimate.diagnostics,
         'sd x [m]': float(np.sqrt(estimate.covariance[0, 0])),
         'sd y [m]': float(np.sqrt(estimate.covariance[1, 1])),
         'sd heading [rad]': float(np.sqrt(estimate.covariance[2, 2])),

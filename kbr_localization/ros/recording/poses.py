@@ -12,6 +12,7 @@ from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffe
 import numpy as np
 
 SECOND = 1_000_000_000
+_FASTEST = 3.0  # metres per second that a robot goes, with half a metre of slack
 MOST_WAITING, MOST_ANCHORS = 200, 500
 """Pose messages that wait for odometry, and those that are remembered with it."""
 
@@ -100,8 +101,6 @@ class OdometryRecord:
         return se2.compose(self._correction, pose)
 
 
-def _plausible(
-    last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray, speed: float = 3.0
-) -> bool:
+def _plausible(last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray) -> bool:
     step = se2.between(last, pose)
-    return math.hypot(step[0], step[1]) <= speed * (stamp_ns - last_ns) * 1e-9 + 0.5
+    return math.hypot(step[0], step[1]) <= _FASTEST * (stamp_ns - last_ns) * 1e-9 + 0.5
