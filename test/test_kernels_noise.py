@@ -197,6 +197,36 @@ def test_a_pair_that_is_not_conjugate_is_refused_with_the_reason(noise, kernel, 
         noise.conditional_kernel_mean(kernel)
 
 
+@pytest.mark.parametrize('columns', [[[0], [0]], [[0, 1], [1]], [[1, 1]], [[-1]], [[0.5]], [[]]])
+def test_independent_noises_are_on_columns_that_are_given_once(columns):
+    with pytest.raises(KernelError, match=r'parts: expected one column .* given once in all, got'):
+        IndependentNoise([(GaussianNoise(1.0), group) for group in columns])
+
+
+@pytest.mark.parametrize('columns', [[0], [0, 1]])
+def test_a_noisy_coordinate_is_seen_by_one_factor(columns):
+    # E[k1 k2] of two factors on one noise is not E[k1] E[k2]
+    noise = IndependentNoise([(GaussianNoise(1.0), [0])])
+    shared = GaussianKernel(0.1).on(0) * GaussianKernel(0.2).on(*columns)
+    with pytest.raises(KernelError, match=r'on the columns \(0,\), each seen by no other factor'):
+        noise.conditional_kernel_mean(shared)
+    # without noise there factors may share what they like
+    quiet = GaussianKernel(0.1).on(1) * GaussianKernel(0.2).on(1, 2)
+    z, image = np.array([[0.3, 0.1, -0.2]]), np.zeros((1, 3))
+    found = noise.conditional_kernel_mean(GaussianKernel(0.5).on(0) * quiet).cross_gram(z, image)
+    wide = GaussianKernel(1.5).cross_gram(z[:, :1], image[:, :1])
+    np.testing.assert_allclose(found, wide * quiet.cross_gram(z, image), rtol=1e-12)
+
+
+def test_a_column_beyond_the_points_is_refused():
+    noise = IndependentNoise([(GaussianNoise(1.0), [3])])
+    with pytest.raises(KernelError, match=r'dimension: expected more than 3, .* got 2'):
+        noise.sample(5, 2, np.random.default_rng(0))
+    mean = noise.conditional_kernel_mean(GaussianKernel(0.5).on(3))
+    with pytest.raises(KernelError, match=r'f_x: expected points with a coordinate 3, .*\(1, 2\)'):
+        mean.cross_gram(np.zeros((1, 4)), np.zeros((1, 2)))
+
+
 def test_a_mixture_needs_one_weight_and_location_per_component():
     with pytest.raises(KernelError, match=r'weights: expected 2 positive numbers'):
         MixtureNoise([1.0], [GaussianNoise(1.0)] * 2)

@@ -15,6 +15,7 @@ from kbr_localization.kernels.checks import (
     as_positive,
     FloatArray,
     require,
+    select_columns,
 )
 import numpy as np
 from numpy.typing import ArrayLike
@@ -134,13 +135,7 @@ class ColumnsKernel(Kernel):
 
     def select(self, name: str, x: ArrayLike) -> FloatArray:
         """Return the columns of the points that the kernel sees. (n, d) -> (n, len(columns))."""
-        points = as_points(name, x)
-        if points.shape[1] <= max(self.columns):
-            raise KernelError(
-                f'{name}: expected points with a coordinate {max(self.columns)}, got shape '
-                f'{points.shape}: give all coordinates, or select fewer with on()'
-            )
-        return points[:, self.columns]
+        return select_columns(name, x, self.columns)
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""

@@ -62,6 +62,17 @@ def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> Floa
     return points
 
 
+def select_columns(name: str, value: ArrayLike, columns: tuple[int, ...]) -> FloatArray:
+    """Return some columns of points, which have to be that many. (n, d) -> (n, len(columns))."""
+    points = as_points(name, value)
+    if points.shape[1] <= max(columns):
+        raise KernelError(
+            f'{name}: expected points with a coordinate {max(columns)}, got shape '
+            f'{points.shape}: give all coordinates, or select fewer with on()'
+        )
+    return points[:, columns]
+
+
 def as_square(name: str, value: ArrayLike) -> FloatArray:
     """Return a non-empty square matrix (n, n); its entries are checked where they are used."""
     matrix = _as_numbers(name, value)

@@ -10,7 +10,7 @@ import math
 from typing import Any, Protocol
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import FloatArray
+from kbr_localization.kernels.checks import FloatArray, select_columns
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -107,6 +107,8 @@ class ProductMean:
 
     def cross_gram(self, z: ArrayLike, f_x: ArrayLike, /) -> FloatArray:
         """Matrix of m(z_i | x_j). Shapes: z (m, d), f(x) (n, d) -> (m, n)."""
-        points, images = np.asarray(z, dtype=np.float64), np.asarray(f_x, dtype=np.float64)
-        values = (mean.cross_gram(points[:, c], images[:, c]) for c, mean in self.factors)
+        values = (
+            mean.cross_gram(select_columns('z', z, c), select_columns('f_x', f_x, c))
+            for c, mean in self.factors
+        )
         return reduce(np.multiply, values)

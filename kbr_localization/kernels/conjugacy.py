@@ -60,7 +60,7 @@ class Noise(ABC):
     def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         """Draw noise (size, dimension) of a size and dimension that have been checked."""
 
-    def refuse(self, kernel: Kernel, wanted: str) -> KernelError:
+    def refuse(self, kernel: Any, wanted: str) -> KernelError:
         """Return the error for a kernel that is not conjugate to this noise."""
         return KernelError(
             f'kernel: expected {wanted} for {type(self).__name__}, got {kernel!r}: only conjugate '

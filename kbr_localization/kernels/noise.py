@@ -9,6 +9,7 @@ products of kernels on separate coordinates with `IndependentNoise`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 import math
 from typing import Any
@@ -207,34 +208,47 @@ class IndependentNoise(Noise):
     """
     Independent noises on separate coordinates, for products of kernels made with `Kernel.on`.
 
-    `parts`: pairs (noise, columns); a coordinate that no part names has no noise.
+    `parts`: pairs (noise, columns), each column in one of them; a coordinate that no part names
+    has no noise. The kernel needs one factor on the columns of each part, and no other there.
     """
 
     def __init__(self, parts: Sequence[tuple[Noise, Sequence[int]]]) -> None:
         try:
-            self.parts = {tuple(columns): noise for noise, columns in parts}
+            pairs = [(noise, tuple(columns)) for noise, columns in parts]
         except (TypeError, ValueError) as error:
             raise KernelError(
                 f'parts: expected pairs (noise, columns), got {parts!r} ({error}): give e.g. '
                 '[(GaussianNoise(0.1), (0, 1))]'
             ) from None
-        require_noises('parts', list(self.parts.values()))
+        require_noises('parts', [noise for noise, _ in pairs])
+        _require_separate([columns for _, columns in pairs])
+        self.parts = {columns: noise for noise, columns in pairs}
 
     def conditional_kernel_mean(self, kernel: Any) -> ConditionalKernelMean:
         """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; see Noise."""
         if isinstance(kernel, ProductMean):
-            return ProductMean([(c, self._smoothed(c, mean)) for c, mean in kernel.factors])
+            return self._product(kernel, kernel.factors)
         return super().conditional_kernel_mean(kernel)
 
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
         factors = kernel.kernels if isinstance(kernel, ProductKernel) else (kernel,)
-        columns = [part.columns if isinstance(part, ColumnsKernel) else None for part in factors]
-        if None in columns or not set(self.parts) <= set(columns):
+        named = [part for part in factors if isinstance(part, ColumnsKernel)]
+        # a factor without columns sees all of them, also those that have a noise
+        known = named if len(named) == len(factors) else []
+        return self._product(kernel, [(part.columns, part.kernel) for part in known])
+
+    def _product(
+        self, kernel: Any, factors: Sequence[tuple[tuple[int, ...], Any]]
+    ) -> ConditionalKernelMean:
+        seen = Counter(column for columns, _ in factors for column in columns)
+        apart = all(seen[column] == 1 for columns in self.parts for column in columns)
+        if not apart or not set(self.parts) <= {columns for columns, _ in factors}:
+            wanted = ', '.join(map(str, self.parts))
             raise self.refuse(
-                kernel, f'a product of kernels on the columns {", ".join(map(str, self.parts))}'
+                kernel,
+                f'a product of kernels on the columns {wanted}, each seen by no other factor,',
             )
-        parts = [part for part in factors if isinstance(part, ColumnsKernel)]
-        return ProductMean([(p.columns, self._smoothed(p.columns, p.kernel)) for p in parts])
+        return ProductMean([(c, self._smoothed(c, mean)) for c, mean in factors])
 
     def _smoothed(self, columns: tuple[int, ...], kernel: Any) -> ConditionalKernelMean:
         noise = self.parts.get(columns)
@@ -244,7 +258,25 @@ class IndependentNoise(Noise):
         return smoothed
 
     def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
+        last = max(column for columns in self.parts for column in columns)
+        if last >= dimension:
+            raise KernelError(
+                f'dimension: expected more than {last}, a column of the parts, got {dimension}: '
+                'draw noise of the dimension of the images'
+            )
         draws = np.zeros((size, dimension))
         for columns, noise in self.parts.items():
             draws[:, list(columns)] = noise.sample(size, len(columns), rng)
         return draws
+
+
+def _require_separate(groups: Sequence[tuple[Any, ...]]) -> None:
+    """Refuse columns that are no indices, or that are given twice."""
+    named = [column for columns in groups for column in columns]
+    indices = all(isinstance(column, int | np.integer) and column >= 0 for column in named)
+    if not all(groups) or not indices or len(set(named)) < len(named):
+        raise KernelError(
+            'parts: expected one column or more for each noise, integers >= 0 that are given once '
+            f'in all, got {", ".join(map(str, groups))}: two noises on one coordinate are one '
+            'noise, their sum'
+        )
