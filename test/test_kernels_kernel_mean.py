@@ -96,6 +96,31 @@ def test_inner_product_of_noisy_poses_on_plane_and_circle():
     assert mean.inner(mean) == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_mixture_with_locations_among_independent_noises_is_split_as_one_alone():
+    kernel = GaussianKernel(0.5).on(0) * GaussianKernel(0.4).on(1)
+    parts = [GaussianNoise(0.1), GaussianNoise(0.3)]
+    mixture, other = MixtureNoise([1.0, 3.0], parts, [[2.0], [-1.0]]), GaussianNoise(0.2)
+    mean = ModelKernelMean(
+        kernel, np.zeros((1, 2)), np.ones(1), IndependentNoise([(mixture, [0]), (other, [1])])
+    )
+    components = [
+        ModelKernelMean(kernel, point, weight, IndependentNoise([(part, [0]), (other, [1])]))
+        for point, weight, part in (
+            ([[2.0, 0.0]], [0.25], parts[0]),
+            ([[-1.0, 0.0]], [0.75], parts[1]),
+        )
+    ]
+    apart = components[0] + components[1]
+    z = KernelMean(kernel, np.array([[1.5, 0.1]]), np.ones(1))
+    # the reproducing property, from both sides
+    value = mean(z.points)[0]
+    assert mean.inner(z) == pytest.approx(value, rel=1e-12)
+    assert z.inner(mean) == pytest.approx(value, rel=1e-12)
+    assert value == pytest.approx(apart(z.points)[0], rel=1e-12)
+    assert mean.inner(mean) == pytest.approx(apart.inner(apart), rel=1e-12)
+    assert mean.mmd(apart) == pytest.approx(0.0, abs=1e-7)
+
+
 def test_embedding_in_a_sum_of_kernels_has_the_sum_of_inner_products():
     parts = [2.0 * GaussianKernel(0.4), GaussianKernel(1.5, normalised=False)]
     noise, point, one = GaussianNoise(0.3), np.array([[0.3, 1.0]]), np.ones(1)

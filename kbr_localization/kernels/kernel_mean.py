@@ -22,6 +22,7 @@ from kbr_localization.kernels.checks import (
     FloatArray,
     renamed,
     require_callable,
+    select_columns,
 )
 from kbr_localization.kernels.conjugacy import require_noise
 from kbr_localization.kernels.embedding import (
@@ -33,7 +34,7 @@ from kbr_localization.kernels.embedding import (
     Term,
 )
 from kbr_localization.kernels.modes import find_modes
-from kbr_localization.kernels.noise import MixtureNoise, Noise
+from kbr_localization.kernels.noise import IndependentNoise, MixtureNoise, Noise
 from kbr_localization.kernels.rules import normalise
 import numpy as np
 from numpy.typing import ArrayLike
@@ -200,11 +201,13 @@ class ModelKernelMean(Embedding):
         return replace(self, weights=as_factor(factor) * self.weights)
 
     def terms(self) -> list[Term]:
-        """Points, weights and noise, one triple per component of a mixture."""
+        """Points, weights and noise, one triple per component of a mixture; noises symmetric."""
         return _split(self.images, self.weights, self.noise)
 
 
 def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
+    if isinstance(noise, IndependentNoise):
+        return _split_parts(points, weights, noise)
     if not isinstance(noise, MixtureNoise):
         return [(points, weights, noise)]
     terms = []
@@ -212,3 +215,24 @@ def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
         offset = 0.0 if noise.locations is None else noise.locations[k]
         terms += _split(points + offset, weights * noise.weights[k], component)
     return terms
+
+
+def _split_parts(points: FloatArray, weights: FloatArray, noise: IndependentNoise) -> list[Term]:
+    """Split the mixtures among independent noises: each component with each of the others."""
+    terms: list[tuple[FloatArray, FloatArray, dict[tuple[int, ...], Any]]]
+    terms = [(points, weights, {})]
+    for columns, part in noise.parts.items():
+        terms = [
+            (_with_columns(whole, columns, moved), masses, {**chosen, columns: component})
+            for whole, rest, chosen in terms
+            for moved, masses, component in _split(
+                select_columns('images', whole, columns), rest, part
+            )
+        ]
+    return [(x, w, IndependentNoise([(n, c) for c, n in parts.items()])) for x, w, parts in terms]
+
+
+def _with_columns(points: FloatArray, columns: tuple[int, ...], values: FloatArray) -> FloatArray:
+    changed = points.copy()
+    changed[:, columns] = values
+    return changed
