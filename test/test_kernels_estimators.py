@@ -97,6 +97,27 @@ def test_an_observation_without_mass_gets_the_mean_of_the_prior():
     np.testing.assert_allclose(estimator.predict([[1e6, 1e6]]), prior.mean(), atol=0.1)
 
 
+@pytest.mark.parametrize(('unit', 'delta'), [(1.0, 1e10), (1e-14, 1e-3)])
+def test_a_delta_of_any_size_leaves_the_observation_a_part_in_the_answer(unit, delta):
+    X, y = pairs()
+    estimator = KernelBayesRegressor(unit * KERNEL, KERNEL, delta=delta, method='thresholded')
+    estimator.fit(X, y)
+    # where delta outweighs the kernel the weights are mu k / delta: a kernel smoother
+    mu = np.maximum(estimator.rule_.likelihood.sum_rule_weights(estimator.prior_), 0.0)
+    smoother = mu * KERNEL.cross_gram(X[:9], X)
+    expected = smoother @ y / smoother.sum(axis=1)
+    np.testing.assert_allclose(estimator.predict(X[:9]), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize('rest', [0.0, 1e-12, -0.1])
+def test_weights_that_cancel_have_no_mass(rest):
+    y = np.array([1.0, 4.0])
+    estimator = KernelBayesRegressor('precomputed', KERNEL, delta=1e3, method='thresholded')
+    estimator.fit(np.eye(2), y)
+    assert estimator.predict([[1.0, 0.0]])[0] == pytest.approx(1.0)
+    assert estimator.predict([[1.0, rest - 1.0]])[0] == pytest.approx(y.mean())
+
+
 @pytest.mark.parametrize('kind', [ConditionalMeanRegressor, KernelBayesRegressor])
 def test_gram_matrices_may_be_given(kind):
     X, y = pairs()

@@ -23,6 +23,9 @@ from kbr_localization.kernels.rules import conditional_mean, regularise
 from kbr_localization.kernels.smoother import KernelBayesSmoother
 import numpy as np
 
+# signed weights whose sum is below this part of the sum of their sizes have no mass
+_CANCELLED = 1e-9
+
 
 class ConditionalMeanRegressor(Estimator):
     """
@@ -74,8 +77,8 @@ class KernelBayesRegressor(Estimator):
     `kernel` on X and `target_kernel` on y: a Kernel, or None for the Gaussian of `width` or
     `target_width` times the median distance; `kernel` may be 'precomputed' as in
     ConditionalMeanRegressor. `prior`: points (l, k) of y, an embedding, or None for the law of the
-    sample. `epsilon`, `delta`, `method`: see KernelBayesRule. An observation that has no mass near
-    the sample gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
+    sample. `epsilon`, `delta`, `method`: see KernelBayesRule. An observation whose weights are
+    zero, cancel or have a negative sum gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
     """
 
     def __init__(
@@ -134,9 +137,9 @@ class KernelBayesRegressor(Estimator):
     def predict(self, X: Any) -> FloatArray:
         """Posterior means of y. Shapes: (q, d) -> (q,) or (q, k)."""
         weights = self.weights(X)
-        # how much of the sample's mass an observation may lose before it counts as lost
+        # relative to the weights, whose unit is that of the kernel and of delta
         total = weights.sum(axis=1, keepdims=True)
-        found = total > 1e-9
+        found = total > _CANCELLED * np.abs(weights).sum(axis=1, keepdims=True)
         mu = self.rule_.likelihood.sum_rule_weights(self.prior_)
         fallback = mu / mu.sum() if mu.sum() > 0 else np.full(len(mu), 1.0 / len(mu))
         normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
