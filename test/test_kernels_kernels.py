@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.covariance import Covariance
 from kbr_localization.kernels.distances import bessel_profile, squared_distances
+from kbr_localization.kernels.embedding import is_same_kernel
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
     LaplaceKernel,
@@ -182,6 +183,14 @@ def test_product_and_sum_flatten_and_scale():
     np.testing.assert_allclose((a * b * c).gram(x), a.gram(x) * b.gram(x) * c.gram(x))
     np.testing.assert_allclose((a + 3.0 * b + c).gram(x), a.gram(x) + 3 * b.gram(x) + c.gram(x))
     assert len((a * b * c).kernels) == len((a + b + c).kernels) == 3
+
+
+def test_a_product_on_a_coordinate_prints_unlike_one_whose_last_factor_is():
+    a, b = GaussianKernel(1.0), LaplaceKernel(1.0)
+    whole, last = (a * b).on(0), a * b.on(0)
+    assert not is_same_kernel(whole, last)
+    assert is_same_kernel(whole, (GaussianKernel(1.0) * LaplaceKernel(1.0)).on(0))
+    assert repr(2.0 * (a * b)) == f'2.0 * ({a!r} * {b!r})'
 
 
 def test_trace_kernel_is_the_trace_and_refuses_what_is_no_rotation():

@@ -98,7 +98,7 @@ class ProductKernel(Kernel):
         return reduce(np.multiply, (kernel.diagonal(x) for kernel in self.kernels))
 
     def __repr__(self) -> str:
-        return ' * '.join(map(repr, self.kernels))
+        return f'({" * ".join(map(repr, self.kernels))})'
 
 
 class ScaledKernel(Kernel):
