@@ -52,6 +52,7 @@ DENSITIES = [
     MaternKernel(0.9, smoothness=0.5),
     MaternKernel(0.9, smoothness=1.5, alpha=2.2),
     MaternKernel(0.9, smoothness=4.3),
+    MaternKernel(0.9, smoothness=900.0),
 ]
 
 
@@ -216,7 +217,7 @@ def test_nearest_rotation_recovers_a_disturbed_rotation():
     assert np.linalg.det(nearest_rotation(-np.eye(3))) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize('order', [0.3, 0.5, 1.0, 2.5, 7.3, 60.0, 250.0])
+@pytest.mark.parametrize('order', [0.3, 0.5, 1.0, 2.5, 7.3, 60.0, 250.0, 1e3, 1e9])
 def test_matern_profile_is_finite_and_falls_from_one(order):
     r = np.concatenate([[0.0], np.geomspace(1e-8, 50.0, 400)])
     values = bessel_profile(r, order)
@@ -228,6 +229,42 @@ def test_matern_profile_is_finite_and_falls_from_one(order):
         factor = 2.0 ** (1 - order) / scipy.special.gamma(order) * 3.0**order
         expected = factor * scipy.special.kv(order, 3.0)
         assert bessel_profile(middle, order)[0] == pytest.approx(expected, rel=1e-11)
+
+
+def gamma_mixture(r, order):
+    """Matern profile as E exp(-r^2 / 4t) over t of the gamma law, by the trapezoidal rule."""
+    # t = v (1 + u) keeps the exponents small
+    u = np.linspace(-0.99, 9.0, 400_001)
+    log_weight = (order - 1.0) * np.log1p(u) - order * u
+    weight = np.exp(log_weight)
+    exponent = np.multiply.outer(-0.25 * r * r / order, 1.0 / (1.0 + u))
+    return np.exp(log_weight + exponent).sum(axis=1) / weight.sum()
+
+
+@pytest.mark.parametrize('order', [150.0, 199.5, 200.0, 200.5, 201.0, 1000.0, 3000.0])
+def test_matern_profile_of_large_order_is_the_mixture_of_gaussians(order):
+    distance = np.array([0.0, 1e-4, 0.3, 1.0, 2.0, 4.0, 7.0, 12.0])
+    values = bessel_profile(math.sqrt(2.0 * order) * distance, order)
+    np.testing.assert_allclose(
+        values, gamma_mixture(math.sqrt(2.0 * order) * distance, order), rtol=5e-12
+    )
+
+
+@pytest.mark.parametrize('smoothness', [199.5, 200.0, 200.5, 201.0, 800.0, 1e5])
+def test_matern_kernels_of_large_smoothness_are_positive_semidefinite(smoothness):
+    x = np.linspace(0.0, 8.0, 81)[:, np.newaxis]
+    gram = MaternKernel(1.0, smoothness, normalised=False).gram(x)
+    assert np.linalg.eigvalsh(gram)[0] > -1e-12 * len(x)
+    assert gram.max() == 1.0
+
+
+@pytest.mark.parametrize('normalised', [False, True])
+@pytest.mark.parametrize('smoothness', [1e3, 1e6, 1e12, 1e100])
+def test_matern_kernels_tend_to_the_gaussian(smoothness, normalised):
+    x = np.linspace(0.0, 8.0, 81)[:, np.newaxis]
+    found = MaternKernel(0.7, smoothness, normalised=normalised).gram(x)
+    expected = GaussianKernel(0.7, normalised).gram(x)
+    np.testing.assert_allclose(found, expected, atol=0.3 / smoothness + 1e-12)
 
 
 @pytest.mark.parametrize('kernel', [k for k in DENSITIES if hasattr(k, 'slope')], ids=repr)

@@ -193,7 +193,8 @@ class MaternKernel(RadialKernel):
     Matern kernel 2^(1-v) / Gamma(v) r^v K_v(r), r = alpha sqrt((x - x')^T S^-1 (x - x')).
 
     `scale` S (squared length): scalar, diagonal (d,) or full matrix (d, d); `smoothness` v > 0;
-    `alpha` > 0, None means sqrt(2 v). Normalised it is the variance-gamma density
+    `alpha` > 0, None means sqrt(2 v), with which it tends to the Gaussian kernel of covariance S
+    as v grows. Normalised it is the variance-gamma density
     VG(v + d/2; alpha, S) with characteristic function (1 + t^T S t / alpha^2)^-(v + d/2),
     conjugate to `VarianceGammaNoise` of the same alpha and S. v = 1/2 is exp(-r).
     Source: [MbKSR] Appendix A.
@@ -226,7 +227,9 @@ class MaternKernel(RadialKernel):
 
     def log_density_peak(self, dimension: int) -> float:
         """Return log of (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2)."""
-        gammas = math.lgamma(self.smoothness) - math.lgamma(self.smoothness + 0.5 * dimension)
+        # the difference of two logarithms of Gamma would cancel for a large smoothness
+        half = 0.5 * dimension
+        gammas = float(scipy.special.betaln(self.smoothness, half)) - math.lgamma(half)
         spread = dimension * math.log(self.alpha**2 / (4.0 * math.pi))
         return gammas + 0.5 * (spread - self.scale.log_det(dimension))
 
