@@ -3,6 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import PolynomialKernel
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
@@ -180,6 +181,17 @@ def test_modes_finds_both_peaks_highest_first_and_only_once():
     assert heights[0] > heights[1]
     gradient = (mean(modes + 1e-6) - mean(modes - 1e-6)) / 2e-6
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize('seed', [0, 6, 31, 57])
+def test_modes_of_any_kernel_are_sorted_by_the_distance_that_they_minimise(seed):
+    rng = np.random.default_rng(seed)
+    kernel = PolynomialKernel(2, 0.5) * GaussianKernel(0.5, normalised=False)
+    mean = KernelMean(kernel, rng.normal(size=(8, 2)), rng.normal(0.2, 0.125, size=8))
+    modes, _ = mean.modes()
+    distances = [mean.mmd(KernelMean.of_sample(kernel, mode[np.newaxis])) for mode in modes]
+    np.testing.assert_array_equal(distances, np.sort(distances))
+    np.testing.assert_array_equal(mean.mode(), modes[0])
 
 
 def test_mode_of_rotations_is_the_rotation_nearest_to_the_mean_matrix():

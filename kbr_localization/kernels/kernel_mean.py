@@ -151,7 +151,11 @@ class KernelMean(Embedding):
         return np.asarray(modes[0], dtype=np.float64)
 
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
-        """Return distinct local maxima (q, d) with their heights m(x) > 0 (q,), highest first."""
+        """
+        Return distinct local maxima (q, d), as `mode` first, with their heights m(x) > 0 (q,).
+
+        By falling height where k(x, x) is constant, else by the distance of k(., x) from m.
+        """
         points, weights, _ = self.terms()[0]
         return find_modes(self.kernel, points, weights, as_count('starts', starts))
 

@@ -33,8 +33,9 @@ def find_modes(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Local maxima (q, d) of a kernel mean where it is positive, and its heights (q,), highest first.
+    Local maxima (q, d) of m(x) - k(x, x) / 2 where m is positive, with m's heights (q,) there.
 
+    The one whose k(., x) is nearest to m comes first: the highest, where k(x, x) is constant.
     Where m is negative everywhere, every ascent leads away from all points, to no mode: raises
     NoMassError when m is positive at none of the ends.
     """
@@ -55,7 +56,7 @@ def _find_modes(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Local maxima (q, d) of m(x) - k(x, x) / 2 and the heights m(x) (q,), highest first.
+    Local maxima (q, d) of m(x) - k(x, x) / 2, the largest first, and the heights m(x) (q,).
 
     Any kernel on vectors: quasi-Newton from each start.
     """
@@ -68,7 +69,7 @@ def _find_modes(
     begin = points[_spread_starts(kernel, points, weights, starts)]
     ends = np.array([_minimize(loss, x, method='L-BFGS-B').x for x in begin])
     spread = np.maximum(points.std(axis=0), 1e-12)
-    ends = _distinct(ends, _heights(kernel, points, weights, ends), spread)
+    ends = _distinct(ends, -np.array([loss(x) for x in ends]), spread)
     return ends, _heights(kernel, points, weights, ends)
 
 
@@ -196,7 +197,7 @@ def _spread_starts(
 
 
 def _distinct(u: FloatArray, heights: FloatArray, unit: FloatArray | float = 1.0) -> FloatArray:
-    """Points by falling height, without copies of a higher one."""
+    """Points by falling height, or another value, without copies of a higher one."""
     ordered = u[np.argsort(-heights)]
     kept: list[FloatArray] = []
     for point in ordered:
