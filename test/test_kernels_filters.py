@@ -269,6 +269,12 @@ def test_low_rank_filter_evaluates_few_kernel_values_per_step():
             ),
             'control: expected one control',
         ),
+        (
+            lambda k, x: KernelBayesFilter(
+                LearntTransition(k, x, x, 1e-3), KernelBayesRule(k, k, x, x, 1e-3, 1e-3)
+            ).run(x[:3], controls=x[:2]),
+            'control: expected none, got 1: this transition was learnt without',
+        ),
         (lambda k, x: LearntTransition(k, x, x[1:], 1e-3), 'x, x_next: expected pairs'),
         (
             lambda k, x: KernelBayesFilter(

@@ -132,6 +132,11 @@ class LearntTransition(Transition):
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of the NP-KSR estimate, [KBR] eq. 17 before its second regularised inverse."""
+        if self.controls is None and control:
+            raise KernelError(
+                f'control: expected none, got {len(control)}: this transition was learnt without '
+                'controls; give it those of the training transitions, and a kernel on them'
+            )
         at_sample = self._products.apply(self.x, belief.points, belief.weights)
         if self.kernel_u is not None and self.controls is not None:
             if len(control) != 1:
