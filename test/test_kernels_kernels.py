@@ -292,6 +292,7 @@ def test_slope_is_minus_the_derivative_of_the_profile(kernel):
         (lambda: RationalQuadraticKernel(1.0, exponent=0.0), 'exponent: expected a finite'),
         (lambda: WrappedNormalKernel(0.0), 'variance: expected a finite number > 0'),
         (lambda: CircularKernel([1.0, -0.5]), 'coefficients: expected numbers >= 0'),
+        (lambda: CircularKernel([]), r'coefficients: expected .* one or more, got shape \(0,\)'),
         (lambda: -1.0 * GaussianKernel(1.0), 'factor: expected a finite number > 0, got -1'),
         (lambda: GaussianKernel(1.0).on(), 'columns: expected at least one index'),
         (lambda: GaussianKernel(1.0).on(3).gram(np.ones((2, 3))), 'x: .*with a coordinate 3'),

@@ -48,9 +48,10 @@ class CircularKernel(Kernel):
 
     def __init__(self, coefficients: ArrayLike) -> None:
         self.coefficients = as_floats('coefficients', coefficients)
-        if self.coefficients.ndim != 1 or np.any(self.coefficients < 0):
+        flat = self.coefficients.ndim == 1 and self.coefficients.size > 0
+        if not flat or np.any(self.coefficients < 0):
             raise KernelError(
-                f'coefficients: expected numbers >= 0 of shape (K + 1,), got shape '
+                f'coefficients: expected numbers >= 0 of shape (K + 1,), one or more, got shape '
                 f'{self.coefficients.shape} with minimum '
                 f'{self.coefficients.min(initial=np.inf):g}: the kernel is not positive definite'
             )
