@@ -95,5 +95,9 @@ def test_misuse_is_refused():
         criterion(KX + KX)
     with pytest.raises(KernelError, match='factors: expected a number for a kernel with a full'):
         criterion(GaussianKernel(np.eye(3)))([1.0, 1.0, 1.0], 0.1)
+    for kernel in (KERNELS['plain'], KERNELS['density']):
+        for factors in ([1.0], [1.0, 1.0], np.ones(4), np.ones((3, 1)), [1.0, 1.0, 0.0]):
+            with pytest.raises(KernelError, match=r'factors: expected .* of shape \(3,\), got'):
+                criterion(kernel)(factors, 0.1)
     with pytest.raises(KernelError, match='folds: expected at least one'):
         BandwidthCriterion(KX, KX, *sample(), [], 1e-3)

@@ -89,10 +89,11 @@ class BandwidthCriterion:
         with p = 1 or d.
         """
         ratios = as_floats('factors', factors)
-        if ratios.ndim > 1 or ratios.size == 0 or np.any(ratios <= 0):
+        if ratios.shape not in ((), (self.y.shape[1],)) or np.any(ratios <= 0):
             raise KernelError(
                 f'factors: expected a positive number or positive ones of shape '
-                f'({self.y.shape[1]},), got shape {ratios.shape}'
+                f'({self.y.shape[1]},), got shape {ratios.shape} with minimum '
+                f'{ratios.min(initial=np.inf):g}: one for all coordinates of y, or one each'
             )
         kernel = rescaled(self.kernel_y, ratios)
         ridge = as_positive('delta', delta)
