@@ -380,6 +380,7 @@ CALLS = {
     ),
     'PrecomputedKernel': call(k.PrecomputedKernel, 'gram:gram', gram=GRAM),
     'ObjectKernel': call(k.ObjectKernel, 'function:object', function=k.spectrum),
+    'spectrum': call(k.spectrum, 'length:count', first='banana', second='ananas', length=3),
     'BandwidthCriterion': call(
         k.BandwidthCriterion,
         'kernel_x:kernel kernel_y:kernel x:points y:points epsilon:positive method:object '

@@ -50,6 +50,9 @@ def test_the_spectrum_kernel_is_a_cosine_of_counts():
     # ban, ana twice, nan against ana twice, nan, nas
     assert spectrum('banana', 'ananas') == pytest.approx((4 + 1) / np.sqrt(6 * 6))
     assert spectrum('ab', 'banana') == spectrum('cherry', 'banana') == 0.0
+    # what is too short for a substring is like itself only
+    assert spectrum('ab', 'ab') == spectrum('', '') == 1.0
+    assert spectrum('ab', 'ba') == spectrum('ab', 'a') == 0.0
     gram = ObjectKernel(spectrum).gram([*WORDS, 'ab', 'a', 'ab'])
     assert np.linalg.eigvalsh(gram).min() > -1e-12
     assert np.all(gram.diagonal() == pytest.approx(1.0))

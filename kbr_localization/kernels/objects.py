@@ -15,6 +15,7 @@ from typing import Any
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
+    as_count,
     as_floats,
     as_gram,
     as_points,
@@ -136,10 +137,12 @@ def spectrum(first: str, second: str, length: int = 3) -> float:
     """
     Spectrum kernel of two strings: the cosine of their counts of substrings of one length.
 
-    1 for equal counts, 0 when no substring is shared or one string is shorter than `length`.
+    `length` >= 1. 1 for equal counts, 0 when no substring is shared. A string shorter than
+    `length` has no substrings: 1 with itself, 0 with any other string.
     Source: Leslie, Eskin, Noble, *The spectrum kernel* (2002), normalised.
     """
-    left, right = _substrings(first, length), _substrings(second, length)
+    size = as_count('length', length)
+    left, right = _substrings(first, size), _substrings(second, size)
     if not left or not right:
         return float(first == second)
     shared = sum(count * right[part] for part, count in left.items())
