@@ -171,6 +171,17 @@ def test_mode_is_the_highest_point_of_a_fine_grid(kernel, seed):
     assert mean(mode[np.newaxis])[0] >= highest * (1 - 1e-9)
 
 
+@pytest.mark.parametrize('seed', [0, 40, 41])
+def test_no_ascent_ends_below_its_start(seed):
+    # where weights of both signs nearly cancel, a whole step of the fixed point leads far away
+    rng = np.random.default_rng(seed)
+    weights = rng.normal(0.05, 0.3, size=10)
+    mean = KernelMean(KERNEL, rng.normal(size=(10, 2)), weights)
+    highest = mean(mean.points).max()
+    assert highest > 0
+    assert mean.modes(starts=1)[1][0] >= highest
+
+
 def test_modes_finds_both_peaks_highest_first_and_only_once():
     rng = np.random.default_rng(0)
     left, right = rng.normal(-3, 0.2, size=(60, 1)), rng.normal(3, 0.2, size=(40, 1))
@@ -243,6 +254,15 @@ def test_herding_beats_sampling():
     pool = rng.normal(size=(300, 2))
     chosen = mean.herd(5, candidates=pool)
     assert all((pool == row).all(axis=1).any() for row in chosen)
+
+
+def test_herding_follows_the_law_whatever_the_weights_sum_to():
+    points = np.random.default_rng(0).normal(size=(60, 2))
+    weights = np.random.default_rng(1).uniform(size=60) / 30
+    expected = KernelMean(KERNEL, points, weights).herd(15)
+    for factor in (1e-3, 20.0):
+        scaled = KernelMean(KERNEL, points, factor * weights)
+        np.testing.assert_array_equal(scaled.herd(15), expected)
 
 
 def test_a_kernel_of_another_dimension_is_refused_at_once_and_the_text_is_short():

@@ -145,6 +145,21 @@ def test_bayes_rule_stays_within_its_bound(method, delta, seed, exponent):
 
 
 @pytest.mark.parametrize('method', LOW_RANK)
+def test_the_bound_is_nearly_reached_by_small_samples_and_never_passed(method):
+    reached = []
+    for seed in range(200):
+        s = Sample(seed, size=2 + seed % 5)
+        s.mu[0] = abs(s.mu[0])
+        low = incomplete_cholesky(KERNEL, s.y, 0.5)
+        delta = 10.0 ** np.random.default_rng(seed).uniform(-3, 1)
+        result = LOW_RANK[method](low, s.mu, s.k, delta)
+        distance = np.linalg.norm(result.values - BAYES_RULES[method](s.gram, s.mu, s.k, delta))
+        assert distance <= result.error_bound * (1 + 1e-6) + 1e-12
+        reached.append(distance / max(result.error_bound, 1e-12))
+    assert max(reached) > 0.6
+
+
+@pytest.mark.parametrize('method', LOW_RANK)
 def test_the_bound_is_useful_and_falls_with_the_tolerance(method):
     s = Sample()
     bounds = []
