@@ -99,6 +99,18 @@ def test_every_method_finds_and_follows_the_robot(ring, method):
     assert np.median(errors[10:]) < 0.35
 
 
+@pytest.mark.parametrize('method', METHODS)
+def test_way_before_the_first_image_says_nothing_of_where_it_was_taken(ring, method):
+    localizer = make_localizer(method, ring, seed=1)
+    localizer.initialize_globally()
+    for done in np.arange(0.0, 8.0, 0.4):
+        localizer.predict(se2.between(ring_pose(done), ring_pose(done + 0.4)))
+    for seen in (8.0, 8.4):
+        localizer.update(ring_pose(seen))
+        assert np.hypot(*(localizer.estimate().pose - ring_pose(seen))[:2]) < 0.6
+        localizer.predict(se2.between(ring_pose(8.0), ring_pose(8.4)))
+
+
 @pytest.mark.parametrize('method', ['kmcf', 'kernel-kalman', 'gp-particle'])
 def test_the_same_seed_gives_the_same_run(ring, method):
     poses = []

@@ -60,6 +60,8 @@ class AdaptedAlgorithm1(GatedLocalizer, Algorithm1):
         self.gate.restart()
         if self.alpha is not None and self._steps:
             self._predict(self._increment)
+        # a law that is uniform on the map stays so wherever the robot has driven
+        self._increment, self._steps = np.zeros(3), 0
         super().update_similarities(similarities)
 
     def estimate(self) -> PoseEstimate:
