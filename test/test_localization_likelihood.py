@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization import se2
 from kbr_localization.kernels.off_map import off_map_bayes_rule
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.config import KbrConfig, spacing
 from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
 from kbr_localization.localization.kbr.pose_search import PoseSearch
 from kbr_localization.localization.map.gram_describer import GramDescriber
@@ -180,6 +180,34 @@ def test_a_map_too_large_for_one_system_has_a_kernel_that_ends_sooner():
         assert model.kernel.gram(half)[0, 1] == pytest.approx(0.5, abs=2e-3)
         reach[images] = model.kernel.reach[0]
     assert reach[LARGEST_SYSTEM + 1] < 0.5 * reach[LARGEST_SYSTEM]
+
+
+@pytest.mark.parametrize('metres', [0.4, 5.0, 10.0, 20.0])
+@pytest.mark.parametrize('images', [40, LARGEST_SYSTEM + 1])
+def test_images_are_as_far_apart_as_the_next_ones_that_look_the_same_way(metres, images):
+    """Not as far as the kernel sees, and not as those of the drive back, which stand between."""
+    way = np.column_stack([metres * np.arange(images // 2), np.zeros((images // 2, 2))])
+    back = way[::-1] + np.array([0.5 * metres, 0.0, np.pi])
+    poses = np.concatenate([way[:1], way, back])
+    kernel_map = replace(random_map(2)[0].subset(np.arange(len(poses)) % 40), poses=poses)
+    assert Likelihood(kernel_map, CONFIG).spacing == spacing(poses) == pytest.approx(metres)
+
+
+def test_images_without_another_that_looks_the_same_way_are_no_distance_apart():
+    one, back, ahead = np.zeros(3), np.array([1.0, 0.0, np.pi]), np.array([30.0, 0.0, 0.1])
+    kernel_map = replace(random_map(2)[0].subset(np.arange(1)), poses=one[np.newaxis])
+    assert Likelihood(kernel_map, CONFIG).spacing == 0.0
+    assert spacing(np.stack([one, one])) == spacing(np.stack([one, back])) == 0.0
+    assert spacing(np.stack([one, one, back, ahead])) == 30.0
+
+
+def test_of_a_crowd_that_looks_the_other_way_the_nearest_that_does_not_is_found():
+    rng = np.random.default_rng(4)
+    poses = random_poses(rng, 250, 3.0)
+    poses[:, 2] = np.where(np.arange(250) < 20, 0.0, np.pi)
+    apart = np.hypot(*(poses[:, np.newaxis, :2] - poses[:, :2]).T)
+    apart[(apart == 0.0) | (poses[:, np.newaxis, 2] != poses[:, 2])] = np.inf
+    assert spacing(poses) == pytest.approx(np.median(apart.min(axis=0)))
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.3, 1.5, 2.0]))

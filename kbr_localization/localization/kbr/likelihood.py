@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kbr_localization.kernels.off_map import solved_observations
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.config import KbrConfig, spacing
 from kbr_localization.localization.kbr.local_solver import PoseSystem
 from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned
 from kbr_localization.localization.kbr.state_kernel import StateKernel
@@ -75,7 +75,7 @@ class Likelihood:
 
     `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
     epsilon, where n counts the images that the kernel k_X sees from one of them.
-    `spacing`: median distance in metres from an image of the map to the nearest other one.
+    `spacing`: metres between images that look the same way (`config.spacing`).
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class Likelihood:
         self.centring, self.largest_system = centring or kernel_map.centring, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
-        neighbours, self.spacing = self._crowding()
-        self.ridge = self.kernel.ridge * (1.0 + neighbours)
+        self.spacing = spacing(self.poses)
+        self.ridge = self.kernel.ridge * (1.0 + self._crowding())
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
         self._last: tuple[Similarity, tuple[float, FloatArray]] | None = None
@@ -251,12 +251,10 @@ class Likelihood:
             members = np.concatenate(blocks[first:end])
             yield members, thinned(self.in_reach(points[members]), self.largest_system)
 
-    def _crowding(self) -> tuple[float, float]:
-        """Medians of the sum of k_X from a pose to the others, of the distance to the nearest."""
-        sums, nearest = [], []
+    def _crowding(self) -> float:
+        """Median of the sum of k_X from a pose to the others."""
+        sums = []
         for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
             near = self.poses[self._search.near(pose[np.newaxis])]
             sums.append(self.kernel.cross_gram(pose[np.newaxis], near).sum() - 1.0)
-            distances = np.hypot(*(near - pose)[:, :2].T)
-            nearest.append(distances.min(where=distances > 0.0, initial=self.kernel.reach[0]))
-        return float(np.median(sums)), float(np.median(nearest))
+        return float(np.median(sums))
