@@ -1,6 +1,6 @@
 """What an image says about the points of a belief, against the plain formulas."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,6 +82,28 @@ def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta)
     )
     coverage = gamma @ np.clip(smoother.sum(axis=0), 0, 1) * (1 + config.state_ridge)
     assert match.coverage == pytest.approx(min(coverage, 1.0), abs=0.02)
+
+
+def test_the_least_ridge_still_gives_the_plain_weights_and_ratio():
+    """Also of a map whose images are all there twice: the system is singular but for the ridge."""
+    kernel_map = TINY.subset(np.repeat(np.arange(40), 2))
+    least = next(f.metadata['low'] for f in fields(KbrConfig) if f.name == 'state_ridge')
+    config = replace(CONFIG, state_ridge=least)
+    model, x = Likelihood(kernel_map, config), kernel_map.poses
+    points, gamma = x[::2] + np.array([0.03, 0.02, 0.01]), np.full(40, 1 / 40)
+    vector = kernel_map.similarities(kernel_map.descriptors[20])
+    system = np.linalg.inv(exponential(x, x, config) + model.ridge * np.eye(len(x)))
+    smoother = system @ exponential(x, points, config)
+    every = np.arange(len(x))
+    seen = model.centring.of(FullSimilarity(vector))
+    known = model.match(points, gamma, seen)
+    k_y = model.image_kernel(seen.at(every), seen.best)
+    gram = model.image_kernel(model.centring.gram(every, every))
+    weights = np.maximum(off_map_bayes_rule(smoother, gram, gamma, k_y, config.delta), 0.0)
+    np.testing.assert_allclose(gamma * known.factors, weights / weights.sum(), atol=2e-3)
+    uniform = (system @ exponential(x, x, config)).mean(axis=1)
+    ratio = gamma @ smoother.T @ k_y / (uniform @ k_y)
+    assert known.likelihood_ratio == pytest.approx(ratio, rel=2e-3)
 
 
 def test_factors_have_mean_one_and_say_nothing_off_the_map():

@@ -40,7 +40,7 @@ class KbrConfig:
         0.15,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; n counts an image and its '
         'neighbours',
-        low=1e-9,
+        low=1e-4,  # the inverse of the whole map is kept in single precision: wrong for less
         high=1e3,
     )
     image_bandwidth: float = parameter(
