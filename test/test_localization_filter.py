@@ -189,6 +189,16 @@ def test_a_frozen_camera_is_found_by_a_turn_on_the_spot(kernel_map):
     assert localizer.estimate().diagnostics['frozen_images'] == 10
 
 
+def test_images_in_one_array_that_is_written_anew_are_no_frozen_camera(kernel_map):
+    localizer, array = make(kernel_map), np.empty(len(kernel_map))
+    localizer.initialize(ring_pose(4.0), np.diag([0.01, 0.01, 0.01]))
+    for done in range(10):
+        array[:] = seen_from(kernel_map, ring_pose(4.0 + 0.2 * done))
+        localizer.update_similarities(array)
+        localizer.predict(se2.between(ring_pose(0.0), ring_pose(0.2)))
+    assert localizer.estimate().diagnostics['frozen_images'] == 0
+
+
 def test_an_image_seen_again_where_the_robot_stands_is_no_sign_of_a_frozen_camera(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize(ring_pose(4.0), np.diag([0.01, 0.01, 0.01]))

@@ -65,7 +65,8 @@ class Monitor:
 
         `image`: its descriptor, of any shape, or its kernel vector (n,).
         """
-        before, self._last_image = self._last_image, image
+        # a copy: who calls may write the next image into the same array
+        before, self._last_image = self._last_image, np.array(image)
         frozen = before is not None and self._moved and np.array_equal(image, before)
         if frozen:
             self.confirmation.see(0.0, new_after(self.way, self.hypotheses.config))
