@@ -56,6 +56,14 @@ def test_an_image_that_is_like_all_others_is_no_longer_the_best_match():
     assert seen.at(seen.candidates).argmax() == 2
 
 
+def test_an_image_that_the_mean_all_but_equals_has_no_cosine_of_one_with_itself():
+    features = np.eye(2)[[0] * 20 + [1]]
+    found = np.diag(centring_of(features).gram(np.array([0, 20]), np.array([0, 20])))
+    left = np.sum((features[0] - features.mean(axis=0)) ** 2)
+    np.testing.assert_allclose(found, [left / 0.01, 1.0])
+    assert left < 0.01 and centring_of(features[:1]).gram(*np.zeros((2, 1), dtype=int)) == 0.0
+
+
 def test_values_that_are_asked_for_one_by_one_are_the_same():
     features = unit_features(3, 901)
     values, map_features = features[:900] @ features[900], features[:900]

@@ -1,8 +1,10 @@
 """From a belief to the answer: mode, covariance, status."""
 
+from dataclasses import replace
+
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.estimate import calibrated, Proof, summarize
+from kbr_localization.localization.kbr.estimate import calibrated, mode_of, Proof, summarize
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 import numpy as np
 import pytest
@@ -40,6 +42,25 @@ def test_a_belief_about_one_place_is_localized_once_confirmed():
     lost = answer(one, here=0.2)
     assert lost.status == 'not localized'
     np.testing.assert_array_equal(np.diag(lost.covariance), UNKNOWN_VARIANCE)
+
+
+def test_the_pose_is_the_mean_of_what_lies_within_the_radius_of_the_mode():
+    points = np.repeat([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0], [5.0, 0.0, 0.0]], [60, 30, 10], axis=0)
+    belief, narrow = Belief(points, np.full(100, 0.01)), replace(CONFIG, position_bandwidth=0.2)
+    np.testing.assert_allclose(mode_of(belief, narrow), 0.0, atol=1e-3)
+    proof = Proof(1.0, True, 3.0, SPACING)
+    estimate = summarize(belief, narrow, np.zeros((3, 3)), proof, {}, True)
+    np.testing.assert_allclose(estimate.pose, [0.3, 0.0, 0.0], atol=1e-9)
+    assert estimate.confidence == pytest.approx(0.9)
+
+
+def test_the_mode_is_that_of_a_gaussian_kernel_with_the_bandwidths_of_the_filter():
+    rng = np.random.default_rng(1)
+    x = np.concatenate([np.zeros(31), rng.normal(2.0, 0.5, 70)])
+    belief = Belief(np.column_stack([x, np.zeros((101, 2))]), np.full(101, 1 / 101))
+    grid = np.linspace(-1.0, 4.0, 5001)
+    heights = np.exp(-0.5 * ((grid[:, np.newaxis] - x) / CONFIG.position_bandwidth) ** 2).sum(1)
+    assert mode_of(belief, CONFIG)[0] == pytest.approx(grid[heights.argmax()], abs=0.03)
 
 
 def test_two_headings_at_one_place_are_two_beliefs():

@@ -121,6 +121,15 @@ def test_between_updates_the_pose_moves_with_odometry_and_the_covariance_grows(k
     assert (before.updated, after.updated) == (True, False)
 
 
+def test_an_estimate_says_whether_an_image_has_entered_since_the_last_motion(kernel_map):
+    localizer = make(kernel_map)
+    localizer.initialize_globally()
+    localizer.update_similarities(seen_from(kernel_map, ring_pose(4.0)))
+    assert localizer.estimate().updated and localizer.estimate().updated
+    localizer.predict(np.zeros(3))
+    assert not localizer.estimate().updated
+
+
 def test_two_look_alike_places_keep_two_modes_until_one_is_refuted(kernel_map):
     localizer = make(kernel_map)
     localizer.initialize_globally()

@@ -53,7 +53,9 @@ def test_what_is_set_for_a_method_is_that_methods_alone(kernel_map, method):
         method_config(method, with_values(method, kernel_map, {'warp': 1.0}))
 
 
-def test_what_another_version_knew_is_left_out():
+def test_what_another_version_knew_is_left_out(kernel_map):
+    kept = replace(kernel_map, baselines={'kmcf': {'points': 30, 'warp': 1}})
+    assert method_config('kmcf', kept) == replace(method_config('kmcf', kernel_map), points=30)
     assert known_values('kmcf', {'points': 30, 'warp': 1}) == {'points': 30}
     assert known_values('magic', {'points': 30}) == {}
     with pytest.raises(LocalizationError, match="unknown method 'magic'"):

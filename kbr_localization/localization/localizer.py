@@ -29,8 +29,8 @@ class PoseEstimate:
     `pose`: (3,) in the map frame, metres and radians. `covariance`: (3, 3) of x, y, heading;
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `diagnostics`: the
-    numbers behind the status, by name. `updated`: whether an image entered since the estimate
-    before. `odometry`: its systematic errors as far as they are learnt, None where nothing is.
+    numbers behind the status, by name. `updated`: whether an image entered since the last
+    `predict`. `odometry`: its systematic errors as far as they are learnt, None where nothing is.
     """
 
     pose: FloatArray

@@ -74,7 +74,9 @@ def summarize(
     updated: bool,
 ) -> PoseEstimate:
     """
-    Mean and covariance about the belief's highest mode, and how far they can be trusted.
+    Mean and covariance of the points about the belief's highest mode, and how far to trust them.
+
+    These are the points within `localized_radius` of it that face as it does.
 
     `noise`: covariance (3, 3), in the frame of the base, of the motion since the points were last
     dispersed.
@@ -112,7 +114,7 @@ def calibrated(
 
 
 def mode_of(belief: Belief, config: KbrConfig) -> FloatArray:
-    """Highest mode (3,) of the kernel mean by k_X."""
+    """Highest mode (3,) of the kernel mean of a Gaussian kernel with the bandwidths of k_X."""
     return belief.mode(config.position_bandwidth, config.heading_bandwidth)
 
 

@@ -18,8 +18,9 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
                 compete with the belief by their marginal likelihoods: `hypotheses`
     learn       the odometry's errors, Gaussian given the path of a point: `odometry`
     resample    points in proportion to gamma when few of them carry the weight
-    estimate    mean and covariance of the points about the highest mode of the kernel mean
-                ([MbKSR] eq. 33): `estimate`
+    estimate    mean and covariance of the points within `localized_radius` of the highest mode,
+                facing as it does, of the kernel mean ([MbKSR] eq. 33, by a Gaussian kernel):
+                `estimate`
 """
 
 from __future__ import annotations

@@ -13,7 +13,9 @@ light and its walls, says nothing of the place and is taken out; an image that r
 other one stops being the best match of all (Jegou, Chum 2012, on words of images). The remaining
 cosine k~ is in [-1, 1], 1 between equal images, and uses all of its range on every map, so that
 one bandwidth sigma suits cameras and descriptors of all kinds: the filter's kernel of images is
-k_Y = exp((k~ - 1) / sigma^2), the Gaussian one of the centred features (`kbr.likelihood`).
+k_Y = exp((k~ - 1) / sigma^2), the Gaussian one of the centred features (`kbr.likelihood`). Of an
+image that m all but equals next to nothing is left to compare: its |k(., a) - m|^2 counts as 0.01
+at least, and k~ with itself is less than 1; on a map of one image it is 0.
 """
 
 from __future__ import annotations

@@ -61,7 +61,8 @@ def method_config(method: str, kernel_map: KernelMap) -> Any:
     """
     Return the configuration of a method on a map.
 
-    Raises ConfigurationError when the map keeps a parameter that is unknown or out of range,
+    What the map keeps and this version does not know is left out, as a map may be of another one;
+    `with_values` refuses it. Raises ConfigurationError when the map keeps a value out of range,
     LocalizationError for an unknown method.
     """
     if config_class(method) is KbrConfig:
