@@ -65,6 +65,48 @@ def test_odometry_that_is_not_finite_is_refused(kernel_map):
         tracker.process(0, np.zeros((96, 128), np.uint8), np.array([0.0, np.nan, 0.0]))
 
 
+SURE = np.diag([0.01, 0.01, 0.01])
+
+
+@pytest.mark.parametrize(
+    ('pose', 'covariance', 'says'),
+    [
+        ([np.nan, 0.0, 0.0], SURE, r'finite x, y, heading to start from, got \[nan 0'),
+        ([0.0, 0.0], SURE, r'finite x, y, heading to start from, got \[0\. 0\.\]'),
+        (
+            [0.0, 0.0, 0.0],
+            np.full((3, 3), np.nan),
+            r'covariance \(3, 3\) .* got \[\[nan nan nan\]',
+        ),
+        ([0.0, 0.0, 0.0], np.eye(2), 'expected a finite covariance'),
+        ([0.0, 0.0, 0.0], -SURE, 'negative in no direction'),
+        ([0.0, 0.0, 0.0], SURE + np.triu(SURE[:1]), 'symmetric'),
+        ([0.0, 0.0, 0.0], 0.01 * (1.9 * np.eye(3) - 0.9), 'negative in no direction'),
+    ],
+)
+def test_a_start_from_what_is_no_pose_is_refused_and_changes_nothing(
+    kernel_map, pose, covariance, says
+):
+    frames = list(TinyRun(2))
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    tracker.initialize(frames[0].reference, SURE)
+    with pytest.raises(LocalizationError, match=says) as refusal:
+        tracker.initialize(np.array(pose), covariance)
+    assert '\n' not in str(refusal.value)
+    estimate = tracker.process(0, frames[0].load_image, frames[0].odometry)
+    assert np.hypot(*(estimate.pose - frames[0].reference)[:2]) < 0.2
+
+
+def test_a_start_is_not_refused_for_what_rounding_leaves(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    line = np.array([1e-3, 50.0, 0.3])
+    covariance = np.outer(line, line)
+    covariance[0, 2] += 1e-12
+    for sure in (covariance, np.zeros((3, 3))):
+        tracker.initialize(np.zeros(3), sure)
+        assert tracker.localizer.particles(5).shape == (5, 3)
+
+
 def test_unknown_methods_and_starts_are_refused(kernel_map):
     with pytest.raises(LocalizationError, match="unknown method 'magic': expected one of kbr"):
         make_localizer('magic', kernel_map)

@@ -1,12 +1,14 @@
 """Messages to arrays and back, with the checks against broken senders."""
 
 import math
+from types import SimpleNamespace
 
-from geometry_msgs.msg import Pose
+from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
+from kbr_localization.ros.node.initial_pose import InitialPoseInput
 import numpy as np
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
@@ -66,6 +68,25 @@ def test_a_covariance_that_is_none_is_refused(place, value):
     flat[place] = value
     with pytest.raises(RosError, match='variances'):
         conversions.covariance_from_message(flat)
+
+
+def test_an_initial_pose_whose_covariance_is_none_as_a_whole_is_refused():
+    """Each two of x, y, yaw may have such a correlation, all three may not."""
+    told = []
+    config = SimpleNamespace(global_frame_id='map')
+    owner = SimpleNamespace(
+        settings=SimpleNamespace(config=config),
+        maps=SimpleNamespace(loading=False),
+        log=lambda level, text, quiet: told.append((level, text)),
+    )
+    message = PoseWithCovarianceStamped()
+    message.header.frame_id = 'map'
+    covariance = 0.01 * (1.9 * np.eye(3) - 0.9)
+    message.pose.covariance = conversions.covariance_to_message(covariance)
+    node = SimpleNamespace(create_subscription=lambda *_: None, create_service=lambda *_: None)
+    InitialPoseInput(node, owner)._take(message)
+    [(level, text)] = told
+    assert level == 'warning' and 'initial pose refused: expected a finite covariance' in text
 
 
 @pytest.mark.parametrize('shape, encoding', [((6, 8), 'mono8'), ((6, 8, 3), 'bgr8')])

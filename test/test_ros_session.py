@@ -225,6 +225,21 @@ def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given
     assert any('taken as if it were new' in text for text in drive.told) == (given_s == -100.0)
 
 
+@pytest.mark.parametrize('globally', [True, False])
+def test_a_given_pose_that_is_none_is_told_and_the_work_goes_on(tiny_world, globally):
+    drive = Drive(tiny_world, InitialPoseSources(globally=globally))
+    nowhere = GivenPose(np.array([np.nan, 0.0, 0.0]), COVARIANCE)
+    drive.session.give_pose(nowhere)
+    drive.go(0.0, 4.0)
+    assert len(drive.told) == 1 and drive.told[0].startswith('initial pose refused: expected fin')
+    assert len(drive.answers) == (11 if globally else 0)
+    drive.session.give_pose(GivenPose(straight_reference(4.0), COVARIANCE, stamp(4.0)))
+    drive.go(4.05, 5.0)
+    drive.session.give_pose(nowhere)
+    drive.go(5.05, 6.0)
+    assert drive.error(6.0) < 0.2 and len(drive.told) == 2
+
+
 def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     odometry = se2.compose(ORIGIN, straight_reference(2.0))
     saved = SavedPose(stamp(2.0), np.array([30.0, 5.0, 0.0]), COVARIANCE, odometry, 'map')

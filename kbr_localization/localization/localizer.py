@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
@@ -19,6 +20,7 @@ NO_POSE = ('not localized', NOT_ON_THIS_MAP)
 """The statuses in which the pose means nothing."""
 LOST_M = 1.0
 """A position that is further off than this is lost."""
+_ROUNDING = 1e-6  # of the largest entry of a covariance
 
 
 @dataclass(frozen=True)
@@ -129,6 +131,32 @@ class Localizer(Protocol):
     def know_odometry(self, learnt: Calibration) -> None:
         """Take what was learnt of the odometry in an earlier drive, from the next start on."""
         return
+
+
+def check_start(pose: FloatArray, covariance: FloatArray) -> None:
+    """Raise LocalizationError unless a belief can start from a pose (3,), covariance (3, 3)."""
+    pose, covariance = np.asarray(pose), np.asarray(covariance)
+    if pose.shape != (3,) or not np.isfinite(pose).all():
+        raise LocalizationError(f'expected finite x, y, heading to start from, got {_line(pose)}')
+    if covariance.shape != (3, 3) or not is_covariance(covariance):
+        raise LocalizationError(
+            'expected a finite covariance (3, 3) of x, y, heading to start from, symmetric and '
+            f'negative in no direction, got {_line(covariance)}'
+        )
+
+
+def is_covariance(matrix: FloatArray) -> bool:
+    """Whether a matrix (n, n) is finite, symmetric, and positive semidefinite up to rounding."""
+    if not np.isfinite(matrix).all():
+        return False
+    unit = matrix / max(float(np.abs(matrix).max()), np.finfo(np.float64).tiny)
+    symmetric = np.abs(unit - unit.T).max() <= _ROUNDING
+    return bool(symmetric and np.linalg.eigvalsh(unit)[0] >= -_ROUNDING)
+
+
+def _line(array: FloatArray) -> str:
+    """Numbers of any shape in one line."""
+    return ' '.join(np.array2string(array, precision=6).split())
 
 
 def sigma_region(sigmas: float, freedom: int) -> float:

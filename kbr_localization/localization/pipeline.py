@@ -13,7 +13,7 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError, LocalizationError, VisionError
 from kbr_localization.localization.calibration import Calibration
-from kbr_localization.localization.localizer import Localizer, PoseEstimate
+from kbr_localization.localization.localizer import check_start, Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.progress import Progress
@@ -46,7 +46,12 @@ class Tracker:
         self._prepared: tuple[Any, np.ndarray] | None = None
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a pose (3,) with covariance (3, 3) at the time of the next frame."""
+        """
+        Start from a pose (3,) with covariance (3, 3) at the time of the next frame.
+
+        Raises LocalizationError, with everything as it was, for numbers that are no such things.
+        """
+        check_start(pose, covariance)
         self.localizer.initialize(pose, covariance)
         self._odometry = None
 

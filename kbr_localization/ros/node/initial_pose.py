@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.errors import RosError
+from kbr_localization.errors import KbrError, RosError
+from kbr_localization.localization.localizer import check_start
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.optional import interface
@@ -60,7 +61,7 @@ class InitialPoseInput:
             else:
                 owner.begin_from(given)
                 text += '' if owner.active else ', kept until the node is active'
-        except RosError as error:
+        except KbrError as error:
             owner.log('warning', f'initial pose refused: {error}', QUIET_SECONDS)
             return
         owner.log('info', text, QUIET_SECONDS)
@@ -78,5 +79,6 @@ class InitialPoseInput:
         if not covariance.any():  # unset, as BasicNavigator leaves it
             covariance = self._owner.settings.initial_pose.covariance
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
+        check_start(pose, covariance)
         floor = SMALLEST_DEVIATION**2 - np.diag(covariance)
         return GivenPose(pose, covariance + np.diag(np.maximum(floor, 0.0)), stamp_ns or None)

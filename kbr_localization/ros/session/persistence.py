@@ -12,6 +12,7 @@ from kbr_localization.datasets.odometry_jumps import begins_anew, MAX_SPEED
 from kbr_localization.errors import RosError
 from kbr_localization.files import read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
+from kbr_localization.localization.localizer import is_covariance
 from kbr_localization.localization.map.checks import FARTHEST
 from kbr_localization.ros.common.defaults import own_folder
 import numpy as np
@@ -160,9 +161,7 @@ def _pose(values: object) -> se2.FloatArray:
 
 def _covariance(values: object, size: int = 3) -> se2.FloatArray:
     covariance = _array(values, (size, size), FARTHEST**2)
-    scale = float(np.abs(covariance).max())
-    symmetric = np.allclose(covariance, covariance.T, atol=1e-6 * scale)
-    if not symmetric or np.linalg.eigvalsh(covariance)[0] < -1e-6 * scale:
+    if not is_covariance(covariance):
         raise ValueError(f'expected a covariance, got {covariance.tolist()}')
     return covariance
 

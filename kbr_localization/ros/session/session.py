@@ -233,8 +233,8 @@ class Session:
                 tracking.has_belief, image.stamp_ns, odometry.continued, self.feed.buffer
             )
             if given is not None:
-                tracking.begin(given)
-            elif not tracking.has_belief and poses.sources.globally:
+                tracking.begin(given, self._log)
+            if not tracking.has_belief and poses.sources.globally:
                 self._begin_globally()
             if not tracking.has_belief:
                 self._count('no belief yet')

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import enum
 import threading
 
+from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.localizer import PoseEstimate
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.session.answer import GivenPose
@@ -41,10 +42,14 @@ class Tracking:
         """Whether the tracker has a belief."""
         return self.state is State.INITIALIZED
 
-    def begin(self, given: GivenPose) -> None:
-        """Start from a pose that is one of now."""
+    def begin(self, given: GivenPose, log: Callable[[str, str], None]) -> None:
+        """Start from a pose that is one of now; go on as before from one that is refused."""
         with self._lock:
-            self.tracker.initialize(given.pose, given.covariance)
+            try:
+                self.tracker.initialize(given.pose, given.covariance)
+            except LocalizationError as error:
+                log('warning', f'initial pose refused: {error}')
+                return
             if given.confirmed:
                 self.tracker.localizer.confirm()
             self.state = State.INITIALIZED
