@@ -86,6 +86,28 @@ def test_the_covariance_grows_as_images_stand_out_less():
     np.testing.assert_allclose(doubled, 2.0 * stated(SPREAD, 2.0))
 
 
+@pytest.mark.parametrize('heading', [0.0, np.pi / 2])
+def test_the_covariance_is_the_sum_that_the_module_states(heading):
+    spread = np.array([[0.05, 0.01, 0.002], [0.01, 0.02, 0.003], [0.002, 0.003, 0.004]])
+    moved = np.diag([0.03, 0.02, 0.001])
+    shared = {z: 0.36**2 * np.exp(-z) for z in (0.0, 1.5)}
+    for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
+        own = np.array([0.6**2 / 12 + shared[z], shared[z], 0.04**2])
+        in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
+        motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
+        proof = Proof(1.0, True, told, 0.6)
+        found = calibrated(spread, motion, heading, replace(CONFIG, covariance_scale=1.7), proof)
+        np.testing.assert_allclose(found, 1.7 * (0.12 * spread + in_map + motion), atol=1e-12)
+
+
+def test_a_mode_between_the_points_is_looked_for_with_a_narrower_kernel():
+    points = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    belief = Belief(points, np.array([0.4, 0.3, 0.3]))
+    assert not belief.within(belief.mode(0.8, 0.3), 0.01).any()
+    members, mass = belief.about_mode(0.01, 0.8, 0.3)
+    assert members.tolist() == [True, False, False] and mass == pytest.approx(0.4)
+
+
 def test_motion_since_the_last_update_widens_along_the_heading():
     belief = belief_of(np.array([0.0, 0.0, np.pi / 2]))
     noise = np.diag([0.09, 0.0, 0.0])

@@ -9,6 +9,7 @@ from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.monitor import Monitor
+from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, straight
@@ -121,6 +122,42 @@ def test_all_hypotheses_are_weighed_with_one_probability_of_the_image():
     assert hypotheses.informative.probability == i
     hypotheses.see(seen_at(15.0))
     assert hypotheses.informative.probability < i
+
+
+def test_points_drawn_about_an_image_are_a_sample_of_the_uniform_law_on_the_map():
+    """Half of them are drawn where the image is likely; their weights make up for it."""
+    config = replace(CONFIG, position_bandwidth=0.05)
+    likelihood, seen = Likelihood(MAP, config), seen_at(8.0)
+    born = drawn_from_image(likelihood, seen, 20_000, np.random.default_rng(0))
+    nearest = np.rint(born.points[:, 0] / 0.4).astype(int)
+    k_y = likelihood.image_kernel(seen.at(np.arange(50)), seen.best)
+    proposal = 0.5 / 50 + 0.5 * k_y / k_y.sum()
+    weights = 1.0 / proposal[nearest]
+    np.testing.assert_allclose(born.weights, weights / weights.sum())
+    assert np.bincount(nearest, minlength=50)[20] > 1000
+    mass = np.bincount(nearest, weights=born.weights, minlength=50)
+    np.testing.assert_allclose(mass, 1 / 50, rtol=0.25)
+
+
+def test_what_is_born_drives_the_same_robot():
+    hypotheses, belief = make(), belief_at(3.0)
+    belief.odometry[:] = 0.01 * np.arange(7)
+    run(hypotheses, belief, [15.0])
+    odometry = hypotheses.alternatives.odometry
+    np.testing.assert_array_equal(odometry, np.tile(0.01 * np.arange(7), (30, 1)))
+
+
+def test_as_evidence_of_elsewhere_an_image_counts_no_more_than_after_half_a_bandwidth():
+    found = []
+    for way in (0.5 * CONFIG.position_bandwidth, 10.0 * CONFIG.position_bandwidth):
+        hypotheses, belief = make(carried_rate=1e-9), belief_at(3.0)
+        hypotheses.see(seen_at(15.0))
+        hypotheses.update(belief, seen_at(15.0), way)
+        assert hypotheses.confirmation.doubt == UNCONFIRMED
+        odds = UNCONFIRMED / (1.0 - UNCONFIRMED) / hypotheses.here ** (1.0 - np.exp(-0.5))
+        assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
+        found.append(hypotheses.elsewhere)
+    assert found[0] == found[1] > 1.2 * UNCONFIRMED
 
 
 def test_what_is_born_by_an_image_has_no_evidence_of_it():
@@ -347,6 +384,21 @@ def test_the_less_evidence_there_is_the_more_likely_is_another_place():
     for _ in range(100):
         confirmation.see(20.0, 1.0)
     assert confirmation.doubt == pytest.approx(1e-6)
+
+
+def test_evidence_stops_so_that_a_robot_that_is_carried_away_is_missed_as_soon():
+    missed = []
+    for images in (10, 1000):
+        confirmation = Confirmation(STATISTICS)
+        for _ in range(images):
+            confirmation.see(20.0, 1.0)
+        # odds of 1e-6 against 0.003
+        assert confirmation.total == pytest.approx(confirmation.limit + np.log(0.003 / 1e-6))
+        missed.append(0)
+        while confirmation.confirmed:
+            confirmation.see(-1.0, 1.0)
+            missed[-1] += 1
+    assert missed == [7, 7]
 
 
 def test_points_elsewhere_are_drawn_with_the_doubt_or_with_the_hazard_of_the_way():

@@ -2,7 +2,7 @@
 
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration, NAMES, reported, SIZE, UNLIKE
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.belief import Belief, weighted_mean
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
@@ -168,6 +168,24 @@ def test_what_is_known_at_the_start(how, drift):
     assert (described['odometry_drift_sd'] > 0.0) == (how == 'learnt')
     calibration.keep(belief)
     assert (calibration.learnt is not None) == (how == 'learnt')
+
+
+def test_a_pool_has_the_residuals_of_the_points_and_the_doubt_of_so_many_in_their_mean():
+    rng, calibration = np.random.default_rng(6), calibration_of()
+    points = 0.1 * rng.standard_normal((40, 3))
+    errors = points @ rng.standard_normal((3, SIZE)) + 0.02 * rng.standard_normal((40, SIZE))
+    belief = Belief(points, rng.dirichlet(np.ones(40)), errors)
+    before, w = calibration.covariance, np.diag(belief.weights)
+    mean = belief.weights @ errors
+    apart = se2.between(weighted_mean(points, belief.weights[np.newaxis])[0], points)
+    apart = apart - belief.weights @ apart
+    slope = np.linalg.solve(apart.T @ w @ apart, apart.T @ w @ (errors - mean))
+    residuals = errors - mean - apart @ slope
+    spread = (errors - mean).T @ w @ (errors - mean)
+    calibration.pool(belief)
+    np.testing.assert_allclose(belief.odometry, mean + apart @ slope, atol=1e-9)
+    expected = before + residuals.T @ w @ residuals + spread * np.sum(belief.weights**2)
+    np.testing.assert_allclose(calibration.covariance, expected, atol=1e-9)
 
 
 def test_standing_still_changes_nothing():
