@@ -5,7 +5,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
-from kbr_localization.localization.methods.configs import PrintedConfig
+from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from map_helpers import map_along, straight
 import numpy as np
@@ -84,15 +84,17 @@ def run_along(kernel_map, length=30):
     return increments, 0.4 + 0.4 * np.exp(-apart / 0.5) + 0.03 * rng.random(apart.shape)
 
 
+def density(a, b, variance):
+    """Gaussian densities (n, m) of points a (n, 4) about b (m, 4)."""
+    scaled = np.sum((a[:, np.newaxis] - b) ** 2 / variance, axis=-1)
+    return np.exp(-0.5 * scaled) / np.sqrt(np.prod(2 * np.pi * variance))
+
+
 def printed_recursion(kernel_map, gram_y, increments, vectors):
     """[MbKSR] equations 27 to 31 in plain NumPy; weights (T, n)."""
 
     def embed(x, y, heading):
         return np.stack([x, y, np.cos(heading), np.sin(heading)], axis=-1)
-
-    def density(a, b, variance):
-        scaled = np.sum((a[:, np.newaxis] - b) ** 2 / variance, axis=-1)
-        return np.exp(-0.5 * scaled) / np.sqrt(np.prod(2 * np.pi * variance))
 
     n, (x, y, heading) = len(kernel_map), kernel_map.poses.T
     bandwidth = np.array([0.9**2, 0.9**2, 0.5**2, 0.5**2])
@@ -140,6 +142,27 @@ def test_a_robot_that_stands_still_is_predicted_with_the_noise_of_a_step(winding
     before = localizer.alpha
     localizer.predict(np.zeros(3))
     assert np.abs(localizer.alpha - before).max() > 1e-3
+
+
+@pytest.mark.parametrize('steps', [1, 3])
+def test_the_variances_of_composed_steps_add_up(winding, steps):
+    config = AdaptedConfig(odometry_calibration='off', noise_scale=20.0)
+    localizer = AdaptedAlgorithm1(winding, config)
+    localizer.initialize(winding.poses[10], 1e-2 * np.eye(3))
+    alpha, ahead = localizer.alpha, np.array([0.4, 0.0, 0.05])
+    for _ in range(steps):
+        localizer.predict(ahead)
+    localizer._predict(localizer._increment)
+    moved = winding.poses
+    for _ in range(steps):
+        moved = se2.compose(moved, ahead)
+    h, a = config.position_bandwidth, config.heading_bandwidth
+    bandwidth, n = np.array([h, h, a, a]) ** 2, len(winding)
+    x, z = se2.to_plane_and_circle(winding.poses), se2.to_plane_and_circle(moved)
+    prior = density(x, z, bandwidth + steps * 20.0 * STEP) @ alpha
+    gram = density(x, x, bandwidth)
+    mu = np.linalg.solve(gram + config.state_ridge * gram[0, 0] * np.eye(n), prior)
+    np.testing.assert_allclose(localizer._mu, mu, atol=1e-9 * np.abs(mu).max())
 
 
 def test_without_any_positive_weight_it_starts_again_from_the_image(winding):

@@ -5,11 +5,15 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
+from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.methods.baselines import DeadReckoning
 from kbr_localization.localization.methods.configs import (
+    DeadReckoningConfig,
     GaussianProcessConfig,
     KernelKalmanConfig,
     KmcfConfig,
+    MethodConfig,
 )
 from kbr_localization.localization.methods.gp_particle import (
     GaussianProcessParticleFilter,
@@ -19,11 +23,13 @@ from kbr_localization.localization.methods.gp_particle import (
 from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilter
 from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
 from kbr_localization.localization.methods.registry import make_localizer, METHODS
+from kbr_localization.localization.methods.summary import summarize_about
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.vision import Describer
 from map_helpers import map_along, random_poses
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 
 def ring_pose(metres, radius=4.0):
@@ -165,6 +171,65 @@ def test_kmcf_herds_map_poses_and_moves_them(ring):
     assert localizer.alpha is None and len(localizer.points) == 60
     moved = localizer.estimate().pose
     assert np.hypot(*(moved - ring_pose(8.4))[:2]) < 0.3
+
+
+def test_kmcf_herds_poses_all_over_a_belief_on_several_places(ring):
+    localizer = KernelMonteCarloFilter(ring, KmcfConfig(points=60), np.random.default_rng(0))
+    apart = [np.hypot(*(ring.poses - ring_pose(place))[:, :2].T) for place in (5.0, 15.0)]
+    alpha = 2.0 * np.exp(-0.5 * apart[0] ** 2) + np.exp(-0.5 * apart[1] ** 2)
+    alpha /= alpha.sum()
+    gram, chosen = localizer.kernels.gram_x, []
+    for t in range(60):
+        chosen.append(np.argmax(gram @ alpha - gram[chosen].sum(axis=0) / (t + 1)))
+    herded = localizer.herded(alpha)
+    np.testing.assert_array_equal(herded, ring.poses[chosen])
+    at = np.hypot(*(herded - ring_pose(15.0))[:, :2].T) < 4.0
+    assert len(set(chosen)) > 5 and at.mean() == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_a_gaussian_at_the_map_is_as_wide_as_it_was_given(ring):
+    """Its kernel mean is N(x; pose, h^2 + J C J^T) on (x, y, cos, sin)."""
+    kernels = KernelMonteCarloFilter(ring, KmcfConfig()).kernels
+    h, a = KmcfConfig().position_bandwidth, KmcfConfig().heading_bandwidth
+    pose = ring_pose(3.0) + np.array([0.3, -0.2, 0.1])
+    covariance = np.array([[4.0, 1.0, 0.2], [1.0, 2.0, -0.1], [0.2, -0.1, 0.3]])
+    turn = np.zeros((4, 3))
+    turn[:2, :2], turn[2:, 2] = np.eye(2), [-np.sin(pose[2]), np.cos(pose[2])]
+    law = multivariate_normal(
+        se2.to_plane_and_circle(pose), np.diag([h, h, a, a]) ** 2 + turn @ covariance @ turn.T
+    )
+    found = kernels.gaussian_at_map(pose, covariance)
+    np.testing.assert_allclose(found, law.pdf(kernels.points), rtol=1e-6)
+
+
+def test_the_spread_about_a_pose_that_was_chosen_is_the_second_moment_about_it():
+    points = np.array([[0.2, 0.1, 0.3], [0.5, -0.1, 0.3], [0.4, 0.4, 0.3]])
+    belief, pose = Belief(points, np.array([0.5, 0.3, 0.2])), np.array([0.0, 0.0, 0.1])
+    config, gaps = MethodConfig(covariance_scale=1.5), np.diag([0.01, 0.02, 0.03])
+    apart = points - pose
+    second = apart.T @ np.diag(belief.weights) @ apart
+    estimate = summarize_about(pose, belief, config, {}, True, gaps)
+    np.testing.assert_array_equal(estimate.pose, pose)
+    np.testing.assert_allclose(estimate.covariance, 1.5 * (second + gaps))
+
+
+def test_dead_reckoning_goes_aside_by_what_it_does_not_know_of_its_heading(ring):
+    localizer = DeadReckoning(ring, DeadReckoningConfig(odometry_calibration='off'))
+    pose, covariance = np.array([1.0, 2.0, 0.5]), np.diag([0.01, 0.02, 0.04])
+    covariance[0, 2] = covariance[2, 0] = 0.005
+    localizer.initialize(pose, covariance)
+    increment = np.array([2.0, 0.3, 0.4])
+    localizer.predict(increment)
+
+    def moved(start):
+        return se2.compose(start, increment)
+
+    steps = 1e-6 * np.eye(3)
+    jacobian = np.stack([(moved(pose + s) - moved(pose - s)) / 2e-6 for s in steps], axis=1)
+    turn = se2.rotation(pose[2])
+    noise = 10.0 * np.diag(ring.motion_noise.variances(increment))
+    expected = jacobian @ covariance @ jacobian.T + turn @ noise @ turn.T
+    np.testing.assert_allclose(localizer.estimate().covariance, expected, rtol=1e-6)
 
 
 def test_the_kernel_kalman_gain_is_that_of_the_dense_rule(ring):
