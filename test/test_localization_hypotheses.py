@@ -152,7 +152,7 @@ def test_as_evidence_of_elsewhere_an_image_counts_no_more_than_after_half_a_band
     for way in (0.5 * CONFIG.position_bandwidth, 10.0 * CONFIG.position_bandwidth):
         hypotheses, belief = make(carried_rate=1e-9), belief_at(3.0)
         hypotheses.see(seen_at(15.0))
-        hypotheses.update(belief, seen_at(15.0), way)
+        updated(hypotheses, belief, seen_at(15.0), way)
         assert hypotheses.confirmation.doubt == UNCONFIRMED
         odds = UNCONFIRMED / (1.0 - UNCONFIRMED) / hypotheses.here ** (1.0 - np.exp(-0.5))
         assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
@@ -13,9 +12,6 @@ from scipy.spatial import cKDTree
 
 SMALLEST_BANDWIDTH = 1e-3
 _SAMPLED = 10_000  # positions that tell how far images are apart
-_ASKED = 300  # images that tell how far others are from them
-_NEAREST = 16  # images that are looked at first, before all
-_SAME_WAY = 1.75  # radians: about as far round as k_X of the defaults sees
 _LARGEST_RADIUS = 1000.0  # metres
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
 _USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
@@ -136,34 +132,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     )
 
 
-def spacing(poses: FloatArray) -> float:
-    """
-    Median distance in metres from an image to the nearest one elsewhere that looks the same way.
-
-    `poses`: (n, 3) of the images; a few hundred of them are asked. 0 where none of these has such
-    another, as on a map of one image.
-    """
-    asked = poses[:: max(1, len(poses) // _ASKED)]
-    # for so few questions a tree that is built in half the time
-    tree = cKDTree(poses[:, :2], balanced_tree=False, compact_nodes=False)
-    _, near = tree.query(asked[:, :2], k=min(_NEAREST, len(poses)))
-    found = _to_nearest(asked, poses[near.reshape(len(asked), -1)])
-    for alone in np.flatnonzero(np.isinf(found)):
-        found[alone] = _to_nearest(asked[alone], poses)
-    found = found[np.isfinite(found)]
-    return float(np.median(found)) if found.size else 0.0
-
-
-def _to_nearest(poses: FloatArray, others: FloatArray) -> FloatArray:
-    """Distances (...,) of poses (..., 3) to the nearest of (..., k, 3) as above; infinite ones."""
-    apart = others - poses[..., np.newaxis, :]
-    distances = np.hypot(apart[..., 0], apart[..., 1])
-    meant = (distances > 0.0) & (np.abs(se2.wrap_angle(apart[..., 2])) <= _SAME_WAY)
-    return np.asarray(distances.min(axis=-1, where=meant, initial=np.inf))
-
-
 def _spacing(poses: FloatArray) -> float:
-    """Median distance in metres between the positions (n, 3) of images and the nearest others."""
+    """Median distance in metres from a place of poses (n, 3) to the nearest other one."""
     places = np.unique(poses[:, :2], axis=0)
     if len(places) < 2:
         return 0.0

@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from kbr_localization.kernels.off_map import solved_observations
-from kbr_localization.localization.config import KbrConfig, spacing
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.local_solver import PoseSystem
-from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned
+from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned, to_nearest
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -75,7 +75,8 @@ class Likelihood:
 
     `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
     epsilon, where n counts the images that the kernel k_X sees from one of them.
-    `spacing`: metres between images that look the same way (`config.spacing`).
+    `spacing`: median distance in metres from an image of the map to the nearest one elsewhere that
+    k_X sees from it by the heading; 0 where no image has such another.
     """
 
     def __init__(
@@ -89,8 +90,8 @@ class Likelihood:
         self.centring, self.largest_system = centring or kernel_map.centring, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
-        self.spacing = spacing(self.poses)
-        self.ridge = self.kernel.ridge * (1.0 + self._crowding())
+        neighbours, self.spacing = self._crowding()
+        self.ridge = self.kernel.ridge * (1.0 + neighbours)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
         self._last: tuple[Similarity, tuple[float, FloatArray]] | None = None
@@ -251,10 +252,16 @@ class Likelihood:
             members = np.concatenate(blocks[first:end])
             yield members, thinned(self.in_reach(points[members]), self.largest_system)
 
-    def _crowding(self) -> float:
-        """Median of the sum of k_X from a pose to the others."""
-        sums = []
+    def _crowding(self) -> tuple[float, float]:
+        """Median of the sum of k_X from a pose to the others, and `spacing`."""
+        sums, nearest = [], []
         for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
-            near = self.poses[self._search.near(pose[np.newaxis])]
-            sums.append(self.kernel.cross_gram(pose[np.newaxis], near).sum() - 1.0)
-        return float(np.median(sums))
+            here = pose[np.newaxis]
+            near = self.poses[self._search.near(here)]
+            sums.append(self.kernel.cross_gram(here, near).sum() - 1.0)
+            metres = to_nearest(pose, near)
+            if metres > self.kernel.reach[0]:
+                metres = to_nearest(pose, self.poses[self._search.facing(here)])
+            nearest.append(metres)
+        known = [metres for metres in nearest if np.isfinite(metres)]
+        return float(np.median(sums)), float(np.median(known)) if known else 0.0

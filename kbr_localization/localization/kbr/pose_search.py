@@ -44,6 +44,10 @@ class PoseSearch:
             inside &= places <= at.max() + self.grid.reach
         return np.flatnonzero(inside)
 
+    def facing(self, points: FloatArray) -> Indices:
+        """Find the poses, wherever they are, whose headings are in reach of any of the points."""
+        return np.flatnonzero(self._seen_from(points)[self._sectors])
+
     @functools.cached_property
     def _places(self) -> FloatArray:
         """Return the positions (2, n), one coordinate after the other."""
@@ -53,6 +57,12 @@ class PoseSearch:
         """Which sectors the headings of any of the points (m, 3) reach."""
         facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
         return np.asarray(self._seen[facing].any(axis=0))
+
+
+def to_nearest(pose: FloatArray, others: FloatArray) -> float:
+    """Metres from a pose (3,) to the nearest of others (n, 3) elsewhere; infinite without one."""
+    distances = np.hypot(*(others - pose)[:, :2].T)
+    return float(distances.min(where=distances > 0.0, initial=np.inf))
 
 
 def thinned(active: Indices, size: int) -> Indices:
