@@ -39,6 +39,18 @@ def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, st
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_trajectory_on_a_full_disk_stays_with_its_own_details(world, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=95)
+    folder = tmp_path / 'out'
+    arguments = ('localize', world / 'map.h5', run, '--out', folder / 'run.tum')
+    assert invoke(*arguments, '--method', 'nearest').returncode == 0
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    # there is room for the poses, not for the details of this method
+    result = kbr(*arguments, '--method', 'dead-reckoning', preexec_fn=full_disk)
+    assert_one_line(result, 'run.')
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
 @pytest.mark.parametrize('seconds', [1e300, float('nan'), float('inf')])
 def test_a_piece_of_a_run_has_an_end(world, seconds):
     schedule = pytest.importorskip('kbr_localization.ros.playback.schedule').schedule

@@ -44,8 +44,7 @@ def localize(
 
     Covariance, confidence, status and time of every frame go to a CSV file beside it.
     """
-    from kbr_localization.evaluation.details import check_details, details_path, write_details
-    from kbr_localization.evaluation.tum import write_tum
+    from kbr_localization.evaluation.details import check_details, details_path, write_detailed
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.kbr.leave_out import MEASURED_NOW
     from kbr_localization.localization.map.kernel_map import KernelMap
@@ -69,8 +68,7 @@ def localize(
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
         )
-    write_tum(out, trajectory)
-    write_details(details_path(out), trajectory)
+    write_detailed(out, trajectory)
     console.note_skipped(trajectory.skipped, trajectory.last_error)
     console.note_localized(out, trajectory.statuses)
 

@@ -12,6 +12,7 @@ import io
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
+from kbr_localization.evaluation.tum import tum_text
 from kbr_localization.files import new_file, read_text
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -47,10 +48,22 @@ def check_details(path: Path) -> None:
 
 def write_details(path: str | Path, trajectory: Trajectory) -> None:
     """Write one row per pose; refuses a trajectory that carries no details."""
+    with new_file(path) as part:
+        _write_rows(part, trajectory)
+
+
+def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
+    """Write a TUM file and the details beside it; after an error both are what they were."""
+    with new_file(path) as tum, new_file(details_path(path)) as details:
+        tum.write_text(tum_text(trajectory), encoding='utf-8')
+        _write_rows(details, trajectory)
+
+
+def _write_rows(path: Path, trajectory: Trajectory) -> None:
     columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
     if any(column is None for column in columns) or trajectory.seconds is None:
         raise EvaluationError('trajectory without details: expected one made by `localize`')
-    with new_file(path) as part, part.open('w', newline='', encoding='utf-8') as file:
+    with path.open('w', newline='', encoding='utf-8') as file:
         rows = csv.writer(file)
         rows.writerow(COLUMNS)
         rows.writerows(_row(trajectory, index) for index in range(len(trajectory)))

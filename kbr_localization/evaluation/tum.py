@@ -22,11 +22,16 @@ FIELDS = 8
 
 def write_tum(path: str | Path, trajectory: Trajectory) -> None:
     """Write the stamps and poses of a trajectory; the height is zero."""
+    write_text(path, tum_text(trajectory))
+
+
+def tum_text(trajectory: Trajectory) -> str:
+    """Return what a TUM file of a trajectory holds."""
     lines = [
         _format_line(int(stamp), *map(float, pose))
         for stamp, pose in zip(trajectory.stamps_ns, trajectory.poses, strict=True)
     ]
-    write_text(path, '\n'.join([HEADER, *lines, '']))
+    return '\n'.join([HEADER, *lines, ''])
 
 
 def read_tum(path: str | Path) -> Trajectory:
