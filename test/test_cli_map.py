@@ -1,5 +1,6 @@
 """Maps and trajectories by the command line, on tiny runs."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -54,6 +55,33 @@ def test_info_says_what_the_map_holds(tiny):
     assert 'runs.train.images' in table and 'filter.image_bandwidth' in table
     assert facts['odometry']['offset_x']['observable'] is False
     assert 'not observable' in table
+
+
+def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
+    runs = [tmp_path / day / 'run' for day in ('mon', 'tue')]
+    for run, frames in zip(runs, (30, 20), strict=True):
+        write_tiny_cold_run(run, frames=frames)
+    result = invoke('map', 'build', *runs, '--out', tmp_path / 'map.h5')
+    assert result.returncode == 0 and 'warning' not in result.stderr
+    kernel_map = KernelMap.load(tmp_path / 'map.h5')
+    assert kernel_map.run_names == ('run', 'run (2)')
+    # as an earlier version named them
+    dataclasses.replace(kernel_map, run_names=('run', 'run')).save(tmp_path / 'old.h5')
+    for name in ('map.h5', 'old.h5'):
+        facts = json.loads(invoke('map', 'info', tmp_path / name, '--json').stdout)
+        assert {run: of['images'] for run, of in facts['runs'].items()} == {
+            'run': 30,
+            'run (2)': 20,
+        }
+    arguments = ('map', 'extend', tmp_path / 'map.h5', runs[1], '--out', tmp_path / 'longer.h5')
+    assert_one_line(invoke(*arguments), 'has a run run already', 'rename the folder')
+
+
+def test_a_run_that_is_given_twice_is_told(tiny, tmp_path):
+    again = tiny / 'test' / '..' / 'train'
+    result = invoke('map', 'build', tiny / 'train', again, '--out', tmp_path / 'map.h5')
+    assert result.returncode == 0
+    assert f'warning: {tiny / "train"} is given 2 times' in result.stderr
 
 
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):

@@ -22,7 +22,7 @@ from kbr_localization.cli.options import (
     Settings,
     Spacing,
 )
-from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_map, save_measured, with_statistics_of_all
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
@@ -83,6 +83,7 @@ def build(
     with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
         vision, given = configurations(settings or ())
         console.prepare_map(out, *runs)
+        note_repeated(runs)
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             given_too |= {'progress': progress, 'workers': workers}

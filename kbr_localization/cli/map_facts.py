@@ -7,13 +7,15 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.configuration import to_mapping
 from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.map.build import unique_names
 from kbr_localization.localization.mapping.base_frame import described_point
 
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     runs = {}
-    for index, name in enumerate(kernel_map.run_names):
+    # maps of earlier versions may have a name twice
+    for index, name in enumerate(unique_names(kernel_map.run_names)):
         poses = kernel_map.poses[kernel_map.run_index == index]
         runs[name] = {'images': len(poses), 'metres': float(se2.travelled(poses).max(initial=0))}
     network = kernel_map.describer.state().get('network_sha256')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +49,11 @@ class Reading:
         for note in dataset.notes:
             console.note(f'{run}: {note}')
         return dataset
+
+
+def note_repeated(runs: Sequence[Path]) -> None:
+    """Warn of runs that are given more than once: each image would count as often."""
+    counts = Counter(run.resolve() for run in runs)
+    for path, count in counts.items():
+        if count > 1:
+            console.note(f'warning: {path} is given {count} times: its images count as often')

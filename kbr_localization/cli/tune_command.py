@@ -19,7 +19,7 @@ from kbr_localization.cli.options import (
     Settings,
     Spacing,
 )
-from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_map, save_measured
 from kbr_localization.cli.settings import configurations
 from kbr_localization.progress import terminal_progress
@@ -113,6 +113,7 @@ def tune_runs(
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
     console.prepare_map(out, *runs)
+    note_repeated(runs)
     datasets = [(reading or Reading()).dataset(run) for run in runs]
     journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:

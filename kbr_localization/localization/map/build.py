@@ -96,7 +96,7 @@ def build_map(
         descriptors=np.array([image.descriptor for image in described]),
         stamps_ns=np.array([c.frame.stamp_ns for c in kept], dtype=np.int64),
         run_index=np.array([c.run for c in kept], dtype=np.int32),
-        run_names=tuple(dataset.name for dataset in datasets),
+        run_names=unique_names([dataset.name for dataset in datasets]),
         describer=describer,
         image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in kept]),
@@ -111,6 +111,18 @@ def build_map(
 def _suited(given: KbrConfig | Mapping[str, Any] | None, sensible: KbrConfig) -> KbrConfig:
     """Take a whole configuration as it is; put single values into the one that suits the map."""
     return given if isinstance(given, KbrConfig) else replace(sensible, **(given or {}))
+
+
+def unique_names(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names with a number where one was there before: `run` and `run (2)`."""
+    unique: list[str] = []
+    for name in names:
+        numbered, number = name, 1
+        while numbered in unique:
+            number += 1
+            numbered = f'{name} ({number})'
+        unique.append(numbered)
+    return tuple(unique)
 
 
 def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:

@@ -54,7 +54,10 @@ def extend(
             f'{", ".join(kernel_map.cameras) or "one"}: choose the same by --cameras'
         )
     if dataset.name in kernel_map.run_names:
-        raise MapError(f'the map has a run {dataset.name} already: expected another one')
+        raise MapError(
+            f'the map has a run {dataset.name} already: expected another one; if this is another '
+            'one of the same name, rename the folder'
+        )
     report = progress or silent
     drive = _described(kernel_map, dataset, known, report, workers or ThisProcess())
     if known:
