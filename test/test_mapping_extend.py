@@ -53,8 +53,24 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
 
 def test_a_drive_elsewhere_does_not_join(ring):
     _, mapped = ring
-    with pytest.raises(MapError, match='shows no place of the map'):
+    with pytest.raises(MapError, match='shows no place of the map') as told:
         extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
+    assert 'nothing is added; drive where' in str(told.value)
+
+
+def test_a_thin_map_is_named_where_a_drive_does_not_join(ring, monkeypatch):
+    _, mapped = ring
+    more = RingRun(name='more', begin=12.0, metres=40.0, seed=2)
+    thin = mapped.kernel_map.subset(np.arange(0, len(mapped.kernel_map), 5))
+    with pytest.raises(MapError, match=r'every 1\.50 m only, the run every 0\.30 m') as told:
+        extend(thin, more)
+    assert '--max-images' in str(told.value) and '--poses' not in str(told.value)
+    frame_of = RingRun.__getitem__
+    monkeypatch.setattr(
+        RingRun, '__getitem__', lambda run, n: replace(frame_of(run, n), reference=run.true[n])
+    )
+    with pytest.raises(MapError, match='by its known poses: --poses known'):
+        extend(thin, more)
 
 
 def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):

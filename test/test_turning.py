@@ -66,6 +66,19 @@ def test_a_camera_beside_the_wheels_is_found(offset):
     np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
 
 
+@pytest.mark.parametrize(('least', 'deviation'), [(0.03, np.inf), (0.0, None)])
+def test_points_at_the_height_of_the_camera_tell_nothing(least, deviation):
+    rng = np.random.default_rng(6)
+    turns = drive(rng)
+    points = seen(turns, rng)
+    level = np.flatnonzero(np.abs(turns)[points.pair] >= least)
+    points.flow[level[:, np.newaxis], [1, 3]] = AHEAD[1]
+    twists = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    points = replace(points, twists=twists)
+    view = find_view(points, turns, np.full(len(turns), STEP), beside=True)
+    assert deviation is None or view.deviation == deviation
+
+
 def test_people_who_walk_do_not_turn_the_robot():
     rng = np.random.default_rng(1)
     turns = drive(rng, 100)

@@ -65,9 +65,10 @@ def _compared(
     if wide.sum() < _ENOUGH_TURNS:
         return view, 0.0
     # turns err more than straight ways do, which would outvote them
-    narrow, scale = have & ~wide, 1.0
+    narrow, scale, drift = have & ~wide, 1.0, 0.0
     for _ in range(_FOCAL_ROUNDS):
-        drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
+        if narrow.any():
+            drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
         scale = _slope(seen[wide], (turns - drift * metres)[wide])
     left = turns - scale * seen - drift * metres
     unlike = float(np.median(np.abs(left[wide] / turns[wide])))
@@ -97,13 +98,17 @@ def _ahead(points: Points, view: View) -> View:
         return view
 
     def cost(ahead: FloatArray) -> float:
-        missed = disagreement(points, replace(view, ahead=ahead))
-        return float(np.nanmean(missed)) if np.isfinite(missed).any() else np.inf
+        return _mean(disagreement(points, replace(view, ahead=ahead)))
 
     corners = view.ahead + 0.03 * np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
     options = {'initial_simplex': corners, 'xatol': 2e-4, 'fatol': 1e-6, 'maxiter': 60}
     found = minimize(cost, view.ahead, method='Nelder-Mead', options=options)
     return replace(view, ahead=np.asarray(found.x))
+
+
+def _mean(missed: FloatArray) -> float:
+    """Mean of what is known; infinite where nothing is."""
+    return float(np.nanmean(missed)) if np.isfinite(missed).any() else np.inf
 
 
 def _offset(points: Points, view: View, turns: FloatArray) -> View:
@@ -118,22 +123,28 @@ def _offset(points: Points, view: View, turns: FloatArray) -> View:
         for _ in range(_FOCAL_ROUNDS):
             seen = turned(points, found, turns).angle
             have = np.isfinite(seen)
-            found = _scaled(found, _slope(seen[have], turns[have]))
+            if have.any():
+                found = _scaled(found, _slope(seen[have], turns[have]))
         return found
 
     def missed(offset: float) -> FloatArray:
         return disagreement(points, at(offset), turns)
 
     def cost(offset: float) -> float:
-        return float(np.nanmean(missed(offset)))
+        return _mean(missed(offset))
 
-    start = min(_OFFSETS, key=cost)
+    costs = [cost(offset) for offset in _OFFSETS]
+    start = _OFFSETS[int(np.argmin(costs))]
+    if not np.isfinite(min(costs)):
+        return view
     bounds = start - _APART, start + _APART
     options = {'xatol': _CLOSE}
     best = float(minimize_scalar(cost, bounds=bounds, method='bounded', options=options).x)
     middle, left, right = (missed(best + side) for side in (0.0, -_BESIDE, _BESIDE))
     # of an estimate that makes a sum least: what each pair adds to its slope, by its curvature
     slope, curvature = (right - left) / (2.0 * _BESIDE), (left - 2.0 * middle + right) / _BESIDE**2
+    if not np.isfinite(curvature).any():
+        return at(best)
     total = max(float(np.nansum(curvature)), 1e-9)
     deviation = float(np.sqrt(np.nansum(slope**2)) / total)
     return replace(at(best), deviation=deviation)

@@ -32,6 +32,8 @@ import numpy as np
 
 _GAP_M = 3.0
 """Metres between two images of a map that follow each other, beyond which they do not."""
+_THIN = 2.0
+"""Times as far apart as those of a run that images of a map are too few to tell where it is."""
 
 
 def extend(
@@ -70,7 +72,8 @@ def extend(
     trajectories = _trails(kernel_map, dataset, drive, corrected.odometry)
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
     found = relate(kernel_map.describer, both, trajectories, report, corrected.prior)
-    members = _related(dataset, trajectories, found)
+    has_poses = any(frame.reference is not None for frame in drive.frames)
+    members = _related(dataset, trajectories, found, has_poses)
     found = _looked(
         kernel_map, drive, trajectories, found, corrected, report, workers or ThisProcess()
     )
@@ -142,19 +145,36 @@ def _trails(
     return Trajectories.of(odometry, np.concatenate([piece, own]), runs, fixed)
 
 
-def _related(dataset: Dataset, trajectories: Trajectories, found: Related) -> Indices:
+def _related(
+    dataset: Dataset, trajectories: Trajectories, found: Related, has_poses: bool
+) -> Indices:
     """Images of the run whose pieces are joined to the map."""
     home = found.group[int(np.argmax(trajectories.fixed))]
     joined = (found.group[trajectories.piece] == home) & ~trajectories.fixed[trajectories.piece]
     if not joined.any():
+        by_poses = ', or add the run by its known poses: --poses known' if has_poses else ''
         raise MapError(
-            f'{dataset.name} shows no place of the map for certain: nothing is added; drive where '
-            'the map has been, in the same direction, for 20 m'
+            f'{dataset.name} shows no place of the map for certain: nothing is added; '
+            f'{_thin(trajectories)}drive where the map has been, in the same direction, for 20 m'
+            f'{by_poses}'
         )
     missing = int(np.sum(~trajectories.fixed[trajectories.piece])) - int(joined.sum())
     if missing:
         dataset.skipped['not joined to the map'] = missing
     return np.flatnonzero(joined)
+
+
+def _thin(trajectories: Trajectories) -> str:
+    """Say that a map has few images for sequences of a run to be found in, if it has."""
+    steps, same = np.diff(trajectories.way), np.diff(trajectories.piece) == 0
+    of_map = trajectories.fixed[trajectories.piece[1:]]
+    own, its = (steps[same & (steps > 1e-3) & which] for which in (~of_map, of_map))
+    if not (own.size and its.size) or np.median(its) < _THIN * np.median(own):
+        return ''
+    return (
+        f'the map has an image every {np.median(its):.2f} m only, the run every '
+        f'{np.median(own):.2f} m: take a map with more of its images (--max-images), or '
+    )
 
 
 def _looked(
