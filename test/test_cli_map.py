@@ -178,6 +178,21 @@ def test_how_many_frames_were_localized_is_told(tiny, tmp_path):
         assert 'warning: never localized' in result.stderr
 
 
+def test_an_odometry_that_stands_still_is_named(tiny, tmp_path):
+    run = shutil.copytree(tiny / 'test', tmp_path / 'still')
+    [scans] = (run / 'odom_scans').iterdir()
+    lines = [line.split() for line in scans.read_text().splitlines()]
+    scans.write_text(''.join(' '.join(line[:8] + lines[0][8:]) + '\n' for line in lines))
+    for command in ('localize', 'report'):
+        result = invoke(command, tiny / 'map.h5', run, '--out', tmp_path / 'run.tum')
+        assert result.returncode == 0, result.stderr
+        assert 'by its odometry the robot stood still' in result.stderr
+        assert 'is this a map of that place' not in result.stderr
+    result = kbr('map', 'build', run, '--out', tmp_path / 'map.h5')
+    assert result.returncode == 0
+    assert 'of still go 3.8 m away from the first one, but its odometry has 0.0 m' in result.stderr
+
+
 def test_an_output_that_is_an_input_is_refused(tiny, tmp_path):
     kernel_map = Path(shutil.copy(tiny / 'map.h5', tmp_path / 'map.h5'))
     (tmp_path / 'link.h5').symlink_to(kernel_map)

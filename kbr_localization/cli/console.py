@@ -15,6 +15,8 @@ from kbr_localization.files import refuse_null_device
 from kbr_localization.progress import printable
 
 WIDE = 400
+STILL = 0.1
+"""Metres and radians within which an odometry has no way."""
 
 
 def note(message: str) -> None:
@@ -33,12 +35,30 @@ def note_skipped(skipped: Mapping[str, int], last_error: str = '') -> None:
         note('converted: ' + ', '.join(f'{count} x {kind}' for kind, count in converted.items()))
 
 
-def note_localized(out: Path, statuses: Sequence[str]) -> None:
-    """Say at how many frames the robot was localized, and what it may be if at none."""
+def note_localized(out: Path, statuses: Sequence[str], odometry: Any) -> None:
+    """
+    Say at how many frames the robot was localized, and what it may be if at none.
+
+    `odometry`: its poses (n, 3).
+    """
     count, frames = statuses.count('localized'), len(statuses)
     note(f'{out}: {frames} poses, localized at {count} of them ({count / max(frames, 1):.0%})')
-    if count == 0:
+    if count == 0 and _stands_still(odometry):
+        note(
+            'warning: never localized: by its odometry the robot stood still, and one image does '
+            'not tell where; if it drove, this is not its odometry: see --odometry-topic for a bag'
+        )
+    elif count == 0:
         note('warning: never localized: is this a map of that place, made with that camera?')
+
+
+def _stands_still(odometry: Any) -> bool:
+    """Whether poses (n, 3) stay within some centimetres and degrees."""
+    import numpy as np  # noqa: PLC0415  (not for `--help`)
+
+    moved = odometry - odometry[:1]
+    moved[:, 2] = np.abs(np.angle(np.exp(1j * moved[:, 2])))
+    return bool((np.abs(moved) < STILL).all())
 
 
 def print_json(value: Any) -> None:

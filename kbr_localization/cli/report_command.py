@@ -71,7 +71,7 @@ def report(
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)
     console.note_skipped(record.trajectory.skipped, record.trajectory.last_error)
-    console.note_localized(out, record.trajectory.statuses)
+    console.note_localized(out, record.trajectory.statuses, dataset.odometry.poses)
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')

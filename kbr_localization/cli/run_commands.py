@@ -70,7 +70,7 @@ def localize(
         )
     write_detailed(out, trajectory)
     console.note_skipped(trajectory.skipped, trajectory.last_error)
-    console.note_localized(out, trajectory.statuses)
+    console.note_localized(out, trajectory.statuses, dataset.odometry.poses)
 
 
 def methods() -> None:

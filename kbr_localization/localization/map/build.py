@@ -39,6 +39,13 @@ _LATE = (
     'measures its errors at the right time, but a robot that drives with such stamps errs in '
     'turns, and poses at images are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
 )
+_STILL = (
+    'the poses of %s go %.1f m away from the first one, but its odometry has %.1f m of way: if '
+    'that is not its wheels, or not in metres, a robot with this odometry will not be localized'
+)
+_STILL_SHARE = 1 / 3
+"""Of the way there that the odometry has at least: more is for its calibration."""
+_LEAST_WAY = 1.0  # metres from the first pose that are more than errors of poses
 
 
 @dataclass(frozen=True)
@@ -236,6 +243,10 @@ def _tracks(
         odometry = np.array([c.frame.odometry for c in frames]).reshape(-1, 3)
         poses = np.array([c.pose for c in frames]).reshape(-1, 3)
         stamps_ns = np.array([c.frame.stamp_ns for c in frames], dtype=np.int64)
+        away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
+        way = float(se2.travelled(odometry).max(initial=0.0))
+        if away > _LEAST_WAY and way < _STILL_SHARE * away:
+            LOG.warning(_STILL, dataset.name, away, way)
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
         if delay is not None and is_late(delay):
             LOG.warning(_LATE, dataset.name, *delay)
