@@ -7,8 +7,9 @@ against these dataclasses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
+import difflib
 import math
 from typing import Any, TypeVar
 
@@ -66,15 +67,31 @@ def written_word(field: dataclasses.Field[Any], value: Any) -> Any:
     return next((word for word in words if word in choices), value)
 
 
-def from_mapping(config_class: type[Config], values: Mapping[str, Any]) -> Config:
-    """Build a configuration from names and values; unknown names are refused."""
+def from_mapping(
+    config_class: type[Config], values: Mapping[str, Any], prefix: str = ''
+) -> Config:
+    """
+    Build a configuration from names and values; unknown names are refused.
+
+    `prefix`: what stands before the names for a user.
+    """
     known = [field.name for field in dataclasses.fields(config_class)]  # type: ignore[arg-type]
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise ConfigurationError(
-            f'unknown parameter {unknown[0]!r}: expected one of {", ".join(known)}'
+            unknown_parameter(prefix + unknown[0], [prefix + name for name in known])
         )
     return config_class(**values)
+
+
+def unknown_parameter(name: str, known: Sequence[str], also: Sequence[str] = ()) -> str:
+    """Say that there is no such parameter, which one of those known, or `also`, is like it."""
+    if not known:
+        return f'unknown parameter {name!r}: there are none to be set'
+    without_prefix = {other.rpartition('.')[2]: other for other in (*also, *known)}
+    close = difflib.get_close_matches(name.rpartition('.')[2], without_prefix, n=1)
+    meant = f'did you mean {without_prefix[close[0]]!r}? ' if close else ''
+    return f'unknown parameter {name!r}: {meant}expected one of {", ".join(known)}'
 
 
 def to_mapping(config: Any) -> dict[str, Any]:
@@ -87,12 +104,20 @@ def _validate_field(field: dataclasses.Field[Any], name: str, value: Any) -> Non
     accepted = (int, float) if expected is float else (expected,)
     if not isinstance(value, accepted) or (isinstance(value, bool) and expected is not bool):
         raise ConfigurationError(
-            f'parameter {name!r}: expected {expected.__name__}, '
+            f'parameter {name!r}: expected {_described(expected, value)}, '
             f'got {value!r} ({type(value).__name__})'
         )
     if expected is float and not math.isfinite(float(value)):
         raise ConfigurationError(f'parameter {name!r}: expected a finite number, got {value}')
     _validate_range(field, name, value)
+
+
+def _described(expected: Any, value: Any) -> str:
+    """Say what is expected in place of a value; a list as it might have been meant."""
+    if expected is not tuple:
+        return str(expected.__name__)
+    parts = [part.strip() for part in str(value).split(',')]
+    return f'a list such as [{", ".join(parts)}]'
 
 
 def _validate_range(field: dataclasses.Field[Any], name: str, value: Any) -> None:

@@ -166,7 +166,7 @@ def test_a_bad_parameter(good, run, setting, fragments):
 
 def test_an_unknown_vision_parameter(run):
     options = ('--out', run.parent / 'm.h5', '--set', 'vision.lens=round')
-    assert_one_line(invoke('map', 'build', run, *options), "'lens'", 'words')
+    assert_one_line(invoke('map', 'build', run, *options), "'vision.lens'", 'vision.words')
 
 
 def test_a_trajectory_of_another_run(good, run, tmp_path):

@@ -4,12 +4,25 @@ from dataclasses import dataclass
 import json
 
 from command import assert_one_line, invoke
-from kbr_localization.cli.settings import parse_settings, with_settings, with_settings_of
-from kbr_localization.configuration import parameter, validate
+from kbr_localization.cli.settings import (
+    configurations,
+    parse_settings,
+    with_settings,
+    with_settings_of,
+)
+from kbr_localization.configuration import from_mapping, parameter, validate
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.localization.methods.configs import NearestConfig
 from kbr_localization.localization.methods.method_configs import parameter_value
 from map_helpers import tiny_map
 import pytest
+
+
+@dataclass(frozen=True)
+class Topics:
+    """A configuration of a list."""
+
+    topics: tuple[str, ...] = parameter((), 'some topics')
 
 
 @dataclass(frozen=True)
@@ -84,6 +97,35 @@ def test_a_parameter_of_another_method_is_refused():
     assert parameter_value('gp-particle', changed, 'noise_scale') == 3.0
     with pytest.raises(ConfigurationError, match="unknown parameter 'components'"):
         with_settings_of(kernel_map, 'algorithm1', ['components=5'])
+
+
+@pytest.mark.parametrize(
+    ('setting', 'says'),
+    [
+        ('vision.word=10', r"'vision\.word': did you mean 'vision\.words'\? .* vision\.levels"),
+        ('words=10', r"'words': did you mean 'vision\.words'\? .* points, "),
+        ('point=10', "'point': did you mean 'points'"),
+        ('vision.words=many', r"parameter 'vision\.words': expected int"),
+        ('vision.patch_size=10', r'vision\.patch_size: expected a multiple of 4'),
+    ],
+)
+def test_what_is_refused_is_named_as_it_has_to_be_typed(setting, says):
+    with pytest.raises(ConfigurationError, match=says):
+        configurations([setting])
+
+
+def test_what_cannot_be_set_on_a_map_is_told():
+    with pytest.raises(ConfigurationError, match=r"'vision\.words': is fixed in the map"):
+        with_settings_of(tiny_map(20), 'kbr', ['vision.words=100'])
+    with pytest.raises(ConfigurationError, match='the method nearest has no parameters'):
+        with_settings_of(tiny_map(20), 'nearest', ['points=100'])
+    with pytest.raises(ConfigurationError, match='there are none to be set'):
+        from_mapping(NearestConfig, {'points': 100})
+
+
+def test_a_list_is_shown_as_it_may_have_been_meant():
+    with pytest.raises(ConfigurationError, match=r'such as \[front/image, rear/image\], got'):
+        validate(Topics('front/image,rear/image'))
 
 
 def test_the_parameters_of_every_method_can_be_listed():

@@ -6,7 +6,12 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any, TypeVar
 
-from kbr_localization.configuration import from_mapping, to_mapping, written_word
+from kbr_localization.configuration import (
+    from_mapping,
+    to_mapping,
+    unknown_parameter,
+    written_word,
+)
 from kbr_localization.errors import ConfigurationError
 
 Config = TypeVar('Config')
@@ -30,14 +35,18 @@ def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def with_settings(config: Config, values: dict[str, Any]) -> Config:
-    """Replace parameters of a configuration; raises ConfigurationError for a wrong one."""
+def with_settings(config: Config, values: dict[str, Any], prefix: str = '') -> Config:
+    """
+    Replace parameters of a configuration; raises ConfigurationError for a wrong one.
+
+    `prefix`: what stands before the names for a user.
+    """
     fields = {field.name: field for field in dataclasses.fields(config)}  # type: ignore[arg-type]
     converted = {
         name: _converted(fields[name], value) if name in fields else value
         for name, value in values.items()
     }
-    return from_mapping(type(config), to_mapping(config) | converted)
+    return from_mapping(type(config), to_mapping(config) | converted, prefix)
 
 
 def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
@@ -49,11 +58,23 @@ def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
     from kbr_localization.localization.methods.method_configs import (  # noqa: PLC0415
+        config_class,
         method_config,
         with_values,
     )
+    from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
 
     given = parse_settings(settings)
+    fixed = [name for name in given if name.startswith(PREFIX)]
+    if fixed:
+        raise ConfigurationError(
+            f'parameter {fixed[0]!r}: is fixed in the map, whose images were described with it: '
+            'set it where a map is built'
+        )
+    if given and not dataclasses.fields(config_class(method)):
+        raise ConfigurationError(
+            f'unknown parameter {next(iter(given))!r}: the method {method} has no parameters'
+        )
     config = with_settings(method_config(method, kernel_map), given)
     return with_values(method, kernel_map, {name: getattr(config, name) for name in given})
 
@@ -86,8 +107,14 @@ def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
     What is not set of the filter is what suits the map.
     """
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
-    from kbr_localization.vision import VisionConfig  # noqa: PLC0415
+    from kbr_localization.vision.config import PREFIX, VisionConfig  # noqa: PLC0415
 
-    vision, rest = split_settings(parse_settings(settings), 'vision.')
+    vision, rest = split_settings(parse_settings(settings), PREFIX)
+    names = [list(to_mapping(config)) for config in (KbrConfig(), VisionConfig())]
+    for name in rest:
+        if name not in names[0]:
+            also = [PREFIX + other for other in names[1]]
+            raise ConfigurationError(unknown_parameter(name, names[0], also))
     whole = with_settings(KbrConfig(), rest)
-    return with_settings(VisionConfig(), vision), {name: getattr(whole, name) for name in rest}
+    chosen = {name: getattr(whole, name) for name in rest}
+    return with_settings(VisionConfig(), vision, PREFIX), chosen

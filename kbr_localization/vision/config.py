@@ -24,6 +24,8 @@ The choices of `VisionConfig.descriptor` are these names; a class is imported wh
 """
 MOST_SAMPLES = 1_000_000
 """Patches that a vocabulary is learnt from; half a gigabyte of them."""
+PREFIX = 'vision.'
+"""Of the names of these parameters, for a user."""
 
 
 @dataclass(frozen=True)
@@ -145,15 +147,15 @@ class VisionConfig:
 
     def __post_init__(self) -> None:
         """Refuse values out of range or at odds with each other."""
-        validate(self)
+        validate(self, PREFIX)
         if self.patch_size % 4:
             raise ConfigurationError(
-                f'parameter patch_size: expected a multiple of 4, got {self.patch_size}'
+                f'parameter {PREFIX}patch_size: expected a multiple of 4, got {self.patch_size}'
             )
         possible = [2**power for power in range(self.levels + 1)]
         if self.strips not in possible:
             raise ConfigurationError(
-                f'parameter strips: expected one of {", ".join(map(str, possible))} with '
+                f'parameter {PREFIX}strips: expected one of {", ".join(map(str, possible))} with '
                 f'levels={self.levels}, got {self.strips}'
             )
 
