@@ -8,7 +8,8 @@ from helpers import FRAME_NS, START_NS, straight_reference, textured_image, tiny
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.errors import DatasetError
+from kbr_localization.errors import DatasetError, MapError
+from kbr_localization.localization.map.build import build_map
 import numpy as np
 import pytest
 
@@ -96,7 +97,8 @@ LIMITED = """
 import resource, sys
 from helpers import START_NS, straight_reference
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.errors import DatasetError
+from kbr_localization.errors import DatasetError, MapError
+from kbr_localization.localization.map.build import build_map
 
 recording = ColdRecording(sys.argv[1])
 jpeg = open(sys.argv[2], 'rb').read()
@@ -141,3 +143,17 @@ def test_a_folder_that_is_moved_meanwhile_is_told_and_gone_on_with_when_it_is_ba
     recording.append_image(START_NS, straight_reference(0.0), JPEG)
     recording.close()
     assert len(open_dataset(tmp_path / 'run')) == 1
+
+
+@pytest.mark.parametrize('more', ['', ': build a map of it by --poses odometry'])
+def test_a_run_without_poses_says_so_and_no_more(tmp_path, more):
+    record(tmp_path / 'run', 0, 0).without_poses()
+    record(tmp_path / 'run', 0, 4)
+    # as written by this version and by an earlier one
+    (tmp_path / 'run' / 'kbr_notes.txt').write_text(f'its poses are unknown{more}\n')
+    run = open_dataset(tmp_path / 'run')
+    assert run.notes == ('its poses are unknown',)
+    assert run[0].reference is None
+    record(tmp_path / 'run', 4, 6, odometry=False).without_poses()
+    with pytest.raises(MapError, match='without known poses build it by --poses odometry'):
+        build_map([run])

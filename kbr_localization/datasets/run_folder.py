@@ -11,7 +11,7 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text, temporary_of
 
 NOTES = 'kbr_notes.txt'
-WITHOUT_POSES = 'its poses are unknown: build a map of it by --poses odometry'
+WITHOUT_POSES = 'its poses are unknown'
 """Note of a run whose images have poses by the odometry in their names, for want of others."""
 
 
@@ -64,4 +64,6 @@ def read_notes(folder: Path) -> tuple[str, ...]:
         text = read_text(folder / NOTES, errors='replace')
     except OSError:
         return ()
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # earlier versions wrote on
+    return tuple(WITHOUT_POSES if line.startswith(WITHOUT_POSES) else line for line in lines)
