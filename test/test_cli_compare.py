@@ -33,7 +33,8 @@ def test_the_rows_are_printed_as_json(runs, tmp_path):
     ('options', 'fragments'),
     [
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
-        (('--sizes', '500'), ['size 500', '24 images']),
+        (('--sizes', '500'), ['size 500', '24 images', '--sizes']),
+        ((), ['size 50', '24 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--trials', '0'), ['--trials']),
         (('--map', 'map.h5'), ['--map takes the map as it is', '--train']),
@@ -41,6 +42,19 @@ def test_the_rows_are_printed_as_json(runs, tmp_path):
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):
     assert_one_line(invoke(*arguments(runs, tmp_path, *options)), *fragments)
+
+
+def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'long', frames=60)
+    assert invoke('map', 'build', run, '--out', tmp_path / 'map.h5').returncode == 0
+    given = ('compare', '--map', tmp_path / 'map.h5', '--test', runs[0], '--trials', '1')
+    given = (*given, '--methods', 'nearest', '--jobs', '1', '--json', '--out')
+    result = invoke(*given, tmp_path / 'out')
+    assert result.returncode == 0, result.stderr
+    assert [row['size'] for row in json.loads(result.stdout)] == [50]
+    assert_one_line(invoke(*given, tmp_path / 'new', '--sizes', '61'), 'only 60 images', '--sizes')
+    assert not (tmp_path / 'new').exists()
+    assert_one_line(invoke(*given, tmp_path / 'map.h5'), 'map.h5 is a file: expected a folder')
 
 
 def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):

@@ -1,6 +1,7 @@
 """`kbr compare`: methods over map sizes, by the paper's protocol."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -26,6 +27,7 @@ import typer
 
 SEVERAL = ('--train', '--test')
 """Options that take all the values that follow them."""
+USUAL_SIZES = (50, 100, 200, 400, 800)
 SHOWN = (
     'size',
     'localized_after_s',
@@ -54,6 +56,14 @@ Out = Annotated[
 Ready = Annotated[
     Optional[Path], typer.Option('--map', help='Take this map instead of building one.')
 ]
+Sizes = Annotated[
+    Optional[str],
+    typer.Option(
+        metavar='N,N',
+        help='Map sizes in images; by default those of 50,100,200,400,800 that the map has.',
+        show_default=False,
+    ),
+]
 Tune = Annotated[
     int,
     typer.Option(
@@ -69,7 +79,7 @@ def compare(
     train: Training = None,
     test: Tests,
     out: Out,
-    sizes: Annotated[str, typer.Option(help='Map sizes in images.')] = '50,100,200,400,800',
+    sizes: Sizes = None,
     trials: Annotated[
         int, typer.Option(min=1, max=MOST_TRIALS, help='Random maps of each size.')
     ] = 10,
@@ -101,10 +111,13 @@ def compare(
     from kbr_localization.localization.methods.registry import METHODS
 
     chosen = parse_methods(methods, METHODS)
-    plan = ComparisonPlan(parse_sizes(sizes), trials, chosen, seed)
+    plan = ComparisonPlan(parse_sizes(sizes) if sizes else USUAL_SIZES, trials, chosen, seed)
     source = _map_source(train, map_file, tune, settings)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     training, tests = _opened(reading, map_file, train or [], test)
+    if not sizes:
+        images = comparison.images_of(training, source)
+        plan = replace(plan, sizes=tuple(n for n in USUAL_SIZES if n <= images) or USUAL_SIZES[:1])
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
         rows = comparison.compare(training, tests, plan, out, source, workers, progress)
     comparison_figure.save_comparison(out, rows, plan, tests)

@@ -183,8 +183,10 @@ def compare(
     """
     report, workers = progress or silent, workers or ThisProcess()
     source = source or MapSource()
-    if source.ready is None:
-        _refuse_large_sizes(plan, sum(map(len, training)), 'the training runs have')
+    if out.exists() and not out.is_dir():
+        raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
+    where = 'the training runs have' if source.ready is None else 'the map has'
+    _refuse_large_sizes(plan, images_of(training, source), where)
     _refuse_unknown_poses(test)
     description = _description(training, test, plan, source)
     folder = ComparisonFolder(out)
@@ -198,6 +200,11 @@ def compare(
         rows = comparison_rows(plan, done)
         write_text(out / ROWS, json.dumps(rows, indent=2))
     return rows
+
+
+def images_of(training: Sequence[Dataset], source: MapSource) -> int:
+    """Count the images that a map can have at most."""
+    return sum(map(len, training)) if source.ready is None else len(KernelMap.load(source.ready))
 
 
 def _finish(
@@ -246,7 +253,9 @@ def _tell_unusable(runs: Sequence[DescribedRun]) -> None:
 
 def _refuse_large_sizes(plan: ComparisonPlan, images: int, where: str = 'the map has') -> None:
     if max(plan.sizes) > images:
-        raise EvaluationError(f'size {max(plan.sizes)}: {where} only {images} images')
+        raise EvaluationError(
+            f'size {max(plan.sizes)}: {where} only {images} images: give smaller --sizes'
+        )
 
 
 def _description(
