@@ -77,6 +77,13 @@ def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
     assert_one_line(invoke(*arguments), 'has a run run already', 'rename the folder')
 
 
+def test_a_map_of_few_images_is_told(tiny, tmp_path):
+    for images, told in ((9, True), (10, False)):
+        options = ('--out', tmp_path / 'map.h5', '--max-images', images)
+        result = invoke('map', 'build', tiny / 'train', *options)
+        assert ('warning: a map of fewer than 10 images' in result.stderr) is told
+
+
 def test_a_run_that_is_given_twice_is_told(tiny, tmp_path):
     again = tiny / 'test' / '..' / 'train'
     result = invoke('map', 'build', tiny / 'train', again, '--out', tmp_path / 'map.h5')
@@ -312,6 +319,8 @@ def test_added_images_are_merged_or_dropped_by_command(tiny, tmp_path):
     assert invoke('map', 'grown', path, '--drop').returncode == 0
     assert path.read_bytes() == before and not beside.exists()
     assert_one_line(invoke('map', 'grown', path), 'nothing was added to')
+    missing = invoke('map', 'grown', tmp_path / 'nowhere.h5')
+    assert_one_line(missing, 'does not exist', '`kbr map build RUN --out')
     path, beside = grown_beside(tiny, tmp_path)
     assert_one_line(invoke('map', 'grown', path, '--drop', '--merge'), 'expected one of them')
     assert invoke('map', 'grown', path, '--merge').returncode == 0

@@ -283,6 +283,14 @@ def test_line_of_rubbish_is_skipped_counted_and_logged(run_path, caplog, file, n
     assert [f'{name} line {number} skipped' in message for message in caplog.messages] == [True]
 
 
+@pytest.mark.parametrize('field', [3, 4, 8])
+def test_a_line_of_odometry_without_a_number_is_told_in_words(field):
+    fields = ['0', '0', '0', '1600000000', '0', '2', '0', '6', *6 * ['0']]
+    fields[field] = '--'
+    with pytest.raises(ValueError, match=r'expected numbers 0 0 0 <sec> <usec> .*, got .*--'):
+        parse_odometry_line(' '.join(fields))
+
+
 def test_many_bad_lines_are_logged_shortly(run_path, caplog):
     append(run_path / 'odom_scans' / 'odom.tdf', *['rubbish'] * 50)
     with caplog.at_level(logging.WARNING):

@@ -9,6 +9,9 @@ from typing import Any
 
 from kbr_localization.cli import console
 
+FEWEST = 10
+"""Images of a map below which a robot is hardly ever localized on it."""
+
 
 def save_measured(kernel_map: Any, out: Path) -> None:
     """Write a map with its statistics, which are measured if it has none."""
@@ -23,6 +26,11 @@ def note_map(kernel_map: Any, out: Path, datasets: Sequence[Any] = ()) -> None:
     for dataset in datasets:
         console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')
+    if len(kernel_map) < FEWEST:
+        console.note(
+            f'warning: a map of fewer than {FEWEST} images: the filter is sure of a place once '
+            'several images along a way speak for it; take one every 0.2 m or so'
+        )
 
 
 def with_statistics_of_all(kernel_map: Any) -> Any:

@@ -34,6 +34,7 @@ _IMAGE_NAME = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _ODOMETRY_FIELDS = 14
+_ODOMETRY_FORM = 'numbers 0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0'
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,14 @@ def parse_odometry_line(line: str) -> OdometryLine:
     fields = line.split()
     if len(fields) != _ODOMETRY_FIELDS:
         raise ValueError(f'expected {_ODOMETRY_FIELDS} fields, got {len(fields)}: {line[:80]!r}')
-    microseconds = int(fields[4])
+    try:
+        seconds, microseconds = int(fields[3]), int(fields[4])
+        pose = [float(fields[index]) for index in (8, 9, 11)]
+    except ValueError as error:
+        raise ValueError(f'expected {_ODOMETRY_FORM}, got {line[:80]!r}') from error
     if not 0 <= microseconds < 10**6:
         raise ValueError(f'expected microseconds in [0, 999999], got {microseconds}')
-    stamp_ns = _stamp_ns(int(fields[3]), microseconds * 1000)
-    return OdometryLine(stamp_ns, _pose(*(float(fields[i]) for i in (8, 9, 11))))
+    return OdometryLine(_stamp_ns(seconds, microseconds * 1000), _pose(*pose))
 
 
 def format_odometry_line(stamp_ns: int, pose: FloatArray) -> str:

@@ -88,7 +88,9 @@ def opened(path: Path) -> Iterator[h5py.File]:
     if path.exists() and not path.is_file():
         raise MapError(f'map {path} is a device or a pipe: expected a file')
     if not path.is_file():
-        raise MapError(f'map {path} does not exist: build it with `kbr map build --out {path}`')
+        raise MapError(
+            f'map {path} does not exist: build it with `kbr map build RUN --out {path}`'
+        )
     refusal = ''
     try:
         with h5py.File(path, 'r') as file:
