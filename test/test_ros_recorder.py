@@ -1,7 +1,9 @@
 """The recorder: as a process that is killed and started again, and its choices one by one."""
 
+from collections import Counter
 import resource
 import signal
+from types import SimpleNamespace
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
@@ -13,7 +15,7 @@ from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 import numpy as np
@@ -127,7 +129,58 @@ def test_uncertain_poses_are_not_used(tmp_path):
         drive.pose(seconds, deviation=100.0)
         drive.pose(seconds, deviation=float('nan'))
     drive.go(0.0, 1.0, pose_every=None)
-    assert drive.session.recorded == 0 and drive.session.counts['poses too uncertain'] == 6
+    assert drive.session.recorded == 0 and drive.session.tally.poses == {'too uncertain': 6}
+    assert 'too uncertain' not in ' '.join(drive.session.dropped)
+    expected = (
+        'pose not used: its standard deviation is 100.00 m, expected at most max_position_sd'
+    )
+    assert drive.told[0].startswith(f'{expected}, 0.5 m')
+
+
+def test_a_run_that_ends_later_is_told_at_the_first_image(tmp_path):
+    first = Drive(tmp_path / 'run')
+    first.go(0.0, 3.0)
+    first.session.close()
+    second = Drive(tmp_path / 'run')
+    second.go(0.0, 1.0)
+    assert second.told[0].startswith('image of 1600000000.000 s not recorded: expected one after')
+    assert 'record into a new folder' in second.told[0]
+
+
+def test_images_of_which_none_is_recorded_are_told_until_one_is(tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(recording, 'time', clock)
+    drive, stalls = Drive(tmp_path / 'run', max_pose_age=0.5), []
+    assert drive.session.stall(clock.now) == ''
+    for second in range(30):
+        clock.now = 100.0 + second
+        if second < 20:
+            drive.pose(second, deviation=100.0 if 5 <= second < 15 else 0.1)
+            drive.go(second, second + 0.95, pose_every=None)
+        stalls.append(drive.session.stall(clock.now))
+    told = [second for second, stall in enumerate(stalls) if stall]
+    assert 10 <= told[0] <= 12 and told == list(range(told[0], 15))
+    assert stalls[14].startswith('images come in, but none could be recorded for')
+    assert 'no pose near enough in time' in stalls[14] and 'poses too uncertain' in stalls[14]
+
+
+def test_a_robot_that_stands_is_no_stall(tmp_path, monkeypatch):
+    clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
+    monkeypatch.setattr(recording, 'time', clock)
+    drive = Drive(tmp_path / 'run', spacing_distance=100.0)
+    for second in range(20):
+        clock.now = 100.0 + second
+        drive.go(second, second + 0.95)
+    assert drive.session.recorded == 1 and drive.session.stall(clock.now) == ''
+
+
+def test_a_stall_is_a_warning_on_diagnostics_and_poses_are_no_images():
+    stalled = diagnostics.recording_status('recorder: recording', '3 images', '', 'why', {})
+    assert (stalled.level, stalled.message) == (DiagnosticStatus.WARN, '3 images, but: why')
+    poses = Counter({'too uncertain': 7})
+    inputs = diagnostics.input_status('input', [], [], Counter(), Counter(), poses=poses)
+    values = {pair.key: pair.value for pair in inputs.values}
+    assert values == {'poses dropped: too uncertain': '7', 'images dropped': '0'}
 
 
 def test_a_run_is_continued_with_a_reset_odometry(tmp_path):

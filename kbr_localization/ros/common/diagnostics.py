@@ -89,11 +89,12 @@ def input_status(
     dropped: Counter[str],
     odometry: Counter[str],
     images: Mapping[str, int] | None = None,
+    poses: Mapping[str, int] | None = None,
 ) -> DiagnosticStatus:
     """
     Status of the inputs: rates, hints, and what was dropped, by reason.
 
-    `images`: other counts of images by name.
+    `images`: other counts of images by name. `poses`: pose messages that were not used, by reason.
     """
     values: dict[str, Any] = dict(images or {})
     for watch in watches:
@@ -103,10 +104,26 @@ def input_status(
         values[f'{watch.topic} publishers'] = watch.publishers
     values |= {f'images dropped: {reason}': count for reason, count in dropped.items()}
     values |= {f'odometry: {reason}': count for reason, count in odometry.items()}
+    values |= {f'poses dropped: {reason}': count for reason, count in (poses or {}).items()}
     values['images dropped'] = sum(dropped.values())
     rates = ', '.join(f'{watch.topic} {watch.rate:.1f} Hz' for watch in watches)
     level = DiagnosticStatus.WARN if hints else DiagnosticStatus.OK
     return status(name, level, '; '.join(hints) or rates, values)
+
+
+def recording_status(
+    name: str, text: str, trouble: str, stall: str, values: Mapping[str, Any]
+) -> DiagnosticStatus:
+    """
+    Status of what is recorded.
+
+    `trouble`: what keeps it from being written. `stall`: why nothing that comes in is recorded.
+    """
+    if trouble:
+        return status(name, DiagnosticStatus.ERROR, trouble, values)
+    if stall:
+        return status(name, DiagnosticStatus.WARN, f'{text}, but: {stall}', values)
+    return status(name, DiagnosticStatus.OK, text, values)
 
 
 def load_status(name: str, durations: Mapping[str, Latencies], waiting: int) -> DiagnosticStatus:

@@ -124,7 +124,8 @@ class RecorderNode(Node):
         finally:
             dropped = self.session.dropped + self._inputs.cameras.dropped
             images = f'{self.session.recorded} images, dropped: {listed(dropped)}'
-            self.get_logger().info(f'{self.config.out}: {images}')
+            poses = f'poses dropped: {listed(self.session.tally.poses)}'
+            self.get_logger().info(f'{self.config.out}: {images}; {poses}')
 
     def _subscribe_to_poses(self) -> InputWatch | None:
         if self.config.pose_type == 'none':
@@ -145,11 +146,13 @@ class RecorderNode(Node):
             self._poses.saw(stamp_ns, time.monotonic())
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
         if frame_id.lstrip('/') != expected.lstrip('/'):
+            self.session.tally.poses['in another frame'] += 1
             self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
             return
         try:
             self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
         except RosError as error:
+            self.session.tally.poses['not usable'] += 1
             self._log('warning', f'pose not used: {error}')
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
@@ -178,24 +181,29 @@ class RecorderNode(Node):
             hints += [hint] if hint else []
         for hint in hints:
             self._log('warning', hint)
-        message = DiagnosticArray(status=self._status(watches, hints))
+        stall = self.session.stall(now)
+        if stall:
+            self._log('warning', stall)
+        message = DiagnosticArray(status=self._status(watches, hints, stall))
         message.header.stamp = clock.to_msg()
         self._reports.publish(message)
 
-    def _status(self, watches: list[InputWatch], hints: list[str]) -> list[DiagnosticStatus]:
+    def _status(
+        self, watches: list[InputWatch], hints: list[str], stall: str
+    ) -> list[DiagnosticStatus]:
         name = diagnostics.node_label(self)
         recorded = {'images': self.session.recorded, 'folder': self.config.out}
         trouble = self.session.trouble
-        text = trouble or f'{self.session.recorded} images recorded'
-        level = DiagnosticStatus.ERROR if trouble else DiagnosticStatus.OK
+        text = f'{self.session.recorded} images recorded'
         return [
-            diagnostics.status(f'{name}: recording', level, text, recorded),
+            diagnostics.recording_status(f'{name}: recording', text, trouble, stall, recorded),
             diagnostics.input_status(
                 f'{name}: input',
                 watches,
                 hints,
                 self.session.dropped + self._inputs.cameras.dropped,
                 self.session.odometry_counts,
+                poses=self.session.tally.poses,
             ),
         ]
 

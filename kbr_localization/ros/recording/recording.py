@@ -21,6 +21,7 @@ from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.recording.poses import OdometryRecord, PoseAnchors, Stamped
+from kbr_localization.ros.recording.tally import Tally
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
@@ -84,14 +85,14 @@ class RecordingSession:
         """Whether images wait for a pose; else they are recorded by the odometry alone."""
         self.trouble = ''
         """What keeps the session from writing; it is tried again and again."""
-        self.counts: Counter[str] = Counter()
+        self.tally = Tally(self._queue.dropped)
         self.odometry_counts: Counter[str] = Counter()
 
     @property
     def dropped(self) -> Counter[str]:
         """Images that were not recorded, by reason."""
         with self._news:
-            return self._queue.dropped + self.counts
+            return self.tally.dropped
 
     @property
     def recorded(self) -> int:
@@ -115,17 +116,31 @@ class RecordingSession:
     def add_pose(self, stamp_ns: int, pose: se2.FloatArray, position_sd: float) -> None:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         with self._news:
-            if not np.all(np.isfinite(pose)) or not position_sd <= self.config.max_position_sd:
-                self._count('poses too uncertain')
+            most = self.config.max_position_sd
+            if not np.all(np.isfinite(pose)) or not position_sd <= most:
+                self.tally.poses['too uncertain'] += 1
+                self._log(
+                    'warning',
+                    f'pose not used: its standard deviation is {position_sd:.2f} m, expected at '
+                    f'most max_position_sd, {most:g} m: wait until whoever knows the pose is sure '
+                    'of it, or raise max_position_sd',
+                )
                 return
             self._anchors.add(stamp_ns, pose)
             self._news.notify()
 
     def add_image(self, stamp_ns: int, load: Callable[[], Image]) -> None:
         """Take in an image."""
+        now = time.monotonic()
         with self._news:
-            self._queue.put(QueuedImage(stamp_ns, load, time.monotonic()))
+            self.tally.came(now)
+            self._queue.put(QueuedImage(stamp_ns, load, now))
             self._news.notify()
+
+    def stall(self, now: float) -> str:
+        """Say why none of the images that come in has been recorded for long, or nothing."""
+        with self._news:
+            return self.tally.stall(now)
 
     def work(self, timeout: float) -> QueuedImage | None:
         """
@@ -179,7 +194,7 @@ class RecordingSession:
 
     def _count(self, reason: str) -> None:
         with self._news:
-            self.counts[reason] += 1
+            self.tally.images[reason] += 1
 
     def close(self) -> None:
         """
@@ -225,13 +240,22 @@ class RecordingSession:
             return True
         if image.stamp_ns // 1000 <= last.stamp_ns // 1000:
             self._count('not newer than the run')
+            self._log(
+                'warning',
+                f'image of {image.stamp_ns * 1e-9:.3f} s not recorded: expected one after the '
+                f'last of the run, {last.stamp_ns * 1e-9:.3f} s: record into a new folder, or see '
+                'why the clock is behind',
+            )
             return False
         step = se2.between(last.reference, pose)
         distance, angle = math.hypot(step[0], step[1]), abs(float(step[2]))
-        return (
+        is_due = (
             distance >= NEARLY * self.config.spacing_distance
             or angle >= NEARLY * self.config.spacing_angle
         )
+        if not is_due:
+            self.tally.placed(time.monotonic())
+        return is_due
 
     def _record(self, image: QueuedImage, pose: se2.FloatArray) -> QueuedImage | None:
         try:
@@ -241,4 +265,6 @@ class RecordingSession:
             self._log('warning', f'image not recorded: {error}')
             return None
         self._recording.append_image(image.stamp_ns, pose, encoded, self.config.label)
+        with self._news:
+            self.tally.placed(time.monotonic())
         return image
