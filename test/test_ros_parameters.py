@@ -24,12 +24,13 @@ def make_node():
     rclpy.init(args=[], context=context, domain_id=domain.enter_context(own_domain()))
     nodes = []
 
-    def make(**values):
+    def make(cli_args=(), **values):
         given = [Parameter(name.replace('__', '.'), value=value) for name, value in values.items()]
         nodes.append(
             SettableNode(
                 'node',
                 context=context,
+                cli_args=['--ros-args', *cli_args],
                 parameter_overrides=given,
                 automatically_declare_parameters_from_overrides=True,
             )
@@ -131,6 +132,40 @@ def test_such_a_word_can_be_set_while_the_node_runs(make_node):
 def test_a_bad_value_is_refused_with_name_value_and_range(make_node, values, says):
     with pytest.raises(ConfigurationError, match=says):
         Settings(make_node(**values))
+
+
+@pytest.mark.parametrize(
+    'text, says',
+    [
+        (
+            'image_topics:=[1, 2]',
+            r"'image_topics': expected a list of texts, got \[1, 2\]: put each",
+        ),
+        ('map_files:=[true]', r"'map_files': expected a list of texts, got \[True\]: put each in"),
+        ('points:=[]', r"'points': expected int, got \[\]"),
+        ('map_file:=[]', r"'map_file': expected str, got \[\]"),
+        ('pionts:=[]', "unknown parameter 'pionts' = .*: did you mean 'points'"),
+        ('use_sim_time:=[]', "parameter 'use_sim_time': expected bool, got"),
+    ],
+)
+def test_a_list_of_the_command_line_that_does_not_fit_is_refused(make_node, text, says):
+    with pytest.raises(ConfigurationError, match=says):
+        Settings(make_node(cli_args=['-p', text]))
+
+
+def test_an_empty_list_is_none(make_node):
+    node = make_node(cli_args=['-p', 'image_topics:=[]', '-p', 'map_files:=[]'])
+    config = Settings(node).config
+    assert (config.image_topics, config.map_files) == ((), ())
+    assert node.get_parameter('image_topics').value == ['']
+    assert not node.describe_parameter('image_topics').dynamic_typing
+
+
+def test_a_list_that_does_not_fit_is_refused_at_run_time(make_node):
+    node = make_node()
+    with_settings(node)
+    refused = node.set_parameters([Parameter('map_files', value=[1, 2])])[0]
+    assert not refused.successful and 'expected a list of texts, got [1, 2]' in refused.reason
 
 
 def test_parameters_of_amcl_are_left_alone(make_node):

@@ -35,7 +35,7 @@ PAGE_HEAD = """\
 # ROS interface
 
 Names are relative and can be remapped. Made by `python -m kbr_localization.ros.interface`, checked
-by a test.
+by a test. An empty list is `['']` to ROS tools; `[]` is taken as well.
 
 """
 INPUT_TOPICS = """\

@@ -32,6 +32,19 @@ BUILT_IN = ('use_sim_time', 'start_type_description_service', 'qos_overrides.')
 """Parameters that rclpy itself or a node's publishers own."""
 
 
+class ParameterNode(Node):
+    """A node that empty lists may be given to, which have no type: rclpy declares none of them."""
+
+    def declare_parameters(self, namespace: str, parameters: Any, *rest: Any, **named: Any) -> Any:
+        """Declare parameters; one without a value gets its type with its description."""
+        untyped = ParameterDescriptor(dynamic_typing=True)
+        typed = [
+            (name, None, untyped) if given[:1] == [None] else (name, *given)
+            for name, *given in parameters
+        ]
+        return super().declare_parameters(namespace, typed, *rest, **named)
+
+
 def fields(config_class: Any) -> dict[str, dataclasses.Field[Any]]:
     """Fields of a configuration that carry a description, by name."""
     return {
@@ -104,13 +117,27 @@ def _check_clock(node: Node) -> None:
 
 
 def coerce(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Convert what YAML makes of a number, a word or a list, if nothing is lost."""
+    """
+    Convert what YAML makes of a number, a word or a list, if nothing is lost.
+
+    None is an empty list. Raises ConfigurationError for a list of anything but texts.
+    """
+    value = [] if value is None else value
     if isinstance(field.default, float) and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     one = isinstance(value, (str, bool, int, float, bytes))
     if isinstance(field.default, tuple) and not one:
-        return tuple(item for item in (value or ()) if item != '')
+        return _texts(field.name, list(value))
     return configuration.written_word(field, value)
+
+
+def _texts(name: str, items: list[Any]) -> tuple[str, ...]:
+    if not all(isinstance(item, str) for item in items):
+        raise ConfigurationError(
+            f'parameter {name!r}: expected a list of texts, got {items}: put each in quotes, '
+            'or give [] for none'
+        )
+    return tuple(item for item in items if item)
 
 
 def coerce_all(config_class: Any, given: list[Parameter[Any]]) -> list[Parameter[Any]]:

@@ -24,7 +24,7 @@ def names() -> list[str]:
     return own + [INITIAL_POSE + name for name in parameters.fields(InitialPose)]
 
 
-class SettableNode(Node):
+class SettableNode(parameters.ParameterNode):
     """
     A node whose parameters are changed by way of its `settings`.
 
@@ -82,7 +82,10 @@ class Settings:
             if not self._node.has_parameter(item.name):
                 remedy = parameters.hint(item.name, names())
                 return parameters.refused(f'unknown parameter {item.name!r}: {remedy}')
-        changes = self._coerce(changes)
+        try:
+            changes = self._coerce(changes)
+        except ConfigurationError as error:
+            return parameters.refused(error)
         result = set_them(changes)
         if result.successful:
             self._take(changes)

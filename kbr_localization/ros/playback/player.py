@@ -162,7 +162,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _play_from_parameters(stop: threading.Event) -> None:
-    node = Node('player', automatically_declare_parameters_from_overrides=True)
+    node = parameters.ParameterNode('player', automatically_declare_parameters_from_overrides=True)
     try:
         options = parameters.declare(node, PlayerParameters)
         parameters.refuse_unknown(node, parameters.fields(PlayerParameters))

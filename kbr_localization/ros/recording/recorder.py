@@ -36,7 +36,6 @@ from nav_msgs.msg import Odometry
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
 from rclpy.executors import SingleThreadedExecutor
-from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 
 POSE_TYPES = {
@@ -79,7 +78,7 @@ class RecorderConfig(RecordingConfig):
     )
 
 
-class RecorderNode(Node):
+class RecorderNode(parameters.ParameterNode):
     """
     Record images with poses into a run folder.
 
