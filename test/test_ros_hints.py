@@ -1,6 +1,6 @@
 """Hints: every way in which nothing arrives has its own words."""
 
-from kbr_localization.ros.common.hints import InputWatch, mixed_clocks
+from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, Useless
 import pytest
 
 SECOND = 1_000_000_000
@@ -101,6 +101,17 @@ def test_a_stream_that_is_half_lost_is_told_with_the_remedy(arrived, lost, says)
         image.saw(NOW + index * SECOND // 30, now=1.0)
     hint = image.hint(now=1.5, timeout=5.0, clock_ns=NOW)
     assert says in hint and ('config/fastdds.xml' in hint) == bool(says)
+
+
+def test_a_stream_of_which_nothing_is_used_is_told_until_something_is():
+    useless, told = Useless(), []
+    for second in range(40):
+        broken = second if second < 20 else 20
+        used = max(second - 30, 0)
+        useless.look(used, broken + (second > 32))
+        told.append(useless.hint('/image', 'images', 'image of 2x2 pixels'))
+    assert [bool(text) for text in told] == [3 <= second <= 22 for second in range(40)]
+    assert told[9] == '/image: none of the last 5 images could be used: image of 2x2 pixels'
 
 
 def test_a_loss_is_forgotten_when_it_is_over():

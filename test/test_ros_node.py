@@ -1,9 +1,10 @@
 """The localization node as a process, with the player or a robot of the test's own."""
 
+import itertools
 import signal
 import time
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -20,6 +21,7 @@ from ros_node_helpers import (
     diagnostics,
     EVERY_IMAGE,
     is_localized,
+    node_at_hand,
     start_node,
     start_player,
 )
@@ -101,6 +103,32 @@ def test_no_pose_before_there_is_a_belief_and_a_warning_names_the_topics(ros, ti
     ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
     got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
     assert np.hypot(*(got - robot.pose(4.8))[:2]) < 0.3
+
+
+def test_images_and_odometry_of_which_none_is_usable_are_told_on_diagnostics(ros, tiny_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    robot = Robot(ros)
+    small, sent = np.zeros((48, 64), np.uint8), itertools.count()
+
+    def says(*texts):
+        seconds = 0.1 * next(sent)
+        robot.send_odometry(seconds, pose=robot.pose(seconds) * says.factor)
+        robot.send_image(seconds, small)
+        ros.spin(0.05)
+        status = [s for r in reports[-1:] for s in r.status if s.name.endswith(': input')]
+        return (
+            status
+            and status[0].level == DiagnosticStatus.WARN
+            and all(text in status[0].message for text in texts)
+        )
+
+    with node_at_hand(ros, map_file=tiny_world.map_file):
+        robot.wait_for_listeners()
+        says.factor = 1.0
+        ros.spin_until(lambda: says('/image: none of the last', 'image of 64x48 pixels: expected'))
+        assert diagnostics(reports, ': input')[1]['images answered'] == '0'
+        says.factor = np.nan
+        ros.spin_until(lambda: says('/odom: none of the last', 'expected a finite pose'))
 
 
 def test_global_localization_on_request(ros, tiny_world):

@@ -330,6 +330,23 @@ def test_an_image_that_a_reset_overtakes_is_counted(drive, when):
     assert drive.session.answered == answered
 
 
+def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(drive):
+    for seconds in (0.0, 0.4, 0.8):
+        drive.odometry(seconds)
+        drive.image(seconds, lambda: np.zeros((48, 64), np.uint8))
+        drive.work()
+    assert drive.session.answered == 0 and drive.session.dropped == {'unusable image': 3}
+    assert 'image of 64x48 pixels' in drive.session.tracking.tracker.last_error
+    drive.go(1.2, 4.0)
+    answered = drive.session.answered
+    assert answered == 8 and drive.session.dropped == {'unusable image': 3}
+    drive.odometry(4.6)
+    drive.image(4.6, lambda: np.zeros((48, 64), np.uint8))
+    drive.work()
+    assert drive.session.answered == answered + 1
+    assert drive.session.dropped == {'unusable image': 4}
+
+
 def test_images_that_the_gate_lets_pass_are_answered_but_not_used(drive):
     drive.go(0.0, 2.4)
     answered, used = drive.session.answered, drive.session.used

@@ -12,6 +12,8 @@ MOST_LOST = 1_000_000
 """A topic does not lose more in that time: Fast DDS has counted to the end of its numbers."""
 GHOST_SECONDS = 30.0
 """How long DDS may show a publisher or a node that was killed."""
+USELESS_SECONDS, USELESS_AT_LEAST = 5, 3
+"""Reports, one a second, in which nothing was used, and how much must have come in them."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 
@@ -29,6 +31,28 @@ class Lasting:
         elif self._since is None:
             self._since = now
         return self._since is not None and now - self._since >= GHOST_SECONDS
+
+
+class Useless:
+    """Tells when all that comes is thrown away, from counts that are looked at once a second."""
+
+    def __init__(self) -> None:
+        self._recent: deque[tuple[int, int]] = deque([(0, 0)], maxlen=USELESS_SECONDS + 1)
+
+    def look(self, used: int, refused: int) -> None:
+        """Take in how many were used, and how many could not be, since the start."""
+        self._recent.append((used, refused))
+
+    def hint(self, topic: str, what: str, why: str) -> str:
+        """One line when none of the last `what` on a topic could be used, or nothing."""
+        used_then, refused_then = self._recent[0]
+        used, refused = self._recent[-1]
+        if used > used_then or refused - refused_then < USELESS_AT_LEAST:
+            return ''
+        return (
+            f'{topic}: none of the last {refused - refused_then} {what} could be used: '
+            f'{why or "see the log"}'
+        )
 
 
 @dataclass

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.hints import InputWatch, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.inputs.cameras import Cameras
 from kbr_localization.ros.session.odometry_buffer import Added
@@ -82,6 +82,7 @@ class Inputs:
         self._node, self._config, self._session = node, config, session
         self._log, self._on_odometry = log, on_odometry
         self._lost: dict[str, list[int]] = {}
+        self._useless, self._refused, self._refused_why = Useless(), 0, ''
         self.cameras = Cameras(
             config.image_topics,
             config.image_transport,
@@ -161,6 +162,12 @@ class Inputs:
             watch.other_types = tuple(
                 sorted({info.topic_type for info in found} - {watch.type_name})
             )
+        self._useless.look(self.odometry.count - self._refused, self._refused)
+
+    def hints(self, now: float) -> list[str]:
+        """Say what is wrong with several cameras, or with all of the odometry."""
+        useless = self._useless.hint(self.odometry.topic, 'messages', self._refused_why)
+        return [*self.cameras.hints(now), *([useless] if useless else [])]
 
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
@@ -170,6 +177,7 @@ class Inputs:
             pose = conversions.pose_from_message(message.pose.pose)
         except RosError as error:
             self._session.odometry_counts['not usable'] += 1
+            self._refused, self._refused_why = self._refused + 1, str(error)
             self._log('warning', f'odometry not used: {error}')
             return
         # a stray stamp from the future on /tf would make everybody refuse all that comes after it

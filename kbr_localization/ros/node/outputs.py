@@ -112,7 +112,7 @@ class Outputs:
         """
         if not self._take(answer, is_current):
             return False
-        if is_known(answer):
+        if answer.is_known:
             self._publish_current(answer)
         return True
 
@@ -212,8 +212,3 @@ def particle_cloud(poses: se2.FloatArray, stamp_ns: int, frame_id: str) -> Any:
         particle(pose=conversions.pose_to_message(pose), weight=1.0 / len(poses)) for pose in poses
     ]
     return cloud
-
-
-def is_known(answer: Answer) -> bool:
-    """Whether there is anything to say: not before the first image of a global start."""
-    return answer.estimate.has_pose or answer.estimate.confidence > 0.0

@@ -7,12 +7,12 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
-from kbr_localization.ros.common.hints import Lasting, mixed_clocks
+from kbr_localization.ros.common.hints import Lasting, mixed_clocks, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
 from kbr_localization.ros.maps.map_keeper import MapKeeper
-from kbr_localization.ros.node.outputs import is_known, Outputs
+from kbr_localization.ros.node.outputs import Outputs
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.session import Session
 from rclpy.clock import Clock
@@ -40,6 +40,7 @@ class Reporter:
         self._node, self._config, self._session = node, config, session
         self._inputs, self._outputs, self._log = inputs, outputs, log
         self._keeper, self._namesakes = keeper, Lasting()
+        self._useless = Useless()
         self._publisher = node.create_publisher(DiagnosticArray, '/diagnostics', 10)
         # steady time: a missing /clock must not silence what reports it
         self._timer = node.create_timer(
@@ -68,11 +69,19 @@ class Reporter:
         clock_ns = self._node.get_clock().now().nanoseconds
         timeout = self._config().no_data_timeout
         hints = [watch.hint(now, timeout, clock_ns) for watch in self._inputs.watches]
-        hints += self._inputs.cameras.hints(now)
+        hints += self._inputs.hints(now)
+        hints.append(self._useless_hint())
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
         hints.append(self._rival_hint())
         hints.append(self._namesake_hint(now))
         return [hint for hint in hints if hint]
+
+    def _useless_hint(self) -> str:
+        dropped = self._session.dropped
+        unusable = dropped['broken image'] + dropped['unusable image']
+        self._useless.look(self._session.used, unusable)
+        why = self._session.tracking.tracker.last_error
+        return self._useless.hint(self._inputs.image.topic, 'images', why)
 
     def _rival_hint(self) -> str:
         config, rivals = self._config(), self._outputs.rivals
@@ -126,7 +135,7 @@ class Reporter:
         name, session = diagnostics.node_label(self._node), self._session
         last = session.last
         clock = self._node.get_clock().now()
-        estimate = None if last is None or not is_known(last) else last.estimate
+        estimate = None if last is None or not last.is_known else last.estimate
         age = None if last is None else (clock.nanoseconds - last.stamp_ns) * 1e-9
         message = DiagnosticArray()
         message.header.stamp = clock.to_msg()

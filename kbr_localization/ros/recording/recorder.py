@@ -173,7 +173,7 @@ class RecorderNode(parameters.ParameterNode):
         if self._poses is not None:
             watches.append(self._poses)
             self._poses.publishers = self.count_publishers(self._poses.topic)
-        hints = self._inputs.cameras.hints(now)
+        hints = self._inputs.hints(now)
         for watch in watches:
             watch.measure(now)
             hint = watch.hint(now, self.config.no_data_timeout, clock.nanoseconds)

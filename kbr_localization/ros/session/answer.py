@@ -47,6 +47,11 @@ class Answer:
         return se2.compose(self.estimate.pose, se2.inverse(self.odometry))
 
     @property
+    def is_known(self) -> bool:
+        """Whether there is anything to say: not before the first image of a global start."""
+        return self.estimate.has_pose or self.estimate.confidence > 0.0
+
+    @property
     def as_given(self) -> GivenPose:
         """Return the estimate as a pose to start from."""
         estimate = self.estimate

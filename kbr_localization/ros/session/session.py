@@ -38,7 +38,7 @@ class Session:
     `on_reset`: called when time jumps back or the odometry is reset. Thread-safe but for `work`,
     which belongs to one thread. `feed`: images and odometry that wait. `tracking`: the tracker
     and its state. `initial_poses`: where a belief starts. `last`: the last answer, `answered`: how
-    many there were, `used`: how many of them with an image that was compared with the map,
+    many had a pose, `used`: how many of them with an image that was compared with the map,
     `odometry_counts`: what became of odometry messages.
     """
 
@@ -147,7 +147,7 @@ class Session:
     def withdraw(self, answer: Answer, stopped: bool = False) -> None:
         """Count an answer's image as dropped: a reset, or the end of the work, came before."""
         with self._lock:
-            self.answered -= 1
+            self.answered -= answer.is_known
             self.used -= answer.estimate.updated
         if stopped:
             self._count('when the node was deactivated')
@@ -264,7 +264,7 @@ class Session:
                 self._count('before a reset')  # it came during the update
                 return None
             self.last = answer
-            self.answered += 1
+            self.answered += answer.is_known
             self.used += estimate.updated
         return answer
 
