@@ -19,7 +19,7 @@ def watch(**known):
         ({'publishers': 1}, 'none sends'),
         (
             {'other_types': ('sensor_msgs/msg/CompressedImage',)},
-            'published as sensor_msgs/msg/CompressedImage, expected sensor_msgs/msg/Image',
+            'published as sensor_msgs/msg/CompressedImage, expected sensor_msgs/msg/Image: remap',
         ),
     ],
 )

@@ -6,7 +6,7 @@ import signal
 from types import SimpleNamespace
 
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
-from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
+from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
@@ -315,6 +315,14 @@ def test_a_full_disk_is_told_on_diagnostics_until_there_is_room(ros, tmp_path):
 def recording_states(reports):
     found = (status for report in reports for status in report.status)
     return [status for status in found if status.name.endswith(': recording')]
+
+
+def test_poses_of_another_type_are_told_with_the_parameter(ros, tmp_path):
+    ros.node.create_publisher(PoseStamped, 'pose', RELIABLE)
+    node = ros.start_node('recorder', out=tmp_path / 'run', no_data_timeout=0.5)
+    expected = 'published as geometry_msgs/msg/PoseStamped, expected geometry_msgs/msg/PoseWith'
+    ros.spin_until(lambda: expected in node.output)
+    assert 'CovarianceStamped: set pose_type' in node.output
 
 
 def test_a_second_recorder_in_the_same_folder_is_refused(ros, tmp_path):

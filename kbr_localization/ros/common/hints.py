@@ -61,7 +61,8 @@ class InputWatch:
     What is known of one input topic; times are monotonic seconds.
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
-    fit, and types other than the expected one, as last seen in the graph. `lost`: messages that
+    fit, and types other than the expected one, as last seen in the graph; `type_remedy`: what to
+    do about the latter. `lost`: messages that
     were sent but did not arrive, as far as DDS knows. `alone`: whether only one may send;
     `crowded`: whether more than one has done so for a while.
     """
@@ -76,6 +77,7 @@ class InputWatch:
     publishers: int = 0
     incompatible: int = 0
     other_types: tuple[str, ...] = ()
+    type_remedy: str = 'remap the topic'
     _rate_count: int = 0
     _rate_since: float = 0.0
     rate: float = 0.0
@@ -147,7 +149,8 @@ class InputWatch:
 
     def _silent_why(self) -> str:
         if self.other_types:
-            return f'published as {", ".join(self.other_types)}, expected {self.type_name}'
+            others = ', '.join(self.other_types)
+            return f'published as {others}, expected {self.type_name}: {self.type_remedy}'
         if self.publishers == 0:
             return 'publisher count 0: start the sender, or remap the topic'
         if self.incompatible == self.publishers:

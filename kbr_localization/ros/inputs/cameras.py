@@ -93,7 +93,10 @@ class Cameras:
         ]
         now = time.monotonic()
         type_name = f'sensor_msgs/msg/{message_type.__name__}'
-        self.watches = [InputWatch(s.topic_name, type_name, now) for s in self.subscriptions]
+        self.watches = [
+            InputWatch(s.topic_name, type_name, now, type_remedy='set image_transport')
+            for s in self.subscriptions
+        ]
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(self.names, tolerance)
         self._matched = now
         self.active = False

@@ -68,6 +68,17 @@ class InputSession(Protocol):
         ...
 
 
+def look_at_publishers(node: Node, watch: InputWatch, qos: QoSProfile) -> None:
+    """Look at the publishers of a topic: how many, of which type, with which QoS."""
+    found = node.get_publishers_info_by_topic(watch.topic)
+    same = [info for info in found if info.topic_type == watch.type_name]
+    watch.publishers = len(same)
+    watch.incompatible = sum(
+        qos_check_compatible(info.qos_profile, qos)[0] == QoSCompatibility.ERROR for info in same
+    )
+    watch.other_types = tuple(sorted({info.topic_type for info in found} - {watch.type_name}))
+
+
 class Inputs:
     """Subscriptions of images and odometry that feed a session."""
 
@@ -148,20 +159,10 @@ class Inputs:
             self._node.destroy_subscription(subscription)
 
     def look_around(self) -> None:
-        """Look at the publishers of the inputs: how many, of which type, with which QoS."""
+        """Look at the publishers of the inputs, and at what was lost of them."""
         for watch, subscription in zip(self.watches, self._subscriptions, strict=True):
-            found = self._node.get_publishers_info_by_topic(watch.topic)
-            same = [info for info in found if info.topic_type == watch.type_name]
-            watch.publishers = len(same)
+            look_at_publishers(self._node, watch, subscription.qos_profile)
             watch.lost = self._lost[watch.topic][0]
-            watch.incompatible = sum(
-                qos_check_compatible(info.qos_profile, subscription.qos_profile)[0]
-                == QoSCompatibility.ERROR
-                for info in same
-            )
-            watch.other_types = tuple(
-                sorted({info.topic_type for info in found} - {watch.type_name})
-            )
         self._useless.look(self.odometry.count - self._refused, self._refused)
 
     def hints(self, now: float) -> list[str]:

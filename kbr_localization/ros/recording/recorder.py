@@ -27,7 +27,7 @@ from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
-from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, look_at_publishers
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
@@ -137,7 +137,9 @@ class RecorderNode(parameters.ParameterNode):
             return TransformPoses(self, *frames, self.session.add_pose, self._log).watch
         subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
         type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
-        return InputWatch(subscription.topic_name, type_name, time.monotonic())
+        return InputWatch(
+            subscription.topic_name, type_name, time.monotonic(), type_remedy='set pose_type'
+        )
 
     def _take_pose(self, message: Any) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
@@ -172,7 +174,7 @@ class RecorderNode(parameters.ParameterNode):
         self._inputs.look_around()
         if self._poses is not None:
             watches.append(self._poses)
-            self._poses.publishers = self.count_publishers(self._poses.topic)
+            look_at_publishers(self, self._poses, POSE_QOS)
         hints = self._inputs.hints(now)
         for watch in watches:
             watch.measure(now)
