@@ -1,6 +1,7 @@
 """Two cameras from topics to poses: node, recorder and player as processes that talk DDS."""
 
 import array
+from types import SimpleNamespace
 
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -13,6 +14,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.inputs.cameras import as_files, MessageImage
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.session.registry import check_cameras
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ from ros_node_helpers import (
     wait_for_answer,
 )
 from ros_robot import Robot, TinyWorld, VISION
-from sensor_msgs.msg import Image
+from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
 from two_cameras import mirrored, write_two_camera_cold_run
 
@@ -108,6 +110,29 @@ def test_a_camera_that_dies_is_told_and_the_other_goes_on(ros, two_camera_world,
     robot.drive(12.05, 14.0, image_every=0.2)
     ros.spin_until(lambda: going_on not in diagnostics(reports, ': input')[0])
     assert node.stop() == 0 and 'Traceback' not in node.output
+
+
+@pytest.mark.parametrize(
+    'transport, wanted, other',
+    [
+        ('raw', (Image, 'image'), (CompressedImage, 'image/compressed')),
+        ('compressed', (CompressedImage, 'image/compressed'), (Image, 'image')),
+    ],
+)
+def test_images_of_the_other_transport_are_found(ros, transport, wanted, other):
+    config = InputConfig(transport, (), 0.1, 'odom')
+    inputs = Inputs(ros.node, config, SimpleNamespace(add_image=None), print, print)
+    inputs.look_around()
+    assert inputs.image.sibling == ''
+    ros.node.create_publisher(*other, 1)
+
+    def found():
+        inputs.look_around()
+        return inputs.image.sibling == f'/{other[1]}'
+
+    ros.spin_until(found)
+    ros.node.create_publisher(*wanted, 1)
+    ros.spin_until(lambda: not found())
 
 
 def test_cameras_that_never_agree_are_explained(ros, two_camera_world):

@@ -15,6 +15,10 @@ def watch(**known):
     'known, says',
     [
         ({}, 'publisher count 0'),
+        (
+            {'sibling': '/image/compressed'},
+            'publisher count 0, but /image/compressed has one: set image_transport',
+        ),
         ({'publishers': 2, 'incompatible': 2}, 'QoS incompatible'),
         ({'publishers': 1}, 'none sends'),
         (

@@ -62,7 +62,8 @@ class InputWatch:
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
     fit, and types other than the expected one, as last seen in the graph; `type_remedy`: what to
-    do about the latter. `lost`: messages that
+    do about the latter; `sibling`: topic on which somebody sends the images of the other
+    `image_transport`, where nobody sends on this one. `lost`: messages that
     were sent but did not arrive, as far as DDS knows. `alone`: whether only one may send;
     `crowded`: whether more than one has done so for a while.
     """
@@ -78,6 +79,7 @@ class InputWatch:
     incompatible: int = 0
     other_types: tuple[str, ...] = ()
     type_remedy: str = 'remap the topic'
+    sibling: str = ''
     _rate_count: int = 0
     _rate_since: float = 0.0
     rate: float = 0.0
@@ -151,6 +153,8 @@ class InputWatch:
         if self.other_types:
             others = ', '.join(self.other_types)
             return f'published as {others}, expected {self.type_name}: {self.type_remedy}'
+        if self.publishers == 0 and self.sibling:
+            return f'publisher count 0, but {self.sibling} has one: set image_transport'
         if self.publishers == 0:
             return 'publisher count 0: start the sender, or remap the topic'
         if self.incompatible == self.publishers:

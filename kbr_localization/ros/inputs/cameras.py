@@ -21,6 +21,7 @@ import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
 IMAGE_TYPES = {'raw': ('', Image), 'compressed': ('/compressed', CompressedImage)}
+COMPRESSED = IMAGE_TYPES['compressed'][0]
 UNMATCHED_SECONDS = 3.0
 """Without any images that belong together, after which something must be wrong."""
 
@@ -57,6 +58,13 @@ class MessageImage:
         if isinstance(self.message, CompressedImage):
             return bytes(self.message.data)
         return encode_jpeg(image, self.name, quality)
+
+
+def sibling(topic: str) -> tuple[str, str]:
+    """Topic with the images of another one by the other transport, and its type."""
+    if topic.endswith(COMPRESSED):
+        return topic.removesuffix(COMPRESSED), 'sensor_msgs/msg/Image'
+    return topic + COMPRESSED, 'sensor_msgs/msg/CompressedImage'
 
 
 def as_files(load: Callable[[], Any], quality: int) -> list[bytes]:

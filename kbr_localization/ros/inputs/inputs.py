@@ -14,7 +14,7 @@ from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
-from kbr_localization.ros.inputs.cameras import Cameras
+from kbr_localization.ros.inputs.cameras import Cameras, sibling
 from kbr_localization.ros.session.odometry_buffer import Added
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
@@ -163,6 +163,10 @@ class Inputs:
         for watch, subscription in zip(self.watches, self._subscriptions, strict=True):
             look_at_publishers(self._node, watch, subscription.qos_profile)
             watch.lost = self._lost[watch.topic][0]
+        for watch in self.cameras.watches:
+            topic, type_name = sibling(watch.topic)
+            found = [] if watch.publishers else self._node.get_publishers_info_by_topic(topic)
+            watch.sibling = topic if type_name in {info.topic_type for info in found} else ''
         self._useless.look(self.odometry.count - self._refused, self._refused)
 
     def hints(self, now: float) -> list[str]:
