@@ -23,6 +23,7 @@ from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.persistence import SavedPose
 from kbr_localization.ros.session.session import Session
+from kbr_localization.ros.session.standstill import Standstill
 import numpy as np
 import pytest
 from sensor_msgs.msg import Image
@@ -328,6 +329,38 @@ def test_an_image_that_a_reset_overtakes_is_counted(drive, when):
     drive.work()
     assert drive.session.dropped == {'before a reset': 1}
     assert drive.session.answered == answered
+
+
+def test_an_odometry_that_stands_still_while_the_images_change_is_told(drive):
+    told = []
+    for tick in range(80):
+        seconds = tick * 0.4
+        drive.odometry(seconds, ORIGIN + 0.1 * (tick >= 70))
+        drive.image(seconds, lambda s=seconds: wall_image(straight_reference(s)[0]))
+        drive.work()
+        told.append(drive.feed.standstill.seconds)
+    first = next(tick for tick, seconds in enumerate(told) if seconds)
+    assert 20 <= first <= 45 and all(told[first:70]) and not any(told[70:])
+    assert told[69] == pytest.approx(69 * 0.4, abs=1.0)
+
+
+def noisy(image, rng):
+    return np.clip(image + rng.normal(0.0, 8.0, image.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.mark.parametrize('view', ['noise', 'a passer-by', 'darkness', 'a camera that moved once'])
+def test_a_robot_that_stands_is_no_odometry_that_does(view):
+    standstill, rng = Standstill(), np.random.default_rng(0)
+    for second in range(60):
+        image = wall_image(4.0 if view == 'a camera that moved once' and second > 20 else 1.0)
+        if view == 'a passer-by' and 20 < second < 40:
+            left = 5 * (second - 20)
+            image[20:, slice(left, left + 30)] = 20
+        if view == 'darkness' and second > 20:
+            image = np.full_like(image, 9)
+        image = noisy(image, rng) if view != 'darkness' or second <= 20 else image
+        standstill.look(stamp(second), lambda: image, ORIGIN)  # noqa: B023
+        assert standstill.seconds == 0.0, second
 
 
 def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(drive):

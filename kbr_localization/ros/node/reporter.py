@@ -72,6 +72,7 @@ class Reporter:
         hints += self._inputs.hints(now)
         hints.append(self._useless_hint())
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
+        hints.append(self._standstill_hint(now))
         hints.append(self._rival_hint())
         hints.append(self._namesake_hint(now))
         return [hint for hint in hints if hint]
@@ -82,6 +83,15 @@ class Reporter:
         self._useless.look(self._session.used, unusable)
         why = self._session.tracking.tracker.last_error
         return self._useless.hint(self._inputs.image.topic, 'images', why)
+
+    def _standstill_hint(self, now: float) -> str:
+        seconds = self._session.feed.standstill.seconds
+        if not seconds or self._inputs.image.silence(now) > STALE_SECONDS:
+            return ''
+        return (
+            f'{self._inputs.odometry.topic}: the pose has stood still for {seconds:.0f} s while '
+            'the images changed: see whether the base driver reads the wheels'
+        )
 
     def _rival_hint(self) -> str:
         config, rivals = self._config(), self._outputs.rivals
