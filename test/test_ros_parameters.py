@@ -2,10 +2,12 @@
 
 from contextlib import ExitStack
 import dataclasses
+from types import SimpleNamespace
 
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import SettableNode, Settings
@@ -16,6 +18,7 @@ from rclpy.node import Node
 from rclpy.parameter import Parameter
 
 pytestmark = pytest.mark.ros
+NO_SESSION = SimpleNamespace(add_image=None)
 
 
 @pytest.fixture
@@ -166,6 +169,40 @@ def test_a_list_that_does_not_fit_is_refused_at_run_time(make_node):
     with_settings(node)
     refused = node.set_parameters([Parameter('map_files', value=[1, 2])])[0]
     assert not refused.successful and 'expected a list of texts, got [1, 2]' in refused.reason
+
+
+@pytest.mark.parametrize(
+    'policy, value, shown',
+    [
+        ('reliability', 'foo', "reliability 'foo'"),
+        ('reliability', 5, 'reliability 5'),
+        ('depth', 'abc', "depth 'abc'"),
+        ('depth', -1, 'depth -1'),
+        ('depth', 10**15, 'depth 1000000000000000'),
+    ],
+)
+def test_a_qos_that_there_is_not_is_refused_with_the_topic(make_node, policy, value, shown):
+    node = make_node(**{f'qos_overrides./image.subscription.{policy}': value})
+    says = (
+        f'cannot listen to /image: expected parameters qos_overrides./image.sub.*, got .*{shown}'
+    )
+    with pytest.raises(ConfigurationError, match=says):
+        Inputs(node, InputConfig('raw', (), 0.1, 'odom'), NO_SESSION, print, print)
+
+
+def test_a_qos_is_that_of_its_topic_alone(make_node):
+    node = make_node(**{'qos_overrides./a/image.subscription.depth': 77})
+    config = InputConfig('raw', ('a/image', 'b/image'), 0.1, 'odom')
+    inputs = Inputs(node, config, NO_SESSION, print, print)
+    assert [s.qos_profile.depth for s in inputs.cameras.subscriptions] == [77, 5]
+
+
+def test_two_inputs_on_one_topic_are_refused_with_its_name(make_node):
+    node = make_node(cli_args=['-r', 'odom:=/image'])
+    with pytest.raises(
+        ConfigurationError, match="cannot listen to 'odom' on /image: the node has"
+    ):
+        Inputs(node, InputConfig('raw', (), 0.1, 'odom'), NO_SESSION, print, print)
 
 
 def test_parameters_of_amcl_are_left_alone(make_node):

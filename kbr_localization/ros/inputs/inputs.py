@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 import time
 from typing import Any, Protocol
 
 from kbr_localization import se2
-from kbr_localization.errors import RosError
+from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
@@ -66,6 +67,36 @@ class InputSession(Protocol):
     def add_image(self, stamp_ns: int, load: Callable[[], Any]) -> None:
         """Take in an image."""
         ...
+
+
+def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
+    """
+    Return the subscription that `create` makes of a topic.
+
+    Raises ConfigurationError for a QoS that there is not, and where another input of the node,
+    with messages of another type, has the same topic.
+    """
+    try:
+        return create()
+    except UnsupportedEventTypeError:
+        raise
+    # for a wrong QoS rclpy raises whatever it stumbles over
+    except Exception as error:
+        name = node.resolve_topic_name(topic)
+        if 'incompatible type' in str(error):
+            raise ConfigurationError(
+                f'cannot listen to {topic!r} on {name}: the node has messages of another type '
+                'there: remap one of them to a topic of its own'
+            ) from error
+        prefix = f'qos_overrides.{name}.subscription'
+        given = node.get_parameters_by_prefix(prefix)
+        if not given:
+            raise
+        values = ', '.join(f'{key} {item.value!r}' for key, item in given.items())
+        raise ConfigurationError(
+            f'cannot listen to {name}: expected parameters {prefix} such as reliability '
+            f"'reliable' or 'best_effort' and depth 10, got {values}: correct or remove them"
+        ) from error
 
 
 def look_at_publishers(node: Node, watch: InputWatch, qos: QoSProfile) -> None:
@@ -131,7 +162,7 @@ class Inputs:
             message_type,
             topic,
             callback,
-            qos,
+            copy(qos),  # what parameters change is of this topic alone
             qos_overriding_options=options,
         )
         lost = [0]
@@ -140,11 +171,10 @@ class Inputs:
             lost[0] = event.total_count
 
         try:
-            subscription = create(
-                event_callbacks=SubscriptionEventCallbacks(message_lost=take_lost)
-            )
+            callbacks = SubscriptionEventCallbacks(message_lost=take_lost)
+            subscription = listen(self._node, topic, partial(create, event_callbacks=callbacks))
         except UnsupportedEventTypeError:
-            subscription = create()  # a DDS that does not count them
+            subscription = listen(self._node, topic, create)  # a DDS that does not count them
         self._lost[subscription.topic_name] = lost
         return subscription
 

@@ -9,6 +9,7 @@ enough: the map is then made by `kbr map build --poses odometry`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 import math
 import sys
 import threading
@@ -27,7 +28,7 @@ from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
-from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, look_at_publishers
+from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, listen, look_at_publishers
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
@@ -135,7 +136,8 @@ class RecorderNode(parameters.ParameterNode):
         if message_type is None:
             frames = (self.config.global_frame_id, self.config.odom_frame_id)
             return TransformPoses(self, *frames, self.session.add_pose, self._log).watch
-        subscription = self.create_subscription(message_type, 'pose', self._take_pose, POSE_QOS)
+        create = partial(self.create_subscription, message_type, 'pose', self._take_pose, POSE_QOS)
+        subscription = listen(self, 'pose', create)
         type_name = f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
         return InputWatch(
             subscription.topic_name, type_name, time.monotonic(), type_remedy='set pose_type'
