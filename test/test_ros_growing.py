@@ -315,6 +315,14 @@ def test_a_map_without_statistics_is_measured_once_when_it_is_read(tiny_world, t
     assert any('kbr map measure' in line for line in told)
 
 
+def test_maps_that_are_not_there_are_told_at_the_start(tmp_path):
+    (tmp_path / 'floor1.h5').touch()
+    told = Told()
+    MapRegistry([f'floor{n}={tmp_path}/floor{n}.h5' for n in (1, 2, 3)], '', told)
+    missing = f'floor2={tmp_path}/floor2.h5, floor3={tmp_path}/floor3.h5'
+    assert f'no such file of map_files: {missing}: correct' in told[0]
+
+
 def registry_entries(registry):
     return tuple(f'{name}={path}' for name, path in registry.paths.items())
 

@@ -69,6 +69,21 @@ class MapRegistry:
         self.paths = parse_map_files(map_files)
         self._grow_into, self._log = grow_into, log
         self._image_topics = image_topics
+        self._tell_what_is_missing()
+
+    def _tell_what_is_missing(self) -> None:
+        # in one line: of lines that differ in numbers alone only the first is logged
+        missing = [
+            f'{name}={path}'
+            for name, path in self.paths.items()
+            if not Path(path).expanduser().exists()
+        ]
+        if missing:
+            self._log(
+                'warning',
+                f'no such file of map_files: {", ".join(missing)}: correct the path, or put the '
+                'map there before it is loaded',
+            )
 
     def read(self, wanted: str) -> MapInUse:
         """
