@@ -101,6 +101,29 @@ def test_a_damaged_file_is_named(tmp_path, damage):
         load_pose(path)
 
 
+@pytest.mark.parametrize(
+    'content, says',
+    [
+        ('null', 'expected an object of names and values, got None'),
+        ('[1]', r'expected an object of names and values, got \[1\]'),
+        ('{"stamp_ns": 1}', 'expected values of stamp_ns, pose, .*, got none of pose'),
+        ({'stamp_ns': None}, 'expected a stamp in nanoseconds, got None'),
+        ({'pose': 'here'}, r'expected \(3,\) numbers of up to 1e\+\d+, got here'),
+        ({'covariance': [[1], [1, 2]]}, r'expected \(3, 3\) numbers'),
+        ({'map_id': None}, 'expected a text, got None'),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_words(tmp_path, content, says):
+    path = tmp_path / 'pose.json'
+    if isinstance(content, str):
+        path.write_text(content)
+    else:
+        save_pose(path, SAVED)
+        path.write_text(json.dumps(json.loads(path.read_text()) | content))
+    with pytest.raises(RosError, match=rf'cannot use the saved pose in .*\({says}.*delete the'):
+        load_pose(path)
+
+
 RUBBISH = [b'', b'{"format": 1', b'[]', b'\x00\xff\xfe', b'null', b'[' * 60_000]
 RUBBISH += [b'{"pose":' * 7000, b'{"stamp_ns": ' + b'9' * 50_000 + b'}']
 

@@ -13,6 +13,15 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 
+def check_frames(global_frame: str, odometry_frame: str) -> None:
+    """Raise ConfigurationError unless a transform from one frame to the other can be told."""
+    if not global_frame or not odometry_frame or global_frame == odometry_frame:
+        raise ConfigurationError(
+            "parameters 'global_frame_id' and 'odom_frame_id': expected the names of two frames, "
+            f"as 'map' and 'odom', got {global_frame!r} and {odometry_frame!r}"
+        )
+
+
 @dataclass(frozen=True)
 class NodeConfig:
     """Parameters of the node; those of the filter are in `KbrConfig`."""
@@ -150,6 +159,7 @@ class NodeConfig:
         # tf2 knows no frame with a slash before it; nav2_amcl takes it away as well
         for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
             object.__setattr__(self, name, getattr(self, name).lstrip('/'))
+        check_frames(self.global_frame_id, self.odom_frame_id)
         if self.grow_in_place and self.grow_into:
             raise ConfigurationError(
                 "parameter 'grow_in_place' is true and 'grow_into' names a folder: give one of "

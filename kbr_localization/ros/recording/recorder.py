@@ -31,6 +31,7 @@ from kbr_localization.ros.inputs.cameras import as_files
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, listen, look_at_publishers
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
+from kbr_localization.ros.parameters.node_config import check_frames
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
 from nav_msgs.msg import Odometry
@@ -77,6 +78,11 @@ class RecorderConfig(RecordingConfig):
     no_data_timeout: float = parameter(
         5.0, 'seconds without a message after which a hint is given', 0.5
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.pose_type == 'tf':
+            check_frames(self.global_frame_id.lstrip('/'), self.odom_frame_id.lstrip('/'))
 
 
 class RecorderNode(parameters.ParameterNode):

@@ -19,6 +19,7 @@ import numpy as np
 
 FORMAT = 1
 LARGEST_FILE = 1 << 16
+NEEDED = ('stamp_ns', 'pose', 'covariance', 'odometry', 'map_id')
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,7 @@ def load_pose(path: Path) -> SavedPose | None:
     """
     try:
         values = json.loads(read_file(path, LARGEST_FILE).decode())
+        _check_names(values)
         saved = SavedPose(
             stamp_ns=_stamp(values['stamp_ns']),
             pose=_pose(values['pose']),
@@ -113,7 +115,7 @@ def load_pose(path: Path) -> SavedPose | None:
     except FileNotFoundError:
         return None
     # a number may be too large for any type, and lists may be nested deeper than Python goes
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+    except (OSError, ValueError, ArithmeticError, RecursionError) as error:
         detail = ' '.join(str(error).split())[:200]
         raise RosError(
             f'cannot use the saved pose in {path} ({detail}): delete the file'
@@ -126,11 +128,18 @@ def load_pose(path: Path) -> SavedPose | None:
     return saved
 
 
+def _check_names(values: object) -> None:
+    if not isinstance(values, dict):
+        raise ValueError(f'expected an object of names and values, got {values}')
+    missing = [name for name in NEEDED if name not in values]
+    if missing:
+        raise ValueError(f'expected values of {", ".join(NEEDED)}, got none of {missing[0]}')
+
+
 def _stamp(value: object) -> int:
-    stamp_ns = int(value)  # type: ignore[call-overload]
-    if not 0 <= stamp_ns < 2**63:
-        raise ValueError(f'expected a stamp in nanoseconds, got {stamp_ns}')
-    return int(stamp_ns)
+    if not isinstance(value, int) or not 0 <= value < 2**63:
+        raise ValueError(f'expected a stamp in nanoseconds, got {value}')
+    return value
 
 
 def _text(value: object) -> str:
@@ -151,8 +160,8 @@ def _learnt(values: object) -> Calibration | None:
     """Errors of the odometry that were saved; None of those of a package that had others."""
     if not isinstance(values, dict) or values.get('names') != list(NAMES):
         return None
-    covariance = _covariance(values['covariance'], SIZE)
-    return Calibration(_array(values['values'], (SIZE,), FARTHEST), covariance)
+    covariance = _covariance(values.get('covariance'), SIZE)
+    return Calibration(_array(values.get('values'), (SIZE,), FARTHEST), covariance)
 
 
 def _pose(values: object) -> se2.FloatArray:
@@ -167,7 +176,10 @@ def _covariance(values: object, size: int = 3) -> se2.FloatArray:
 
 
 def _array(values: object, shape: tuple[int, ...], most: float) -> se2.FloatArray:
-    array = np.asarray(values, dtype=np.float64)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError, OverflowError):
+        array = np.empty(0)  # texts, nothing, lists of different lengths, numbers too large
     if array.shape != shape or not np.all(np.abs(array) <= most):
         raise ValueError(f'expected {shape} numbers of up to {most:.0e}, got {values}')
     return array
