@@ -22,6 +22,7 @@ from rclpy.node import Node
 PERIOD = 1.0
 MISSING_PERIOD = 1.9  # with reports once a second: every two seconds
 STALE_SECONDS = 2.0
+STANDSTILL_SECONDS = 10.0
 
 
 class Reporter:
@@ -72,7 +73,7 @@ class Reporter:
         hints += self._inputs.hints(now)
         hints.append(self._useless_hint())
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
-        hints.append(self._standstill_hint(now))
+        hints.append(self._standstill_hint())
         hints.append(self._rival_hint())
         hints.append(self._namesake_hint(now))
         return [hint for hint in hints if hint]
@@ -84,13 +85,14 @@ class Reporter:
         why = self._session.tracking.tracker.last_error
         return self._useless.hint(self._inputs.image.topic, 'images', why)
 
-    def _standstill_hint(self, now: float) -> str:
-        seconds = self._session.feed.standstill.seconds
-        if not seconds or self._inputs.image.silence(now) > STALE_SECONDS:
+    def _standstill_hint(self) -> str:
+        seconds, last = self._session.feed.standstill.seconds, self._session.last
+        if last is None or last.estimate.localized or seconds < STANDSTILL_SECONDS:
             return ''
         return (
-            f'{self._inputs.odometry.topic}: the pose has stood still for {seconds:.0f} s while '
-            'the images changed: see whether the base driver reads the wheels'
+            f'{self._inputs.odometry.topic}: the pose has stood still for {seconds:.0f} s, and '
+            'one view does not tell where: drive on, or see whether the base driver reads the '
+            'wheels'
         )
 
     def _rival_hint(self) -> str:

@@ -36,7 +36,7 @@ class Feed:
     offline. But when the next image is there already, or when images come more often than
     `max_extrapolation_ns` and half the time to the next one is over, the odometry is
     extrapolated, by that much at most. `prepared`: the waiting image that is described already.
-    `standstill`: whether the odometry stands still while the images change.
+    `standstill`: for how long the odometry has stood still.
     """
 
     def __init__(

@@ -193,7 +193,7 @@ class Session:
             self._count(reason, count)
             self._log('warning', f'image not used: {tracker.last_error}')
         answer = self._answer(image, odometry, estimate, time.monotonic() - started)
-        self.feed.standstill.look(image.stamp_ns, image.load, odometry.continued)
+        self.feed.standstill.look(image.stamp_ns, odometry.continued)
         return answer
 
     def do_requests(self) -> None:
