@@ -14,6 +14,7 @@ SMALLEST_BANDWIDTH = 1e-3
 _SAMPLED = 10_000  # positions that tell how far images are apart
 _LARGEST_RADIUS = 1000.0  # metres
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
+_SMALLEST_SCALE = 0.05
 _USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
 
 
@@ -113,9 +114,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     that moves little also turns while it does. A pose counts as sure within twice the distance of
     neighbouring images, where that is more than the default: no map tells more.
     """
-    spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    defaults = KbrConfig()
-    scale = min(1.0, max(0.05, spread / _USUAL_SPREAD))
+    defaults, scale = KbrConfig(), length_scale(poses)
     broader = min(_BROADEST, 1.0 / scale)
     typical = TYPICAL_SIMILARITY
     change = typical ** (cameras - 1) * (1.0 - typical) / (1.0 - typical**cameras)
@@ -130,6 +129,12 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
+
+
+def length_scale(poses: FloatArray) -> float:
+    """Return the factor on the lengths of a map with poses (n, 3), 1 but on small ones."""
+    spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
+    return min(1.0, max(_SMALLEST_SCALE, spread / _USUAL_SPREAD))
 
 
 def _spacing(poses: FloatArray) -> float:

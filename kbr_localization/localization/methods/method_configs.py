@@ -14,7 +14,7 @@ from typing import Any
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.config import KbrConfig, length_scale
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import (
     AdaptedConfig,
@@ -27,8 +27,6 @@ from kbr_localization.localization.methods.configs import (
     OnMapConfig,
     PrintedConfig,
 )
-from kbr_localization.se2 import FloatArray
-import numpy as np
 
 CONFIGS: Mapping[str, type[Any]] = {
     'kbr': KbrConfig,
@@ -46,8 +44,6 @@ CONFIGS: Mapping[str, type[Any]] = {
 
 _OF_THE_ROBOT = ('localized_radius', 'localized_mass')  # the same for all methods on a map
 _LENGTHS = ('position_bandwidth', 'update_min_d')
-_USUAL_SPREAD = 0.5  # of the positions, metres: on maps that are smaller all lengths shrink
-_SMALLEST = 0.05
 
 
 def config_class(method: str) -> type[Any]:
@@ -84,12 +80,6 @@ def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
     shrunk = {name: scale * known[name] for name in _LENGTHS if name in known}
     shared = {n: base[n] for n in _OF_THE_ROBOT if n in known and n in base}
     return shrunk | shared
-
-
-def length_scale(poses: FloatArray) -> float:
-    """Return the factor on the lengths of a map with poses (n, 3), 1 but on small ones."""
-    spread = float(np.sqrt(np.mean(np.var(poses[:, :2], axis=0))))
-    return min(1.0, max(_SMALLEST, spread / _USUAL_SPREAD))
 
 
 def with_values(method: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
