@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.train and options.test:
         training = [open_dataset(path) for path in options.train]
         driven = [open_dataset(path) for path in options.test]
-        stays = list(stays_on('given', training, driven, sizes))
+        stays = list(stays_on('given', training, driven, sizes, options.trials))
     else:
         seeds = [options.first + options.step * number for number in range(options.buildings)]
         pairs = [(seed, seeds[(place + 1) % len(seeds)]) for place, seed in enumerate(seeds)]
         with open_workers(None) as workers:
-            found = workers.run(of_building, [(*pair, sizes) for pair in pairs])
+            found = workers.run(of_building, [(*pair, sizes, options.trials) for pair in pairs])
             stays = sorted((s for _, part in found for s in part), key=lambda s: s.images)
     text = described(stays)
     results.publish(text, options.section)
@@ -73,27 +74,32 @@ def _parser() -> argparse.ArgumentParser:
     add('--buildings', type=int, default=6)
     add('--step', type=int, default=2, help='between the seeds; even ones are for choosing')
     add('--sizes', default='100,400,1000', help='images of the random maps')
+    add('--trials', type=int, default=1, help='random maps of each size')
     add('--section', help='name of the section of benchmarks/README.md to replace')
     return parser
 
 
-def of_building(work: tuple[int, int, Sequence[int]]) -> list[Stay]:
+def of_building(work: tuple[int, int, Sequence[int], int]) -> list[Stay]:
     """Localize the night of one building on maps of another one."""
-    mapped, driven, sizes = work
+    mapped, driven, sizes, trials = work
     training, _, _ = workload.rendered('office', mapped)
     _, nights, _ = workload.rendered('office', driven)
-    found = stays_on(str(mapped), training, nights, sizes)
+    found = stays_on(str(mapped), training, nights, sizes, trials)
     return [replace(stay, driven=str(driven)) for stay in found]
 
 
 def stays_on(
-    name: str, training: Sequence[Dataset], driven: Sequence[Dataset], sizes: Sequence[int]
+    name: str,
+    training: Sequence[Dataset],
+    driven: Sequence[Dataset],
+    sizes: Sequence[int],
+    trials: int,
 ) -> Iterator[Stay]:
     """Localize runs on random maps, of each size that there is, of one building."""
     kernel_map, runs = workload.described(training, driven, 0)
-    for size in sizes:
+    for size, trial in itertools.product(sizes, range(trials)):
         if size <= len(kernel_map):
-            small = with_statistics(random_map(kernel_map, Task('kbr', size, 0), 0))
+            small = with_statistics(random_map(kernel_map, Task('kbr', size, trial), 0))
             for run in runs:
                 yield _stay(name, small, run)
 
