@@ -54,11 +54,11 @@ def note_localized(out: Path, statuses: Sequence[str], odometry: Any) -> None:
 
 def _stands_still(odometry: Any) -> bool:
     """Whether poses (n, 3) stay within some centimetres and degrees."""
-    import numpy as np  # noqa: PLC0415  (not for `--help`)
+    from kbr_localization import se2  # noqa: PLC0415  (not for `--help`)
 
     moved = odometry - odometry[:1]
-    moved[:, 2] = np.abs(np.angle(np.exp(1j * moved[:, 2])))
-    return bool((np.abs(moved) < STILL).all())
+    moved[:, 2] = se2.wrap_angle(moved[:, 2])
+    return bool((abs(moved) < STILL).all())
 
 
 def print_json(value: Any) -> None:

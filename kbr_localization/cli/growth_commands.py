@@ -37,7 +37,7 @@ def grown(
         raise KbrError('--merge and --drop: expected one of them')
     path = added or grown_path(map_file)
     if not path.is_file():
-        _refuse_missing(map_file)
+        _refuse_no_map(map_file)
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
     if not (merge or drop):
         _say(map_file, path, json)
@@ -47,10 +47,11 @@ def grown(
         (_merge if merge else _drop)(map_file, path)
 
 
-def _refuse_missing(map_file: Path) -> None:
-    from kbr_localization.localization.map.kernel_map import KernelMap
+def _refuse_no_map(map_file: Path) -> None:
+    from kbr_localization.localization.map.file import opened
 
-    KernelMap.load(map_file)
+    with opened(map_file):
+        pass
 
 
 def _say(map_file: Path, path: Path, json: bool) -> None:

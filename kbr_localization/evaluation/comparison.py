@@ -26,6 +26,7 @@ from kbr_localization.evaluation.tum import write_tum
 from kbr_localization.files import claim, new_file, read_json_lines, write_text
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.file import count_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.tuning.journal import digest
 from kbr_localization.localization.tuning.space import TUNED
@@ -204,7 +205,7 @@ def compare(
 
 def images_of(training: Sequence[Dataset], source: MapSource) -> int:
     """Count the images that a map can have at most."""
-    return sum(map(len, training)) if source.ready is None else len(KernelMap.load(source.ready))
+    return sum(map(len, training)) if source.ready is None else count_images(source.ready)
 
 
 def _finish(

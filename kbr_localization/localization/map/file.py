@@ -80,6 +80,12 @@ def read_map(path: Path) -> KernelMap:
         return _read(file)
 
 
+def count_images(path: Path) -> int:
+    """Count the images of a map file without reading them; raises MapError as `read_map` does."""
+    with opened(path) as file:
+        return len(file['poses'])
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[h5py.File]:
     """Open a map file that holds all it has; whatever goes wrong inside becomes a MapError."""

@@ -16,7 +16,7 @@ from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.hints import InputWatch, type_name
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -62,9 +62,9 @@ class MessageImage:
 
 def sibling(topic: str) -> tuple[str, str]:
     """Topic with the images of another one by the other transport, and its type."""
-    if topic.endswith(COMPRESSED):
-        return topic.removesuffix(COMPRESSED), 'sensor_msgs/msg/Image'
-    return topic + COMPRESSED, 'sensor_msgs/msg/CompressedImage'
+    other = 'raw' if topic.endswith(COMPRESSED) else 'compressed'
+    suffix, message_type = IMAGE_TYPES[other]
+    return topic.removesuffix(COMPRESSED) + suffix, type_name(message_type)
 
 
 def as_files(load: Callable[[], Any], quality: int) -> list[bytes]:
@@ -100,9 +100,10 @@ class Cameras:
             for camera, topic in enumerate(topics or ['image'])
         ]
         now = time.monotonic()
-        type_name = f'sensor_msgs/msg/{message_type.__name__}'
         self.watches = [
-            InputWatch(s.topic_name, type_name, now, type_remedy='set image_transport')
+            InputWatch(
+                s.topic_name, type_name(message_type), now, type_remedy='set image_transport'
+            )
             for s in self.subscriptions
         ]
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(self.names, tolerance)
