@@ -15,6 +15,10 @@ GHOST_SECONDS = 30.0
 """How long DDS may show a publisher or a node that was killed."""
 USELESS_SECONDS, USELESS_AT_LEAST = 5, 3
 """Reports, one a second, in which nothing was used, and how much must have come in them."""
+STALE_SECONDS = 2.0
+"""Without a message, after which an input does not come in."""
+STANDSTILL_SECONDS = 10.0
+"""Without a motion of the odometry, after which a robot that is not localized is told so."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 
@@ -184,6 +188,16 @@ class InputWatch:
             f'{self.topic}: stamps are {abs(ahead):.0f} s {side} the clock of this node: '
             'check use_sim_time here and at the sender'
         )
+
+
+def stood_still(image: InputWatch, odometry: InputWatch, seconds: float, now: float) -> str:
+    """Say that the odometry has stood still for so many seconds, at images that come in."""
+    if seconds < STANDSTILL_SECONDS or image.silence(now) > STALE_SECONDS:
+        return ''
+    return (
+        f'{odometry.topic}: the pose has stood still for {seconds:.0f} s, and one view does not '
+        'tell where: drive on, or see whether the base driver reads the wheels'
+    )
 
 
 def mixed_clocks(image: InputWatch, odometry: InputWatch) -> str:

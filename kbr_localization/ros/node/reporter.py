@@ -7,7 +7,13 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
-from kbr_localization.ros.common.hints import Lasting, mixed_clocks, Useless
+from kbr_localization.ros.common.hints import (
+    Lasting,
+    mixed_clocks,
+    STALE_SECONDS,
+    stood_still,
+    Useless,
+)
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
@@ -21,8 +27,6 @@ from rclpy.node import Node
 
 PERIOD = 1.0
 MISSING_PERIOD = 1.9  # with reports once a second: every two seconds
-STALE_SECONDS = 2.0
-STANDSTILL_SECONDS = 10.0
 
 
 class Reporter:
@@ -73,7 +77,7 @@ class Reporter:
         hints += self._inputs.hints(now)
         hints.append(self._useless_hint())
         hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
-        hints.append(self._standstill_hint())
+        hints.append(self._standstill_hint(now))
         hints.append(self._rival_hint())
         hints.append(self._namesake_hint(now))
         return [hint for hint in hints if hint]
@@ -85,15 +89,11 @@ class Reporter:
         why = self._session.tracking.tracker.last_error
         return self._useless.hint(self._inputs.image.topic, 'images', why)
 
-    def _standstill_hint(self) -> str:
-        seconds, last = self._session.feed.standstill.seconds, self._session.last
-        if last is None or last.estimate.localized or seconds < STANDSTILL_SECONDS:
+    def _standstill_hint(self, now: float) -> str:
+        last, standstill = self._session.last, self._session.feed.standstill
+        if last is None or last.estimate.localized:
             return ''
-        return (
-            f'{self._inputs.odometry.topic}: the pose has stood still for {seconds:.0f} s, and '
-            'one view does not tell where: drive on, or see whether the base driver reads the '
-            'wheels'
-        )
+        return stood_still(self._inputs.image, self._inputs.odometry, standstill.seconds, now)
 
     def _rival_hint(self) -> str:
         config, rivals = self._config(), self._outputs.rivals
