@@ -145,6 +145,11 @@ def compressed_image_message(encoded: bytes, stamp_ns: int, frame_id: str) -> Co
     return message
 
 
+def type_name(message_type: type[Any]) -> str:
+    """Return the name of a message type as the ROS graph has it."""
+    return f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
+
+
 def _checked_pixels(image: np.ndarray) -> np.ndarray:
     shaped = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
     if image.dtype != np.uint8 or not shaped or image.size == 0:

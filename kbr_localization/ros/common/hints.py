@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
 
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
@@ -58,11 +57,6 @@ class Useless:
             f'{topic}: none of the last {refused - refused_then} {what} could be used: '
             f'{why or "see the log"}'
         )
-
-
-def type_name(message_type: type[Any]) -> str:
-    """Return the name of a message type as the ROS graph has it."""
-    return f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
 
 
 @dataclass

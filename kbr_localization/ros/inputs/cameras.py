@@ -16,7 +16,7 @@ from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.hints import InputWatch, type_name
+from kbr_localization.ros.common.hints import InputWatch
 import numpy as np
 from sensor_msgs.msg import CompressedImage, Image
 
@@ -64,7 +64,7 @@ def sibling(topic: str) -> tuple[str, str]:
     """Topic with the images of another one by the other transport, and its type."""
     other = 'raw' if topic.endswith(COMPRESSED) else 'compressed'
     suffix, message_type = IMAGE_TYPES[other]
-    return topic.removesuffix(COMPRESSED) + suffix, type_name(message_type)
+    return topic.removesuffix(COMPRESSED) + suffix, conversions.type_name(message_type)
 
 
 def as_files(load: Callable[[], Any], quality: int) -> list[bytes]:
@@ -102,7 +102,10 @@ class Cameras:
         now = time.monotonic()
         self.watches = [
             InputWatch(
-                s.topic_name, type_name(message_type), now, type_remedy='set image_transport'
+                s.topic_name,
+                conversions.type_name(message_type),
+                now,
+                type_remedy='set image_transport',
             )
             for s in self.subscriptions
         ]

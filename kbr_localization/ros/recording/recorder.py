@@ -23,7 +23,7 @@ from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions, diagnostics
-from kbr_localization.ros.common.hints import InputWatch, type_name
+from kbr_localization.ros.common.hints import InputWatch
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
 from kbr_localization.ros.common.worker import Worker
@@ -144,7 +144,7 @@ class RecorderNode(parameters.ParameterNode):
             return TransformPoses(self, *frames, self.session.add_pose, self._log).watch
         create = partial(self.create_subscription, message_type, 'pose', self._take_pose, POSE_QOS)
         subscription = listen(self, 'pose', create)
-        name, now = type_name(message_type), time.monotonic()
+        name, now = conversions.type_name(message_type), time.monotonic()
         return InputWatch(subscription.topic_name, name, now, type_remedy='set pose_type')
 
     def _take_pose(self, message: Any) -> None:
