@@ -56,11 +56,12 @@ class Hypotheses:
     """
     The belief against the hypothesis that the robot is elsewhere.
 
-    `alternatives`: points that look elsewhere, or None. They stay in cohorts, by the image about
-    which they were drawn: if they were resampled together, the descendants of one look-alike place
-    would soon replace all others, those at the right place among them. `elsewhere`: the posterior
-    probability of being there. `here`, `coverage`: the marginal likelihood E of the last image
-    under the belief, and the fraction c of this that the map covers; `new`: what was new in it.
+    `alternatives`: points that look elsewhere than at the belief's place, or None. They stay in
+    cohorts, by the image about which they were drawn: if they were resampled together, the
+    descendants of one look-alike place would soon replace all others, those at the right place
+    among them. `elsewhere`: the posterior probability of being there. `here`, `coverage`: the
+    marginal likelihood E of the last image under the belief, and the fraction c of this that the
+    map covers; `new`: what was new in it.
     """
 
     def __init__(
@@ -164,12 +165,16 @@ class Hypotheses:
         alternatives = self._joined(self._born(similarity, before), way)
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
-        if self.elsewhere > min(1.0 - self.config.localized_mass, 0.5):
-            self._leave_out(mode_of(posterior.belief, self.config))
+        self._leave_out(mode_of(posterior.belief, self.config))
         return self.alternatives if self.elsewhere > 0.5 else None
 
     def _leave_out(self, pose: FloatArray) -> None:
-        """Take points at the belief's own place (3,) from those that look elsewhere."""
+        """
+        Take points at the belief's own place (3,) from those that look elsewhere.
+
+        They would explain all that the belief explains, and once the robot is carried away they
+        would take the place of cohorts that have found it (`_kept`): those are younger.
+        """
         assert self.alternatives is not None
         config = self.config
         away = ~self.alternatives.within(pose, config.localized_radius, OTHER_WAY)
