@@ -99,14 +99,9 @@ class Cameras:
             subscribe(message_type, _with(ending, topic), partial(self._take, camera))
             for camera, topic in enumerate(topics or ['image'])
         ]
-        now = time.monotonic()
+        name, now = conversions.type_name(message_type), time.monotonic()
         self.watches = [
-            InputWatch(
-                s.topic_name,
-                conversions.type_name(message_type),
-                now,
-                type_remedy='set image_transport',
-            )
+            InputWatch(s.topic_name, name, now, type_remedy='set image_transport')
             for s in self.subscriptions
         ]
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(self.names, tolerance)
