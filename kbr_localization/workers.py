@@ -28,6 +28,7 @@ Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
 _FEW, _PER_CORE = 8, 2  # processes that anybody may have, and more than which gain nothing
 _PATIENCE = 5.0  # seconds for a pool to notice that its processes are gone
+_FEEDER_PATIENCE = 1.0  # seconds; where nobody reads any more, it may be stuck at a full pipe
 _KEPT_MEMORY = {'MALLOC_MMAP_THRESHOLD_': '33554432', 'MALLOC_TRIM_THRESHOLD_': '134217728'}
 """Bytes that glibc keeps for the next image, not asking the system anew for every large array."""
 
@@ -79,6 +80,7 @@ class Processes:
         self.jobs = jobs
         make = _needed('joblib.executor').get_memmapping_executor
         self._others = set(multiprocessing.active_children())
+        self._other_feeders = _feeders()
         with uninterrupted_children():
             self._pool = make(
                 jobs - 1,
@@ -121,7 +123,7 @@ class Processes:
         Unless all is `finished` they are killed: nobody waits for what they still do.
         """
         if finished:
-            threading.Thread(target=self._pool.terminate).start()
+            threading.Thread(target=self._terminate).start()
             return
         ours = set(multiprocessing.active_children()) - self._others
         for pid in [child.pid for child in ours if child.pid]:
@@ -130,7 +132,18 @@ class Processes:
         # a pool that is told to end before it has noticed has a traceback to print
         with suppress(concurrent.futures.process.BrokenProcessPool):
             concurrent.futures.wait([self._pool.submit(_same, None)], _PATIENCE)
-        self._pool.terminate(kill_workers=True)
+        self._terminate(kill_workers=True)
+
+    def _terminate(self, kill_workers: bool = False) -> None:
+        """
+        End the pool and the thread that feeds it, which the pool itself does not wait for.
+
+        That thread is the last to hold semaphores. Where this process ends while it gives them
+        back, loky complains that they are lost.
+        """
+        self._pool.terminate(kill_workers=kill_workers)
+        for feeder in _feeders() - self._other_feeders:
+            feeder.join(_FEEDER_PATIENCE)
 
 
 class Cluster:
@@ -254,6 +267,11 @@ def _stay_on_one_thread() -> None:
         importlib.import_module('threadpoolctl').threadpool_limits(1)
     except ImportError:
         return
+
+
+def _feeders() -> set[threading.Thread]:
+    """Return the threads of queues between processes, which have no other mark than this name."""
+    return {thread for thread in threading.enumerate() if thread.name == 'QueueFeederThread'}
 
 
 def _same(value: Any) -> Any:

@@ -191,9 +191,9 @@ def test_an_interrupt_while_processes_are_started_is_heeded_then():
 
 
 @contextmanager
-def at_work(moment):
-    """Give the program above at a moment, in a session of its own."""
-    command = [sys.executable, '-c', INTERRUPTED]
+def at_work(moment, program=INTERRUPTED):
+    """Give a program at a moment, in a session of its own."""
+    command = [sys.executable, '-c', program]
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE}
     with subprocess.Popen(command, **pipes, start_new_session=True) as run:
         try:
@@ -236,6 +236,50 @@ def test_on_a_signal_all_processes_end_at_once_without_a_traceback(how, moment):
         _, errors = run.communicate(timeout=60)
         assert (run.returncode, errors) == (128 + number, says)
         assert_nobody_is_left(run.pid, 20)
+
+
+HELD_BY_THE_FEEDER = """
+import threading, time
+from joblib.executor import MemmappingExecutor
+from joblib.externals.loky.backend import queues, resource_tracker
+
+feed, terminate = queues.Queue._feed, MemmappingExecutor.terminate
+send = resource_tracker._resource_tracker._send
+terminated, sending = threading.Event(), threading.Event()
+
+def feed_and_hold(*arguments):
+    feed(*arguments)
+    terminated.wait(10)
+
+def send_late(*arguments):
+    if threading.current_thread().name == 'QueueFeederThread':
+        sending.set()
+        time.sleep(0.1)
+    send(*arguments)
+
+def terminate_and_go_on(*arguments, **options):
+    terminate(*arguments, **options)
+    terminated.set()
+    assert sending.wait(10)
+
+queues.Queue._feed = feed_and_hold
+resource_tracker._resource_tracker._send = send_late
+MemmappingExecutor.terminate = terminate_and_go_on
+"""
+"""The pool's own thread is the last to hold semaphores, and late to say that they are gone."""
+
+
+@pytest.mark.parametrize('interrupted', [True, False])
+def test_the_process_does_not_end_before_semaphores_are_given_back(interrupted):
+    program = HELD_BY_THE_FEEDER + INTERRUPTED
+    if not interrupted:
+        program = program.replace(' + [100.0] * 50', '')
+    with at_work(b'working\n', program) as run:
+        if interrupted:
+            os.killpg(run.pid, signal.SIGINT)
+        _, errors = run.communicate(timeout=60)
+        expected = (130, b'kbr: interrupted\n') if interrupted else (0, b'')
+        assert (run.returncode, errors) == expected
 
 
 def test_a_second_signal_does_not_disturb_the_end():
