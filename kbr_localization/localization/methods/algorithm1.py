@@ -30,7 +30,7 @@ from kbr_localization.localization.localizer import (
 )
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
-from kbr_localization.localization.methods.map_kernels import MapKernels
+from kbr_localization.localization.methods.map_kernels import MapKernels, pose_kernel
 from kbr_localization.localization.methods.summary import summarize_about
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -50,7 +50,8 @@ class Algorithm1(Localizer):
     ) -> None:
         self.kernel_map = kernel_map
         self.config = config or PrintedConfig()
-        self.kernels = MapKernels(kernel_map, self.config, self._sharpening())
+        kernel = pose_kernel(self.config.position_bandwidth, self.config.heading_bandwidth)
+        self.kernels = MapKernels(kernel_map, kernel, self._sharpening())
         self.kernels.regularise(self.config.state_ridge)
         noise = GaussianNoise(kernel_map.motion_noise.step)
         self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)

@@ -29,7 +29,7 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
-from kbr_localization.localization.methods.map_kernels import MapKernels
+from kbr_localization.localization.methods.map_kernels import MapKernels, pose_kernel
 from kbr_localization.se2 import FloatArray
 import numpy as np
 import scipy.linalg
@@ -89,7 +89,8 @@ class KernelKalmanFilter(BeliefMethod):
         rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__(kernel_map, config or KernelKalmanConfig(), rng)
-        self.kernels = MapKernels(kernel_map, self.config, self.config.sharpening)
+        kernel = pose_kernel(self.config.position_bandwidth, self.config.heading_bandwidth)
+        self.kernels = MapKernels(kernel_map, kernel, self.config.sharpening)
         self.subspace = PoseSubspace(self.kernels, self.config.subspace, self.config.state_ridge)
         readout = self.subspace.readout
         self._information = readout.T @ self.kernels.gram_y @ readout / self.config.delta

@@ -23,7 +23,11 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KmcfConfig
-from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
+from kbr_localization.localization.methods.map_kernels import (
+    MapKernels,
+    pose_kernel,
+    without_traces,
+)
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -48,7 +52,8 @@ class KernelMonteCarloFilter(BeliefMethod):
         rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__(kernel_map, config or KmcfConfig(), rng)
-        self.kernels = MapKernels(kernel_map, self.config, self.config.sharpening)
+        kernel = pose_kernel(self.config.position_bandwidth, self.config.heading_bandwidth)
+        self.kernels = MapKernels(kernel_map, kernel, self.config.sharpening)
         self.kernels.regularise(self.config.state_ridge)
         self.gaps, self.diagnostics = self.kernels.gaps, {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.kernels.kernels import GaussianKernel
@@ -26,33 +24,21 @@ LARGEST_DENSE = 8000
 _TRACE = 1e-8  # of the largest weight: what is smaller counts as zero in a prior
 
 
-class OnMap(Protocol):
-    """The parameters that the kernels take."""
-
-    @property
-    def position_bandwidth(self) -> float:
-        """Bandwidth of k_X in metres."""
-        ...
-
-    @property
-    def heading_bandwidth(self) -> float:
-        """Bandwidth of k_X in (cos, sin) of the heading."""
-        ...
-
-
 class MapKernels:
     """
     Gaussian kernel k_X on (x, y, cos, sin) and image kernel k_Y, with the map's Gram matrices.
 
-    `kernel`: k_X, normalised as a density; `points` (n, 4); `gram_x`, `gram_y` (n, n);
-    `gaps` (3, 3): covariance of a pose about its map pose; `sharpening` tau: k_Y = exp((k - 1) /
-    tau), or k itself for 0. Raises LocalizationError for a
-    map of more than `LARGEST_DENSE` images.
+    `kernel`: k_X, normalised as a density (`pose_kernel`); `points` (n, 4); `gram_x`, `gram_y`
+    (n, n); `gaps` (3, 3): covariance of a pose about its map pose; `sharpening` tau: k_Y =
+    exp((k - 1) / tau), or k itself for 0. Raises LocalizationError for a map of more than
+    `LARGEST_DENSE` images.
     """
 
-    def __init__(self, kernel_map: KernelMap, config: OnMap, sharpening: float = 0.0) -> None:
+    def __init__(
+        self, kernel_map: KernelMap, kernel: GaussianKernel, sharpening: float = 0.0
+    ) -> None:
         refuse_large(kernel_map)
-        self.kernel = pose_kernel(config.position_bandwidth, config.heading_bandwidth)
+        self.kernel = kernel
         self.sharpening = sharpening
         self.points = se2.to_plane_and_circle(kernel_map.poses)
         self.gram_x = self.kernel.gram(self.points)

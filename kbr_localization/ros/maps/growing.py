@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 import math
-from typing import Protocol
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
@@ -13,6 +12,7 @@ from kbr_localization.localization.map.describing import make_thumbnail
 from kbr_localization.localization.map.grow import grown, LARGEST_TO_GROW, NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.maps.candidates import Candidates, least_similarity
+from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
@@ -28,40 +28,6 @@ CURRENT_SECONDS = 2.0
 BY_ITSELF, ON_REQUEST = 'added by itself', 'added on request'
 
 
-class GrowthConfig(Protocol):
-    """What the node's parameters say about growth."""
-
-    @property
-    def grow_map(self) -> bool:
-        """Whether images are added without being asked for."""
-        ...
-
-    @property
-    def grow_below(self) -> float:
-        """Similarity of the best match below which an image is worth adding."""
-        ...
-
-    @property
-    def grow_max_sd(self) -> float:
-        """Largest standard deviation of the position, metres."""
-        ...
-
-    @property
-    def grow_spacing_d(self) -> float:
-        """Metres between added images, unless they differ in heading."""
-        ...
-
-    @property
-    def grow_spacing_a(self) -> float:
-        """Radians between added images, unless they differ in position."""
-        ...
-
-    @property
-    def grow_max_images(self) -> int:
-        """Images that may be added to a map in all."""
-        ...
-
-
 class MapGrowth:
     """
     Decide which images join a map; everything belongs to the worker's thread.
@@ -75,7 +41,7 @@ class MapGrowth:
     `counts`: images added, and good ones not added by reason, since the start.
     """
 
-    def __init__(self, config: Callable[[], GrowthConfig], kernel_map: KernelMap) -> None:
+    def __init__(self, config: Callable[[], NodeConfig], kernel_map: KernelMap) -> None:
         self._config = config
         self.counts: Counter[str] = Counter()
         self.use(kernel_map)

@@ -12,7 +12,8 @@ from typing import Any
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.ros.maps.growing import GrowthConfig, MapGrowth
+from kbr_localization.ros.maps.growing import MapGrowth
+from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.registry import MapInUse
 
@@ -33,7 +34,7 @@ class MapKeeper:
     def __init__(
         self,
         in_use: MapInUse,
-        config: Callable[[], GrowthConfig],
+        config: Callable[[], NodeConfig],
         background: Executor,
         log: Callable[[str, str], None],
     ) -> None:
