@@ -122,8 +122,9 @@ class Processes:
 
         Unless all is `finished` they are killed: nobody waits for what they still do.
         """
+        feeders = _feeders() - self._other_feeders  # before a later pool has some
         if finished:
-            threading.Thread(target=self._terminate).start()
+            threading.Thread(target=self._terminate, args=(feeders,)).start()
             return
         ours = set(multiprocessing.active_children()) - self._others
         for pid in [child.pid for child in ours if child.pid]:
@@ -132,9 +133,9 @@ class Processes:
         # a pool that is told to end before it has noticed has a traceback to print
         with suppress(concurrent.futures.process.BrokenProcessPool):
             concurrent.futures.wait([self._pool.submit(_same, None)], _PATIENCE)
-        self._terminate(kill_workers=True)
+        self._terminate(feeders, kill_workers=True)
 
-    def _terminate(self, kill_workers: bool = False) -> None:
+    def _terminate(self, feeders: set[threading.Thread], kill_workers: bool = False) -> None:
         """
         End the pool and the thread that feeds it, which the pool itself does not wait for.
 
@@ -142,8 +143,9 @@ class Processes:
         back, loky complains that they are lost.
         """
         self._pool.terminate(kill_workers=kill_workers)
-        for feeder in _feeders() - self._other_feeders:
-            feeder.join(_FEEDER_PATIENCE)
+        for feeder in feeders:
+            if feeder.is_alive():
+                feeder.join(_FEEDER_PATIENCE)
 
 
 class Cluster:

@@ -282,6 +282,13 @@ def test_the_process_does_not_end_before_semaphores_are_given_back(interrupted):
         assert (run.returncode, errors) == expected
 
 
+def test_pools_that_follow_each_other_at_once_leave_each_other_alone():
+    """One ends in the background while the next one begins; an exception there fails a test."""
+    for _ in range(6):
+        with open_workers(2) as workers:
+            assert len(list(workers.run(work_here, [1, 2, 3]))) == 3
+
+
 def test_a_second_signal_does_not_disturb_the_end():
     with at_work(b'working\n') as run:
         for _ in range(20):
