@@ -6,7 +6,7 @@ from kbr_localization import se2
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
+from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.baselines import DeadReckoning
 from kbr_localization.localization.methods.configs import (
     DeadReckoningConfig,
@@ -115,6 +115,18 @@ def test_way_before_the_first_image_says_nothing_of_where_it_was_taken(ring, met
         localizer.update(ring_pose(seen))
         assert np.hypot(*(localizer.estimate().pose - ring_pose(seen))[:2]) < 0.6
         localizer.predict(se2.between(ring_pose(8.0), ring_pose(8.4)))
+
+
+@pytest.mark.parametrize('method', METHODS)
+def test_every_method_starts_from_a_covariance_that_is_one_but_for_rounding(ring, method):
+    localizer = make_localizer(method, ring)
+    asymmetric, negative = np.diag([0.2, 0.2, 0.1]), np.diag([0.2, 0.2, -1e-8])
+    asymmetric[0, 1] = 1e-8
+    for covariance in (asymmetric, negative):
+        check_start(ring_pose(3.0), covariance)
+        localizer.initialize(ring_pose(3.0), covariance)
+        localizer.predict(np.array([0.4, 0.0, 0.1]))
+        np.testing.assert_allclose(localizer.estimate().pose, ring_pose(3.4), atol=0.3)
 
 
 @pytest.mark.parametrize('method', ['kmcf', 'kernel-kalman', 'gp-particle'])

@@ -150,3 +150,36 @@ def test_a_robot_that_stands_still_does_not_make_the_odometry_seem_wrong():
         localizer.predict(np.zeros(3))
         localizer.update_similarities(similarities(PATH[-1]) + 1e-9 * localizer.rng.random())
     assert localizer.monitor.check.wrong <= max(before, 0.1)
+
+
+def test_a_right_odometry_is_not_refuted_by_a_start_that_turns():
+    """Points of a start are spread anew at every image, and so are those led astray."""
+    places = np.stack(np.meshgrid(np.arange(-1.2, 1.3, 0.6), np.arange(-1.2, 1.3, 0.6)), axis=-1)
+    headings = np.arange(-3.0, 3.0, 0.6)
+    room = np.array([[*place, turn] for place in places.reshape(-1, 2) for turn in headings])
+    kernel_map = map_along(room)
+    steps = np.concatenate(
+        [np.tile([0.005, 0.0, 0.1], (250, 1)), np.tile([0.1, 0, 0.15], (60, 1))]
+    )
+    localizer = KernelBayesFilter(kernel_map, KbrConfig(points=300), np.random.default_rng(0))
+    localizer.initialize_globally()
+    pose, wrong, statuses = np.array([0.3, 0.1, 0.2]), [], []
+    for step in steps:
+        pose = se2.compose(pose, step)
+        localizer.predict(step)
+        if localizer.wants_image():
+            apart = se2.between(pose, room)
+            alike = np.exp(-np.hypot(apart[:, 0], apart[:, 1]) - np.abs(apart[:, 2]))
+            localizer.update_similarities(0.55 + 0.15 * alike)
+        estimate = localizer.estimate()
+        wrong.append(estimate.diagnostics['odometry_wrong'])
+        statuses.append(estimate.status)
+    assert max(wrong) < 0.1
+    assert statuses[-40:].count('localized') == 40
+
+
+def test_a_mass_of_nothing_calls_every_confirmed_pose_localized():
+    localizer = driven(1.0, 1.0, 1.0)
+    localizer.hypotheses.config = replace(localizer.config, localized_mass=0.0)
+    assert 0.0 <= localizer.monitor.check.wrong < 0.5
+    assert localizer.monitor.reliable

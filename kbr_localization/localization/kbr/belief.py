@@ -40,7 +40,7 @@ class Belief:
         pose: FloatArray, covariance: FloatArray, size: int, rng: np.random.Generator
     ) -> Belief:
         """Draw `size` equally weighted points about a pose (3,) with covariance (3, 3)."""
-        root = _root(covariance)
+        root = covariance_root(covariance)
         points = pose + rng.standard_normal((size, 3)) @ root.T
         points[:, 2] = se2.wrap_angle(points[:, 2])
         return Belief(points, np.full(size, 1.0 / size))
@@ -183,6 +183,7 @@ def weighted_mean(points: FloatArray, weights: FloatArray) -> FloatArray:
     return se2.from_plane_and_circle(embedded)
 
 
-def _root(covariance: FloatArray) -> FloatArray:
+def covariance_root(covariance: FloatArray) -> FloatArray:
+    """Return R (n, n), R R^T = C, of a covariance (n, n), which is one but for rounding."""
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

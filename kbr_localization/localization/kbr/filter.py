@@ -110,12 +110,12 @@ class KernelBayesFilter(FilterParts):
         # predict: the noise of the steps since the last image
         noise, confirmed = self.odometry.noise, self.confirmation.confirmed
         self.odometry.disperse(self._beliefs(prior), self.rng, learn=confirmed)
-        self.regularisation.apply(prior, confirmed, self.rng)
+        spread = self.regularisation.apply(prior, confirmed, self.rng)
         # update
         posterior = self.hypotheses.weigh(prior, seen)
         belief = self.belief = posterior.belief
         # hypotheses
-        found = self.monitor.update(prior, posterior, seen, noise)
+        found = self.monitor.update(prior, posterior, seen, np.diag(noise) + spread)
         # learn
         if confirmed:
             self.odometry.pool(belief)

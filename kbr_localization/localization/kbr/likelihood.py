@@ -32,7 +32,7 @@ from itertools import pairwise
 
 from kbr_localization.kernels.off_map import solved_observations
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.local_solver import PoseSystem
+from kbr_localization.localization.kbr.local_solver import Part, PoseSystem
 from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned, to_nearest
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.map.centring import Centring
@@ -90,8 +90,8 @@ class Likelihood:
         self.centring, self.largest_system = centring or kernel_map.centring, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
-        neighbours, self.spacing = self._crowding()
-        self.ridge = self.kernel.ridge * (1.0 + neighbours)
+        self._neighbours, self.spacing = self._crowding()
+        self.ridge = self._ridge(1.0)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = self._uniform_law()
         self._last: tuple[Similarity, tuple[float, FloatArray]] | None = None
@@ -119,11 +119,10 @@ class Likelihood:
     def match(self, points: FloatArray, weights: FloatArray, similarity: Similarity) -> Match:
         """Apply the rule to points (m, 3) with weights (m,), which add up to 1."""
         values = np.zeros((3, len(points)))
-        for members, reach in self._systems(points):
-            cross, smooth, part = self._compared(points[members], reach, similarity)
-            values[:2, members] = part
+        for members, part in self._systems(points):
+            cross, smooth, values[:2, members] = self._compared(points[members], part, similarity)
             prior = np.asarray(cross @ weights[members].astype(cross.dtype), dtype=np.float64)
-            found = smooth + self._correction(reach, prior, similarity)
+            found = smooth + self._correction(part, prior, similarity)
             values[2, members] = found.astype(cross.dtype) @ cross
         ratios, covered = self._scaled(values[:2], similarity)
         factors = np.maximum(values[2], 0.0)
@@ -144,20 +143,20 @@ class Likelihood:
         over the mean of this under that law; sum_i b_i(U_j), from 0 to 1.
         """
         values = np.zeros((2, len(points)))
-        for members, reach in self._systems(points):
-            values[:, members] = self._compared(points[members], reach, similarity)[2]
+        for members, part in self._systems(points):
+            values[:, members] = self._compared(points[members], part, similarity)[2]
         return self._scaled(values, similarity)
 
     def _compared(
-        self, points: FloatArray, reach: Indices, similarity: Similarity
+        self, points: FloatArray, part: Part, similarity: Similarity
     ) -> tuple[NDArray[np.float32], FloatArray, FloatArray]:
         """
-        Compare points (m, 3) with the poses in reach, indices (n,).
+        Compare points (m, 3) with the n poses of a part of the map.
 
         Returns k_X (n, m), A^-1 k_Y (n,), and (2, m): sum_i b_i(U_j) k_Y(Y_i, y), sum_i b_i(U_j).
         """
-        cross = self.kernel.quick_cross_gram(self.poses[reach], points)
-        rows = self._solutions(reach, similarity)
+        cross = self.kernel.quick_cross_gram(self.poses[part.poses], points)
+        rows = self._solutions(part, similarity)
         return cross, rows[0], np.asarray(rows.astype(cross.dtype) @ cross, dtype=np.float64)
 
     def _scaled(self, values: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
@@ -168,13 +167,13 @@ class Likelihood:
         ratios = np.maximum(values[0] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(covered))
         return ratios, covered
 
-    def _solutions(self, reach: Indices, similarity: Similarity) -> FloatArray:
-        """A^-1 k_Y and A^-1 1 (2, n) of the poses in reach; on a whole map solved once each."""
+    def _solutions(self, part: Part, similarity: Similarity) -> FloatArray:
+        """A^-1 k_Y and A^-1 1 (2, n) of a part of the map; on a whole map solved once each."""
         if self.is_whole:
-            smooth = self._of_image(similarity)[1]
-            return np.stack([smooth[reach], self._system.solution_of_ones[reach]])
-        k_y = self.image_kernel(similarity.at(reach), similarity.best)
-        return self._system.solve(reach, np.stack([k_y, np.ones(len(reach))], axis=1)).T
+            smooth, ones = self._of_image(similarity)[1], self._system.solution_of_ones
+            return np.stack([smooth[part.poses], ones[part.poses]])
+        k_y = self.image_kernel(similarity.at(part.poses), similarity.best)
+        return self._system.solve(part, np.stack([k_y, np.ones(len(k_y))], axis=1)).T
 
     def _of_image(self, similarity: Similarity) -> tuple[float, FloatArray]:
         """
@@ -190,7 +189,7 @@ class Likelihood:
             self._last = (similarity, (float(np.sum(self._uniform * k_y)), smooth))
         return self._last[1]
 
-    def _correction(self, reach: Indices, prior: FloatArray, similarity: Similarity) -> FloatArray:
+    def _correction(self, part: Part, prior: FloatArray, similarity: Similarity) -> FloatArray:
         """
         A^-1 (delta f - k_Y) (n,), which turns A^-1 k_Y into delta A^-1 f.
 
@@ -198,13 +197,13 @@ class Likelihood:
         that are most like y; an image unlike y is unlike these, as far as a narrow kernel goes,
         and its delta f is k_Y.
         """
-        k_y = self.image_kernel(similarity.at(reach), similarity.best)
+        k_y = self.image_kernel(similarity.at(part.poses), similarity.best)
         coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]
         coupled = np.sort(coupled[k_y[coupled] > _NEGLIGIBLE])
         if coupled.size == 0:
-            return np.zeros(len(reach))
-        rows, delta = self._system.inverse_rows(reach, coupled), self.config.delta
-        gram, near = self._image_gram(reach[coupled]), k_y[coupled]
+            return np.zeros(len(k_y))
+        rows, delta = self._system.inverse_rows(part, coupled), self.config.delta
+        gram, near = self._image_gram(part.poses[coupled]), k_y[coupled]
         f = solved_observations(gram, np.maximum(rows @ prior, 0.0), near, delta)
         return np.asarray((delta * f - near) @ rows)
 
@@ -236,24 +235,37 @@ class Likelihood:
             return np.full(1, 1.0 / (n * (1.0 + self.kernel.ridge)))
         return self.kernel.gram(self.poses) @ self._system.solution_of_ones / n
 
-    def _systems(self, points: FloatArray) -> Iterator[tuple[Indices, Indices]]:
+    def _systems(self, points: FloatArray) -> Iterator[tuple[Indices, Part]]:
         """Split points by place, and the poses in their reach, into systems of moderate size."""
         if self.is_whole:
-            yield np.arange(len(points)), self._search.about(points)
+            yield np.arange(len(points)), Part(self._search.about(points), self.ridge)
             return
         active = self.in_reach(points)
         parts = -(-len(active) // _USUAL_SYSTEM)
         blocks = self._search.grid.blocks(points) if parts > 1 else []
         if len(blocks) <= 1:
-            yield np.arange(len(points)), thinned(active, self.largest_system)
+            yield np.arange(len(points)), self._thinned(active)
             return
         ends = np.linspace(0, len(blocks), min(parts, len(blocks)) + 1).astype(int)
         for first, end in pairwise(ends):
             members = np.concatenate(blocks[first:end])
-            yield members, thinned(self.in_reach(points[members]), self.largest_system)
+            yield members, self._thinned(self.in_reach(points[members]))
+
+    def _thinned(self, active: Indices) -> Part:
+        """Take at most as many of the poses as one system has; n counts those that are left."""
+        kept = thinned(active, self.largest_system)
+        return Part(kept, self._ridge(len(kept) / max(len(active), 1)))
+
+    def _ridge(self, kept: float) -> float:
+        """Return n epsilon of a part of the map of whose poses that fraction is kept."""
+        return self.kernel.ridge * (1.0 + kept * self._neighbours)
 
     def _crowding(self) -> tuple[float, float]:
-        """Median of the sum of k_X from a pose to the others, and `spacing`."""
+        """
+        Sum of k_X from a pose to the others, at a median place of the map, and `spacing`.
+
+        Of the places, not of the images: however many a robot took while it stood still.
+        """
         sums, nearest = [], []
         for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
             here = pose[np.newaxis]
@@ -264,4 +276,7 @@ class Likelihood:
                 metres = to_nearest(pose, self.poses[self._search.facing(here)])
             nearest.append(metres)
         known = [metres for metres in nearest if np.isfinite(metres)]
-        return float(np.median(sums)), float(np.median(known)) if known else 0.0
+        crowds = np.sort(sums)
+        places = np.cumsum(1.0 / (1.0 + crowds))
+        median = crowds[np.searchsorted(places, 0.5 * places[-1])]
+        return float(median), float(np.median(known)) if known else 0.0

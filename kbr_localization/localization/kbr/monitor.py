@@ -78,16 +78,17 @@ class Monitor:
         self._images = 1
 
     def update(
-        self, prior: Belief, posterior: Posterior, seen: Similarity, noise: FloatArray
+        self, prior: Belief, posterior: Posterior, seen: Similarity, variances: FloatArray
     ) -> Belief | None:
         """
         Weigh the hypotheses against a belief by an image; see `Hypotheses.update`.
 
         Returns the points that are to take the belief's place, or None.
 
-        `noise`: covariance (3, 3) of the motion since the last update, in the frame of the base.
+        `variances`: (3,) along, across and in heading, by which the points of the belief were
+        spread before it: by the noise of the motion since the last update, or anew.
         """
-        self.check.disperse(noise)
+        self.check.disperse(variances)
         found = self.hypotheses.update(prior, posterior, seen, self.way)
         if self.reliable and self.hypotheses.elsewhere <= self.hypotheses.config.localized_mass:
             found = None

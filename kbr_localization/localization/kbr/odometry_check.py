@@ -49,8 +49,8 @@ class OdometryCheck:
 
     @property
     def refuted(self) -> bool:
-        """Whether the odometry is wrong as surely as a pose has to be to be localized."""
-        return self.wrong >= self._hypotheses.config.localized_mass
+        """Whether it is wrong as surely as a pose has to be to be localized, at least likely."""
+        return self.wrong >= max(self._hypotheses.config.localized_mass, 0.5)
 
     def forget(self) -> None:
         """Start with an odometry that nothing is known against."""
@@ -62,10 +62,14 @@ class OdometryCheck:
         """Take note of an increment (3,); `led` moves with the belief."""
         self._way += np.hypot(increment[0], increment[1]), abs(increment[2])
 
-    def disperse(self, noise: FloatArray) -> None:
-        """Spread the points by the noise (3, 3) of the motion since the last update."""
+    def disperse(self, variances: FloatArray) -> None:
+        """
+        Spread the points by variances (3,), as the belief's.
+
+        Less, and they would be likelier at every image than a belief that is spread at its start.
+        """
         if self.led is not None:
-            self.led.disperse(np.diag(noise), self._rng)
+            self.led.disperse(variances, self._rng)
 
     def see(self, similarity: Similarity, here: float, follows: Belief) -> float:
         """

@@ -39,12 +39,15 @@ class Regularisation:
         """Spread the points from now on: they were drawn from an image, or from a claim."""
         self._spreads = True
 
-    def apply(self, belief: Belief, confirmed: bool, rng: np.random.Generator) -> None:
-        """Spread the points of a belief before an update."""
+    def apply(self, belief: Belief, confirmed: bool, rng: np.random.Generator) -> FloatArray:
+        """Spread the points of a belief before an update; return the variances (3,) of it."""
         self._spreads &= not confirmed
-        if self._spreads:
-            h, a = self._config.position_bandwidth, self._config.heading_bandwidth
-            belief.disperse((_AGAIN * np.array([h, h, a])) ** 2, rng)
+        if not self._spreads:
+            return np.zeros(3)
+        h, a = self._config.position_bandwidth, self._config.heading_bandwidth
+        variances = (_AGAIN * np.array([h, h, a])) ** 2
+        belief.disperse(variances, rng)
+        return np.asarray(variances)
 
 
 def drawn_about(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GAUSSIAN_RIDGE = 2.5  # of the Gaussian over that of the exponential, for the same error
+_ROUNDING = 1e-3  # of squared distances in bandwidths: 0.03 of a bandwidth between equal poses
 GAUSSIAN_WIDTH = 0.589
 """Bandwidth of the Gaussian that is a half where the exponential kernel is: sqrt(log(2) / 2)."""
 
@@ -65,16 +66,20 @@ class StateKernel:
         Squared distances in bandwidths, by one matrix product: (n, 3), (m, 3) -> (n, m).
 
         The origin lies amid `right`, so that hardly anything cancels: rounding errors are those of
-        the squared distances from there.
+        the squared distances from there. Where `right` is so wide that they would show, the
+        product is in double precision.
         """
         x, z = ((se2.to_plane_and_circle(poses) / self._widths).T for poses in (left, right))
         centre = z.mean(axis=1, keepdims=True)
         x -= centre
         z -= centre
-        rows = np.empty((6, len(left)), dtype=dtype)
-        columns = np.empty((6, len(right)), dtype=dtype)
-        rows[:4], rows[4], rows[5] = -2.0 * x, np.einsum('ji,ji->i', x, x), 1.0
-        columns[:4], columns[4], columns[5] = z, 1.0, np.einsum('ji,ji->i', z, z)
-        squared = rows.T @ columns
+        from_x, from_z = np.einsum('ji,ji->i', x, x), np.einsum('ji,ji->i', z, z)
+        error = np.finfo(dtype).eps * max(from_x.max(), from_z.max())
+        product = dtype if error < _ROUNDING else np.float64
+        rows = np.empty((6, len(left)), dtype=product)
+        columns = np.empty((6, len(right)), dtype=product)
+        rows[:4], rows[4], rows[5] = -2.0 * x, from_x, 1.0
+        columns[:4], columns[4], columns[5] = z, 1.0, from_z
+        squared = (rows.T @ columns).astype(dtype, copy=False)
         # what rounding made negative; the maximum with zero would take twice as long
         return np.asarray(np.abs(squared, out=squared))

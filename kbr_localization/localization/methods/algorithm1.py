@@ -64,8 +64,9 @@ class Algorithm1(Localizer):
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
+        mu = self.kernels.project(self.kernels.gaussian_at_map(pose, covariance))
         self._restart()
-        self._mu = self.kernels.project(self.kernels.gaussian_at_map(pose, covariance))
+        self._mu = mu
         self.alpha = self._without_image()
 
     def initialize_globally(self) -> None:
