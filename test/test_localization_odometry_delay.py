@@ -57,7 +57,7 @@ def images(truth):
 
 
 @pytest.mark.parametrize('hz', [20, 10])
-@pytest.mark.parametrize('delay', [-0.1, 0.0, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize('delay', [-4.0, -1.0, -0.1, 0.0, 0.05, 0.1, 0.3, 0.47, 0.52, 3.0])
 def test_a_delay_is_recovered(delay, hz):
     truth = corridors()
     found = measure_delay(late(truth, delay, hz=hz), *images(truth))

@@ -9,13 +9,16 @@ differs by the change of w times tau. So tau solves the regression
     turn of the reference = a (turn of the odometry, tau later) + b (way) + noise
 
 in which a and b take up scale and drift, by maximum likelihood with Student's t for the noise: a
-grid of delays first, then Gauss and Newton. The uncertainty is that of estimating equations with
-correlated neighbours, as in `calibration_fit`: errors of a reference pose are in two steps.
+grid of delays first, then Gauss and Newton. Where a delay of seconds is likelier than any small
+one, clocks differ, and it is looked for about that one. The uncertainty is that of estimating
+equations with correlated neighbours, as in `calibration_fit`: errors of a reference pose are in
+two steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
@@ -23,12 +26,13 @@ from kbr_localization.localization.calibration_fit import variance_between
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 
-FARTHEST_S = 0.5
-"""Seconds: longer delays are not looked for."""
+NEAR_S, FARTHEST_S = 0.5, 10.0
+"""Seconds: delays that drivers and filters have, and those of clocks that are looked for."""
 LATE_S = 0.03
 """Seconds below which a delay is left as it is: 3 cm of way at 1 m/s."""
 _SURELY = 3.0  # standard deviations
 _GRID_S, _STEP_S = 0.02, 0.02  # seconds between delays that are tried; of a finite difference
+_COARSE_S = 0.1  # seconds between delays of clocks: a turn takes several times as long
 _FREEDOM = 4.0  # of Student's t, as in `calibration_fit`
 _WEIGHINGS, _ROUNDS = 10, 10  # rounds of the weights, and of Gauss and Newton
 _FEWEST = 30  # steps without which a run tells nothing
@@ -51,18 +55,32 @@ def measure_delay(
     `reference`: poses (n, 3) at `stamps_ns` (n,). None where there are too few steps, or no turn
     begins or ends in them, or the best delay is not within `FARTHEST_S`.
     """
-    times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
-    inside = _within(times, moments)
-    if np.count_nonzero(inside) <= _FEWEST:
+    about = _of_clocks(_Steps.within(FARTHEST_S, track, stamps_ns, reference))
+    steps = _Steps.within(abs(about) + NEAR_S, track, stamps_ns, reference)
+    if steps is None:
         return None
-    told = _Turns(times, track.poses, moments[inside])
-    turns = np.diff(np.unwrap(reference[inside, 2]))
-    grid = np.arange(-FARTHEST_S, FARTHEST_S + 0.5 * _GRID_S, _GRID_S)
-    costs = [_fit(told.design(delay), turns)[2] for delay in grid]
-    best = int(np.argmin(costs))
-    if best in (0, len(grid) - 1):
-        return None
-    return _refined(told, turns, float(grid[best]))
+    delay, inside = steps.likeliest(about + _grid(NEAR_S, _GRID_S))
+    return _refined(steps, delay) if inside else None
+
+
+def _of_clocks(steps: _Steps | None) -> float:
+    """
+    Seconds about which a delay is looked for: none, unless a far one is likelier by far.
+
+    That is by as many deviations as make a delay sure, and as the best of so many would be by
+    chance.
+    """
+    if steps is None:
+        return 0.0
+    grid = _grid(FARTHEST_S, _COARSE_S)
+    costs = np.array([steps.cost(delay) for delay in grid])
+    near = np.abs(grid) < NEAR_S - 0.5 * _COARSE_S
+    sure = _SURELY**2 + 2.0 * np.log(len(grid))
+    return float(grid[np.argmin(costs)]) if costs.min() < costs[near].min() - sure else 0.0
+
+
+def _grid(farthest: float, step: float) -> FloatArray:
+    return np.arange(-farthest, farthest + 0.5 * step, step)
 
 
 def is_late(delay: Delay | None) -> bool:
@@ -87,6 +105,35 @@ def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:
     weights = 1.0 / (variances + between)
     mean = float(np.sum(weights * known[:, :1]) / weights.sum())
     return np.array([mean, np.sqrt(1.0 / weights.sum() + float(between[0]))])
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """What an odometry tells, for any delay, and the `turns` (m,) of the reference."""
+
+    told: _Turns
+    turns: FloatArray
+
+    @staticmethod
+    def within(
+        farthest: float, track: OdometryTrack, stamps_ns: StampArray, reference: FloatArray
+    ) -> _Steps | None:
+        """Take the steps that the odometry covers for delays up to so many seconds, or None."""
+        times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
+        inside = _within(times, moments, farthest)
+        if np.count_nonzero(inside) <= _FEWEST:
+            return None
+        turns = np.diff(np.unwrap(reference[inside, 2]))
+        return _Steps(_Turns(times, track.poses, moments[inside]), turns)
+
+    def cost(self, delay: float) -> float:
+        """Return minus twice the log likelihood of a delay."""
+        return _fit(self.told.design(delay), self.turns)[2]
+
+    def likeliest(self, delays: FloatArray) -> tuple[float, bool]:
+        """Return the best of some delays (k,), and whether it is not one of the ends."""
+        best = int(np.argmin([self.cost(delay) for delay in delays]))
+        return float(delays[best]), 0 < best < len(delays) - 1
 
 
 class _Turns:
@@ -130,11 +177,11 @@ def _seconds(stamps_ns: StampArray, since: StampArray) -> FloatArray:
     return np.asarray(1e-9 * (stamps_ns - since), dtype=np.float64)
 
 
-def _within(times: FloatArray, moments: FloatArray) -> np.ndarray:
-    """Which moments the odometry covers for every delay."""
+def _within(times: FloatArray, moments: FloatArray, farthest: float) -> np.ndarray:
+    """Which moments the odometry covers for every delay up to the farthest."""
     if len(times) < 2:
         return np.zeros(len(moments), dtype=bool)
-    margin = FARTHEST_S + _STEP_S + float(np.median(np.diff(times)))
+    margin = farthest + _STEP_S + float(np.median(np.diff(times)))
     return np.asarray((moments >= times[0] + margin) & (moments <= times[-1] - margin))
 
 
@@ -152,8 +199,9 @@ def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray
     return np.asarray(found), np.asarray(weights, dtype=np.float64), spread + tails
 
 
-def _refined(told: _Turns, turns: FloatArray, delay: float) -> Delay | None:
+def _refined(steps: _Steps, start: float) -> Delay | None:
     """Gauss and Newton from a delay on; the delay and its standard deviation."""
+    told, turns, delay = steps.told, steps.turns, start
     for _ in range(_ROUNDS):
         design, slope = told.design(delay), told.slope(delay)
         scale = _fit(design, turns)[0][0]
@@ -161,7 +209,7 @@ def _refined(told: _Turns, turns: FloatArray, delay: float) -> Delay | None:
         if float(np.linalg.norm(full[:, 2])) < _UNSEEN:
             return None
         found, weights, _ = _fit(full, turns)
-        delay = float(np.clip(delay + found[2], -FARTHEST_S, FARTHEST_S))
+        delay = float(np.clip(delay + found[2], start - NEAR_S, start + NEAR_S))
         if abs(found[2]) < 1e-5:
             break
     return delay, _deviation(full, turns - full @ found, weights)
