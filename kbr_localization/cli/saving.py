@@ -11,6 +11,8 @@ from kbr_localization.cli import console
 
 FEWEST = 10
 """Images of a map below which a robot is hardly ever localized on it."""
+FEW = 25
+"""Images below which a map has hardly met a wrong place when parts of it were left out."""
 
 
 def save_measured(kernel_map: Any, out: Path) -> None:
@@ -30,6 +32,12 @@ def note_map(kernel_map: Any, out: Path, datasets: Sequence[Any] = ()) -> None:
         console.note(
             f'warning: a map of fewer than {FEWEST} images: the filter is sure of a place once '
             'several images along a way speak for it; take one every 0.2 m or so'
+        )
+    elif len(kernel_map) < FEW:
+        console.note(
+            f'warning: a map of fewer than {FEW} images tells little of how far wrong places can '
+            'look right: in a building that it does not show, poses may be called localized; take '
+            'more images, one every 0.2 m or so'
         )
 
 
