@@ -20,6 +20,7 @@ import numpy as np
 NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
 """Parameters of a robot that does not move sideways."""
 PARAMETERS = len(NAMES)
+_AMONG_ALL = [calibration.NAMES.index(name) for name in NAMES]
 ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
 RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004])
@@ -57,16 +58,8 @@ class Prior:
 
 def jacobians(increments: FloatArray) -> FloatArray:
     """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
-    dx, dy, turn = increments.T
-    cosine, sine, zero = np.cos(turn), np.sin(turn), np.zeros(len(increments))
-    return np.stack(
-        [
-            np.stack([1.0 - cosine, sine, -dy, -dx, zero, zero], axis=-1),
-            np.stack([-sine, 1.0 - cosine, dx, -dy, zero, zero], axis=-1),
-            np.stack([zero, zero, zero, zero, -turn, -dx], axis=-1),
-        ],
-        axis=1,
-    )
+    effects = calibration.effects(increments, np.zeros(calibration.SIZE))
+    return se2.rotation(increments[:, 2]) @ effects[..., _AMONG_ALL]
 
 
 def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
