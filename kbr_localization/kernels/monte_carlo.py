@@ -89,7 +89,8 @@ class MonteCarloTransition(Transition):
 
     `sampler`, `rng`: as in MonteCarloModel; `kernel`: on states; `draws`: how many points, as many
     as the belief has when None; `resample`: by kernel herding, which turns signed weights into
-    points of equal weight ([KMCF]); without it the points keep their weights.
+    points of equal weight ([KMCF]); without it the points keep their weights, and each has as many
+    draws as there are in `draws` for it, at least one.
     """
 
     def __init__(
