@@ -104,6 +104,20 @@ def test_a_single_run_is_split_into_halves_of_time(runs):
     assert set(there.maps[0].stamps_ns) == set(back.run.stamps_ns)
 
 
+def test_runs_that_hardly_meet_are_told(caplog):
+    several = [WallRun(1, 60), WallRun(2, 60)]
+    make_folds(build_map(several, VISION, BASE), several)
+    assert caplog.messages == []
+    for run, turn in zip(several, (2.5, -2.5), strict=True):
+        for index, frame in list(enumerate(run.frames))[25:]:
+            run.frames[index] = replace(
+                frame, reference=frame.reference + np.array([0.0, 0.0, turn])
+            )
+    make_folds(build_map(several, VISION, BASE), several)
+    (told,) = caplog.messages
+    assert 'only 42% of the frames' in told
+
+
 def test_maps_of_several_sizes_take_part(full_map, runs):
     folds = make_folds(full_map, runs, sizes=(10, 30))
     assert [[len(part) for part in fold.maps] for fold in folds] == [[10, 30]] * 2

@@ -38,6 +38,7 @@ MAX_FOLDS = 6
 NEAR_M, NEAR_RAD = 2.0, 1.0
 """A frame counts when a training pose is this near: elsewhere nobody could know the answer."""
 _MIN_FRAMES = 20
+_ENOUGH_COVERED = 0.5  # of the frames: runs through the same places have nearly all
 _ROWS = 32
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,7 @@ def make_folds(
             f'other half of a single run) went, expected {_MIN_FRAMES}: give runs through '
             'the same places'
         )
+    _tell_uncovered(useful)
     return useful
 
 
@@ -144,6 +146,17 @@ def _tell_capped(sizes: Sequence[int | None]) -> None:
             'parameters for maps of %s images are tuned on maps of %d, the most that are tried',
             ', '.join(capped),
             MAX_FOLD_IMAGES,
+        )
+
+
+def _tell_uncovered(folds: Sequence[Fold]) -> None:
+    share = float(np.mean(np.concatenate([fold.covered for fold in folds])))
+    if share < _ENOUGH_COVERED:
+        logger.warning(
+            'only %.0f%% of the frames lie where the other runs (or the other half of a single '
+            'run) went the same way, and tuning goes by these: a second run through the same '
+            'places tells more',
+            100.0 * share,
         )
 
 
