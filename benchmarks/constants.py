@@ -5,8 +5,9 @@ Every number that stands at the top of a module of `localization/kbr/` is halved
 below 1: its odds are), one after the other, and so is every parameter of `KbrConfig` that is
 measured in numbers (as the maps have it; itself, not its odds). The filter runs again on all that
 is given: photographs, runs, rendered buildings. The maps and their statistics are made once, with
-the numbers as they are. What makes no difference either way is no tuned constant. How many points
-and images are looked at (`BUDGETS`) changes what an update costs; all these change together.
+the numbers as they are; the statistics again for the numbers of `leave_out`, by which they are
+learnt. What makes no difference either way is no tuned constant. How many points and images are
+looked at (`BUDGETS`) changes what an update costs; all these change together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.localization import kbr
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map import map_statistics
 from kbr_localization.localization.pipeline import localize
 import numpy as np
@@ -40,11 +42,14 @@ EXACT = {
     'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
     '_CELLS_PER_REACH', '_BLOCK', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST',
     '_HALVINGS', '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED',
-    'GAUSSIAN_WIDTH', '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_NEGLIGIBLE',
+    'GAUSSIAN_WIDTH', '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_NEGLIGIBLE', '_ROUNDING',
+    '_LARGEST',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}
 """Points and images that are looked at: the more, the nearer to the law that they stand for."""
+LEARNT_BY = 'leave_out'
+"""The module by whose numbers a map learns its statistics."""
 ASKED = {'localized_radius', 'localized_mass', 'covariance_scale'}
 """Parameters that say what is asked of an answer, rather than how it is found."""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
@@ -54,7 +59,6 @@ def constants() -> dict[str, dict[str, Any]]:
     """Find the constants of the filter that change together: row -> name -> value."""
     found: dict[str, dict[str, Any]] = {'budgets': {}}
     names = [info.name for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.')]
-    names = [name for name in names if not name.endswith('.leave_out')]  # at map building
     for module in map(importlib.import_module, [*names, map_statistics.__name__]):
         source = Path(module.__file__ or '').read_text()
         for name, value in vars(module).items():
@@ -132,7 +136,13 @@ def tried(runs: Sequence[Case], row: str, factor: float) -> np.ndarray:
     if row in parameters():
         return measured([with_parameters(case, parameters()[row], factor) for case in runs])
     with changed(constants()[row], factor):
-        return measured(runs)
+        return measured([_learnt(case) for case in runs] if row.startswith(LEARNT_BY) else runs)
+
+
+def _learnt(case: Case) -> Case:
+    """Let the map of a case learn its statistics anew."""
+    learnt = with_statistics(replace(case.kernel_map, statistics=None))
+    return replace(case, kernel_map=learnt)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
