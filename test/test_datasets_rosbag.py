@@ -351,7 +351,12 @@ def test_an_unknown_reference_pose_is_left_out(tmp_path):
     poses = [('/amcl_pose', message, None) for message in sent]
     run = BagRun(bag(tmp_path / 'bag', drive(), images(2), poses))
     assert [frame.reference is None for frame in run] == [True, False]
-    assert run.skipped == {'bad message on /amcl_pose': 1}
+    ((reason, count),) = run.skipped.items()
+    assert count == 1
+    assert reason == (
+        'bad message on /amcl_pose (the first: expected a known pose, got variances of x, y '
+        '[9999.0, 9999.0])'
+    )
 
 
 def test_odometry_that_is_not_finite_is_left_out(tmp_path):
@@ -359,12 +364,35 @@ def test_odometry_that_is_not_finite_is_left_out(tmp_path):
     messages[7] = ('/odom', odometry(SECOND + 7 * 50_000_000, float('nan')), None)
     messages[9][1].pose.pose.orientation.w = 0.0
     run = BagRun(bag(tmp_path / 'bag', messages, images(1)))
-    assert run.skipped == {'bad message on /odom': 2}
+    ((reason, count),) = run.skipped.items()
+    assert count == 2
+    assert reason.startswith('bad message on /odom (the first: expected a finite pose, got')
     assert np.all(np.isfinite(run.odometry.poses))
     assert len(run.odometry.stamps_ns) == 59
     broken = [('/odom', odometry(SECOND, float('inf')), None)]
-    with pytest.raises(DatasetError, match='expected finite, known poses on /odom'):
+    with pytest.raises(
+        DatasetError,
+        match=r'expected finite poses on /odom .*, got none, but .*: expected a finite',
+    ):
         BagRun(bag(tmp_path / 'bad', broken, images(1)))
+
+
+@pytest.mark.parametrize('variance', [1e6, float('nan'), float('inf'), 'growing'])
+def test_odometry_is_taken_whatever_its_covariance(tmp_path, variance):
+    """A pose since the start is ever less certain; what is used of it is its increments."""
+    messages = drive()
+    for number, (_, message, _) in enumerate(messages):
+        message.pose.covariance[[0, 7, 35]] = 100.0 * number if variance == 'growing' else variance
+    run = BagRun(bag(tmp_path / 'bag', messages, images(2)))
+    assert (len(run), run.skipped) == (2, {})
+    assert len(run.odometry.stamps_ns) == len(messages)
+
+
+def test_an_odometry_as_the_reference_has_to_be_known(tmp_path):
+    truth = [('/ground_truth', odometry_in_map(int(t * SECOND), t), None) for t in (1.5, 2.5, 3.5)]
+    truth[2][1].pose.covariance[[0, 7]] = 1e6
+    run = BagRun(bag(tmp_path / 'bag', drive(4.0), images(2), truth))
+    assert [frame.reference is None for frame in run] == [False, True]
 
 
 def test_times_are_those_of_the_headers(tmp_path):

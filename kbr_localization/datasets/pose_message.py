@@ -60,9 +60,19 @@ def planar_pose(pose: Any) -> FloatArray:
     return np.array([x, y, math.atan2(2 * (qw * qz + qx * qy), qw**2 + qx**2 - qy**2 - qz**2)])
 
 
-def stamped_pose(message: Any) -> FloatArray:
+def odometry_pose(message: Any) -> FloatArray:
     """
-    Pose (3,) of a PoseStamped, PoseWithCovarianceStamped or Odometry message.
+    Pose (3,) of an Odometry message; raises DatasetError for one that is not finite.
+
+    Its covariance is not looked at: only increments are used, and it is of the way since the
+    start, which senders let grow without end or leave unset.
+    """
+    return planar_pose(message.pose.pose)
+
+
+def reference_pose(message: Any) -> FloatArray:
+    """
+    Pose (3,) of a PoseStamped, PoseWithCovarianceStamped or Odometry message, as a reference.
 
     Raises DatasetError for a pose that is not finite or whose covariance says that it is unknown.
     """

@@ -24,7 +24,12 @@ from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.datasets.odometry_jumps import without_jumps
-from kbr_localization.datasets.pose_message import header_frame, header_stamp_ns, stamped_pose
+from kbr_localization.datasets.pose_message import (
+    header_frame,
+    header_stamp_ns,
+    odometry_pose,
+    reference_pose,
+)
 from kbr_localization.datasets.run_folder import read_notes
 from kbr_localization.datasets.selection import (
     make_track,
@@ -113,6 +118,7 @@ class BagRun(Dataset):
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped: dict[str, int] = {}
+        self._bad: dict[str, str] = {}
         self.notes = read_notes(self.path if self.path.is_dir() else self.path.parent)
         self._bag = Bag(self.path)
         topics = self._bag.topics
@@ -200,12 +206,14 @@ class BagRun(Dataset):
                 stamp_ns = header_stamp_ns(data) or time_ns
                 if name in pose_topics:
                     message = deserialize(data, pose_topics[name].message_type)
-                    poses[name].append((stamp_ns, stamped_pose(message)))
+                    read = odometry_pose if name == self.odometry_topic.name else reference_pose
+                    poses[name].append((stamp_ns, read(message)))
                 else:
                     equal = sum(1 for image in images[-50:] if image.time_ns == time_ns)
                     images.append(_Recorded(time_ns, equal, stamp_ns))
             except DatasetError as error:
-                self._count(f'bad message on {name}', 1)
+                first = f'bad message on {name} (the first: {error})'
+                self._count(self._bad.setdefault(name, first), 1)
                 LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
         return images, poses
 
@@ -218,9 +226,8 @@ class BagRun(Dataset):
     ) -> OdometryTrack:
         stamped = poses[topic.name]
         if not stamped:
-            raise DatasetError(
-                f'bag {self.path}: expected finite, known poses on {topic}, got none'
-            )
+            bad = f', but {self._bad[topic.name]}' if topic.name in self._bad else ''
+            raise DatasetError(f'bag {self.path}: expected finite poses on {topic}, got none{bad}')
         track, repeated = make_track(*zip(*stamped, strict=True))
         self._count(f'repeated stamp on {topic.name}', repeated)
         return track
