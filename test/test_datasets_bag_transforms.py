@@ -71,6 +71,7 @@ def test_the_way_from_map_over_odom_to_the_base_is_the_reference(tmp_path):
     )
     run = BagRun(path)
     assert run.sources[2] == 'reference poses on /tf (map -> odom -> base)'
+    assert run.reference_frame == 'map'
     for frame in run:
         np.testing.assert_allclose(frame.reference, expected_at(run, frame), atol=1e-9)
 

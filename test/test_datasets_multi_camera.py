@@ -217,7 +217,7 @@ def test_a_bag_of_two_cameras_keeps_them(tmp_path, transport):
         run = open_dataset(tmp_path / 'bag', cameras)
         fronts = ('images on /front', 'images on /rear', 'odometry on /odom', 'reference poses')
         assert [s.startswith(f) for s, f in zip(run.sources, fronts, strict=True)] == [True] * 4
-        assert run.cameras == CAMERAS and len(run) == 5
+        assert (run.cameras, run.reference_frame, len(run)) == (CAMERAS, 'map', 5)
         front, rear = run[4].load_image()
         assert np.abs(front[:, ::-1].astype(int) - rear).max() < 40
         assert np.allclose(run[4].reference, tiny_frames(5)[4].reference)

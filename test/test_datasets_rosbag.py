@@ -295,7 +295,7 @@ def test_slam_toolbox_is_the_reference_beside_a_fused_odometry(tmp_path):
     slam = [('/pose', pose_covariance(2 * SECOND, 1.0), None)]
     fused = drive(topic='/odometry/filtered', frame='map')
     run = BagRun(bag(tmp_path / 'bag', drive(), fused, slam, images()))
-    assert run.reference_topic.name == '/pose'
+    assert (run.reference_topic.name, run.reference_frame) == ('/pose', 'map')
     assert run.sources == (
         'images on /image', 'odometry on /odom', 'reference poses on /pose (frame map)'
     )  # fmt: skip
@@ -326,7 +326,7 @@ def test_commands_are_no_reference(tmp_path):
     start = [('/initialpose', pose_covariance(2 * SECOND, 1.0), None)]
     goal = [('/robot/goal_pose', pose_stamped(2 * SECOND, 1.0), None)]
     run = BagRun(bag(tmp_path / 'bag', drive(), images(), start, goal))
-    assert run.reference_topic is None
+    assert (run.reference_topic, run.reference_frame) == (None, '')
     assert [frame.reference for frame in run] == [None] * 3
 
 

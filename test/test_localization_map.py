@@ -128,6 +128,18 @@ def test_no_reference_poses_make_no_map():
         build_map([Unlabelled()])
 
 
+@pytest.mark.parametrize(
+    ('frames', 'told'),
+    [(('map', 'world', 'map'), '(map: a, c; world: b)'), (('map', '', 'map'), '')],
+)
+def test_reference_poses_in_frames_of_several_names_are_told(caplog, frames, told):
+    runs = [TinyRun(10, name) for name in 'abc']
+    for run, frame in zip(runs, frames, strict=True):
+        run.reference_frame = frame
+    assert len(build_map(runs, vision=TINY_VISION)) == 30
+    assert told in caplog.text if told else not caplog.text
+
+
 def test_max_images_below_one_is_refused():
     with pytest.raises(MapError, match='expected at least 1, got 0'):
         tiny_map(max_images=0)

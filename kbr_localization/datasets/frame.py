@@ -63,7 +63,8 @@ class Dataset(Protocol):
 
     A class that inherits from this has the rest by default. `notes`: what to know about the run, a
     line each, as that its odometry was made. `sources`: what it was read from, as the topics of a
-    bag. `cameras`: their names where there are several. `fixes`: known poses at their own stamps.
+    bag. `cameras`: their names where there are several. `reference_frame`: the frame id of the
+    reference poses, empty where none is told. `fixes`: known poses at their own stamps.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Dataset(Protocol):
     notes: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     cameras: tuple[str, ...] = ()
+    reference_frame: str = ''
 
     @property
     def fixes(self) -> OdometryTrack | None:

@@ -79,7 +79,7 @@ class MultiCameraRun(Dataset):
         self.name, self.odometry = runs[0].name, runs[0].odometry
         parts = (run.sources for run in runs)
         self.sources = tuple(dict.fromkeys(itertools.chain(*zip(*parts, strict=True))))
-        self.notes = runs[0].notes
+        self.notes, self.reference_frame = runs[0].notes, runs[0].reference_frame
         self._sets, dropped = _matched(self.cameras, self._runs, tolerance)
         self.skipped = {
             f'{camera}: {reason}': count

@@ -135,6 +135,7 @@ class BagRun(Dataset):
         self.reference_topic = choose_reference(
             self._bag.path, others, reference_topic, drifting, transforms.reference_topic
         )
+        self.reference_frame = self._reference_frame()
         self.sources = self._sources(drifting)
         images, poses = self._scan()
         self.odometry = self._odometry_track(poses)
@@ -165,6 +166,14 @@ class BagRun(Dataset):
     def _frame(self, topic: Topic) -> str:
         return next((header_frame(data) for *_, data in self._bag.messages([topic.name])), '')
 
+    def _reference_frame(self) -> str:
+        topic = self.reference_topic
+        if topic is None:
+            return ''
+        if topic.message_type == TF:
+            return self._transforms.reference_way[0]
+        return self._frame(topic)
+
     def _drifting(self, topics: list[Topic]) -> list[Topic]:
         """Those in the frame of the odometry: a fused odometry looks like a ground truth."""
         odometry_frame = self._frame(self.odometry_topic)
@@ -178,7 +187,7 @@ class BagRun(Dataset):
         if self.reference_topic is not None and self.reference_topic.message_type == TF:
             reference = f'reference poses on /tf ({" -> ".join(self._transforms.reference_way)})'
         elif self.reference_topic is not None:
-            frame = self._frame(self.reference_topic) or 'without a name'
+            frame = self.reference_frame or 'without a name'
             reference = f'reference poses on {self.reference_topic.name} (frame {frame})'
         elif drifting:
             names = ', '.join(topic.name for topic in drifting)

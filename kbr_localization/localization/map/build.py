@@ -43,6 +43,11 @@ _STILL = (
     'the poses of %s go %.1f m away from the first one, but its odometry has %.1f m of way: if '
     'that is not its wheels, or not in metres, a robot with this odometry will not be localized'
 )
+_FRAMES = (
+    'warning: the reference poses of the runs are in different frames (%s): they are joined as '
+    'they are; unless these are names of one frame, build the map of the runs of one of them and '
+    'add the others by their images: `kbr map extend`'
+)
 _STILL_SHARE = 1 / 3
 """Of the way there that the odometry has at least: more is for its calibration."""
 _LEAST_WAY = 1.0  # metres from the first pose that are more than errors of poses
@@ -85,6 +90,7 @@ def build_map(
     rng = np.random.default_rng(seed)
     report, workers = progress or silent, workers or ThisProcess()
     cameras = _cameras(datasets)
+    _warn_of_frames(datasets)
     candidates = _candidates(datasets)
     chosen = _choose(candidates, max_images, rng)
     images = _examples(chosen)
@@ -183,6 +189,17 @@ def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
         listed = '; '.join(f'{name}: {", ".join(c) or "one"}' for c, name in found.items())
         raise MapError(f'the runs have different cameras ({listed}): choose the same in all')
     return next(iter(found), ())
+
+
+def _warn_of_frames(datasets: Sequence[Dataset]) -> None:
+    """Warn of reference poses in frames of several names; runs that tell none fit to all."""
+    runs_in: dict[str, list[str]] = {}
+    for dataset in datasets:
+        if dataset.reference_frame:
+            runs_in.setdefault(dataset.reference_frame, []).append(dataset.name)
+    if len(runs_in) > 1:
+        listed = (f'{frame}: {", ".join(names)}' for frame, names in runs_in.items())
+        LOG.warning(_FRAMES, '; '.join(listed))
 
 
 def _examples(candidates: list[_Candidate]) -> list[LoadableImage]:
