@@ -6,9 +6,11 @@ import json
 from command import assert_one_line, invoke
 import h5py
 from helpers import textured_image, write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
+from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.map.build import build_map
@@ -174,6 +176,35 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     one = write_tiny_cold_run(tmp_path / 'one', 8)
     refused = invoke('localize', tmp_path / 'map.h5', one, '--out', tmp_path / 'x.tum')
     assert_one_line(refused, 'expected a folder front_cam; cameras: std_cam')
+
+
+def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(tmp_path):
+    one, two = write_tiny_cold_run(tmp_path / 'one', 12), tmp_path / 'two'
+    write_two_camera_cold_run(two, 12)
+    maps = {name: tmp_path / f'{name}.h5' for name in ('one', 'two')}
+    for name, path in maps.items():
+        assert invoke('map', 'build', tmp_path / name, '--out', path).returncode == 0
+    write_tum(tmp_path / 'truth.tum', reference_trajectory(open_dataset(one)))
+    out = ('--out', tmp_path / 'out')
+    for command in (
+        lambda chosen, run: ('localize', chosen, run, *out),
+        lambda chosen, run: ('report', chosen, run, *out),
+        lambda chosen, run: ('evaluate', run, tmp_path / 'truth.tum', '--map', chosen),
+        lambda chosen, run: ('compare', '--map', chosen, '--test', run, *out),
+        lambda chosen, run: ('map', 'extend', chosen, run, *out),
+    ):
+        refused = invoke(*command(maps['one'], two))
+        says = f'one.h5 is of one camera, {two} was opened with 2 cameras (front, rear): give'
+        assert_one_line(refused, says, '--cameras NAME, one of front, rear')
+        refused = invoke(*command(maps['two'], two), '--cameras', 'front')
+        says = f'two.h5 is of 2 cameras (front, rear), {two} was opened with one camera: give'
+        assert_one_line(refused, says, '--cameras front,rear')
+    assert not (tmp_path / 'out').exists()
+
+
+def test_images_of_several_cameras_are_no_image_of_one():
+    with pytest.raises(VisionError, match='images of 2 cameras at once'):
+        tiny_map(8).describer.describe(two_camera_run(8)[0].load_image())
 
 
 def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):

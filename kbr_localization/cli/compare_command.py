@@ -131,15 +131,13 @@ def compare(
 
 
 def _opened(reading: Reading, map_file: Path | None, *groups: list[Path]) -> list[list[Any]]:
-    """Open the runs of every group, by default with the cameras of the map."""
-    usual = _cameras_of(map_file)
-    return [[reading.dataset(run, usual) for run in runs] for runs in groups]
-
-
-def _cameras_of(map_file: Path | None) -> tuple[str, ...]:
+    """Open the runs of every group, for the map if there is one."""
+    if map_file is None:
+        return [[reading.dataset(run) for run in runs] for runs in groups]
     from kbr_localization.localization.map.kernel_map import KernelMap
 
-    return KernelMap.load(map_file).cameras if map_file is not None else ()
+    kernel_map = KernelMap.load(map_file)
+    return [[reading.dataset_for(kernel_map, map_file, run) for run in runs] for runs in groups]
 
 
 def _map_source(

@@ -159,7 +159,7 @@ def extend(
     console.prepare_map(out, map_file, run)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     with open_workers(jobs, None) as workers, terminal_progress() as progress:
-        dataset = reading.dataset(run, kernel_map.cameras)
+        dataset = reading.dataset_for(kernel_map, map_file, run)
         known = poses is Poses.KNOWN
         longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
     save_measured(longer, out)

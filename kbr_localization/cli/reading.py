@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kbr_localization.cli import console
+from kbr_localization.errors import KbrError
 
 if TYPE_CHECKING:
     from kbr_localization.datasets import Dataset
+    from kbr_localization.localization.map.kernel_map import KernelMap
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,27 @@ class Reading:
         for note in dataset.notes:
             console.note(f'{run}: {note}')
         return dataset
+
+    def dataset_for(self, kernel_map: KernelMap, map_file: Path, run: Path) -> Dataset:
+        """
+        Open a run for a map, by default with the cameras of the map.
+
+        Raises DatasetError, and KbrError for a run of more or fewer cameras than the map has:
+        their names may be others on another robot.
+        """
+        dataset, wanted = self.dataset(run, kernel_map.cameras), kernel_map.cameras
+        if len(dataset.cameras) != len(wanted):
+            given = ','.join(wanted) or f'NAME, one of {", ".join(dataset.cameras)}'
+            raise KbrError(
+                f'{map_file} is of {_counted(wanted)}, {run} was opened with '
+                f'{_counted(dataset.cameras)}: give --cameras {given}'
+            )
+        return dataset
+
+
+def _counted(cameras: Sequence[str]) -> str:
+    """Say how many cameras there are; no name stands for the only one."""
+    return f'{len(cameras)} cameras ({", ".join(cameras)})' if cameras else 'one camera'
 
 
 def note_repeated(runs: Sequence[Path]) -> None:

@@ -64,9 +64,8 @@ def report(
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording
     kernel_map = with_settings_of(KernelMap.load(map_file), method, settings or ())
-    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(
-        run, kernel_map.cameras
-    )
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
+    dataset = reading.dataset_for(kernel_map, map_file, run)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)

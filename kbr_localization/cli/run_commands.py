@@ -60,9 +60,8 @@ def localize(
     kernel_map = KernelMap.load(map_file)
     if method == 'kbr' and kernel_map.statistics is None:
         console.note(f'{map_file}: {MEASURED_NOW}')
-    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(
-        run, kernel_map.cameras
-    )
+    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
+    dataset = reading.dataset_for(kernel_map, map_file, run)
     kernel_map = with_settings_of(kernel_map, method, settings or ())
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
@@ -124,9 +123,12 @@ def evaluate(
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
     from kbr_localization.localization.map.kernel_map import KernelMap
 
-    kernel_map = None if map_file is None else KernelMap.load(map_file)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
-    dataset = reading.dataset(run, kernel_map.cameras if kernel_map else ())
+    if map_file is None:
+        kernel_map, dataset = None, reading.dataset(run)
+    else:
+        kernel_map = KernelMap.load(map_file)
+        dataset = reading.dataset_for(kernel_map, map_file, run)
     estimates = _read_trajectory(trajectory)
     reference = reference_trajectory(dataset)
     summary: dict[str, Any] = dict(summarize(run_errors(reference, estimates, tolerance)))

@@ -24,6 +24,8 @@ _WIDEST = 8192
 
 def check_image(image: NDArray[Any]) -> None:
     """Raise VisionError unless it is a non-empty uint8 image, grey (h, w) or BGR (h, w, 3)."""
+    if isinstance(image, tuple):
+        raise VisionError(f'images of {len(image)} cameras at once: expected that of one camera')
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         found = getattr(image, 'dtype', type(image).__name__)
         raise VisionError(f'image of type {found}: expected uint8; convert it to 8 bits a channel')
