@@ -68,3 +68,23 @@ def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path, ambig
 def test_a_cold_run_has_no_topics(tmp_path):
     run = write_tiny_cold_run(tmp_path / 'run', frames=4)
     assert_one_line(build(tmp_path, run, '--odometry-topic', '/odom'), 'run is a COLD run')
+
+
+def test_known_poses_of_another_clock_are_told_with_both_spans(tmp_path):
+    late = [('/mocap', pose_stamped((1000 + t) * SECOND, float(t)), None) for t in (1, 2, 3, 4)]
+    run = bag(tmp_path / 'late', drive(), IMAGES, late)
+    assert build(tmp_path, bag(tmp_path / 'bag', drive(), IMAGES, POSES)).returncode == 0
+    kernel_map, truth = tmp_path / 'map.h5', tmp_path / 'truth.tum'
+    truth.write_text('2.0 1 0 0 0 0 0 1\n')
+    for command in (
+        ('map', 'build', run, '--out', tmp_path / 'late.h5'),
+        ('map', 'extend', kernel_map, run, '--poses', 'known', '--out', tmp_path / 'late.h5'),
+        ('evaluate', run, truth),
+        ('compare', '--map', kernel_map, '--test', run, '--sizes', 2, '--out', tmp_path / 'all'),
+    ):
+        result = invoke(*command)
+        assert result.returncode == 2
+        assert result.stderr.splitlines()[-1] == (
+            'kbr: no image of late lies within its reference poses: images at [2.000, 4.000] s, '
+            'reference poses at [1001.000, 1004.000] s: are their stamps of one clock?'
+        )

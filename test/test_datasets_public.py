@@ -9,6 +9,7 @@ from kbr_localization.datasets.cold import ColdRun, write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import made_odometry, OdometryNoise
 from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError
 import numpy as np
 from public_datasets import (
@@ -170,6 +171,23 @@ def test_what_is_broken_is_one_line(tmp_path, name, file, text, message):
     with pytest.raises(DatasetError, match=message) as caught:
         open_dataset(run)
     assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('name', 'file'), [('tum_rgbd', 'groundtruth.txt'), ('image_folder', 'trajectory.tum')]
+)
+def test_true_poses_of_another_clock_are_named_with_both_spans(tmp_path, name, file):
+    run = WRITERS[name](tmp_path / 'data')
+    text = (run / file).read_text()
+    (run / file).write_text(text.replace('14036365', '14036465'))
+    says = rf'lies within its {file}: images at \[1403636579.* s, {file} at \[1403646579'
+    with pytest.raises(DatasetError, match=says):
+        open_dataset(run)
+    # with an odometry of the right clock only the known poses are beside the images
+    (run / 'odometry.tum').write_text(text)
+    if name == 'image_folder':
+        assert [frame.reference for frame in open_dataset(run)] == [None] * FRAMES
+        assert 'lies within its reference poses' in outside_fixes(open_dataset(run))
 
 
 def test_images_that_are_listed_but_missing_are_counted(tmp_path):

@@ -1,5 +1,6 @@
 from dataclasses import replace
 import os
+import re
 import subprocess
 import sys
 
@@ -7,7 +8,7 @@ import cv2
 import h5py
 from helpers import textured_image, write_tiny_cold_run
 from kbr_localization import se2
-from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets import OdometryTrack, open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map, cover
@@ -138,6 +139,29 @@ def test_reference_poses_in_frames_of_several_names_are_told(caplog, frames, tol
         run.reference_frame = frame
     assert len(build_map(runs, vision=TINY_VISION)) == 30
     assert told in caplog.text if told else not caplog.text
+
+
+def test_reference_poses_of_another_clock_are_told_with_both_spans(caplog):
+    class OnAnotherClock(TinyRun):
+        """A run whose known poses begin a thousand seconds late."""
+
+        def __getitem__(self, index):
+            return replace(super().__getitem__(index), reference=None)
+
+        @property
+        def fixes(self):
+            return OdometryTrack(self.odometry.stamps_ns + 10**12, self.odometry.poses)
+
+    run = OnAnotherClock(10, 'late')
+    says = (
+        r'no image of late lies within its reference poses: images at \[1600000000.000, '
+        r'1600000003.600\] s, reference poses at \[1600000999.500, 1600001004.100\] s'
+    )
+    with pytest.raises(MapError, match=says):
+        build_map([run], vision=TINY_VISION)
+    # beside a run that can be used it is told too
+    assert len(build_map([TinyRun(10), run], vision=TINY_VISION)) == 10
+    assert re.search(says, caplog.text)
 
 
 def test_max_images_below_one_is_refused():

@@ -120,6 +120,7 @@ def evaluate(
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
     all thresholds.
     """
+    from kbr_localization.datasets.selection import outside_fixes
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
     from kbr_localization.localization.map.kernel_map import KernelMap
 
@@ -131,6 +132,8 @@ def evaluate(
         dataset = reading.dataset_for(kernel_map, map_file, run)
     estimates = _read_trajectory(trajectory)
     reference = reference_trajectory(dataset)
+    if not len(reference) and (why := outside_fixes(dataset)):
+        raise KbrError(why)
     summary: dict[str, Any] = dict(summarize(run_errors(reference, estimates, tolerance)))
     if kernel_map is not None:
         summary |= _retrieval(kernel_map, dataset)

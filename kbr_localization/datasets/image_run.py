@@ -21,7 +21,8 @@ class Listing:
     What a folder of a public dataset holds.
 
     `images`: stamps in nanoseconds and files. `reference`: the true poses on the floor.
-    `odometry`: None where there is none. `skipped`: what was left out, by reason.
+    `odometry`: None where there is none. `skipped`: what was left out, by reason. `truth`: name
+    of the file of the true poses, for messages.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Listing:
     reference: OdometryTrack
     odometry: OdometryTrack | None = None
     skipped: Mapping[str, int] = field(default_factory=dict)
+    truth: str = 'true poses'
 
 
 class ImageRun(Dataset):
@@ -48,6 +50,11 @@ class ImageRun(Dataset):
         )
         self._reference = ReferenceTrack(listing.reference)
         self._select(listing)
+
+    @property
+    def fixes(self) -> OdometryTrack:
+        """Return the true poses at their own stamps."""
+        return self._reference.track
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -79,7 +86,8 @@ class ImageRun(Dataset):
             for reason, count in left_out.items()
         }
         if kept.size == 0:
-            raise DatasetError(not_covered(self.name, stamps, self.odometry))
+            poses = listing.truth if made else 'odometry'
+            raise DatasetError(not_covered(self.name, stamps, self.odometry, poses))
         self.stamps_ns = stamps[kept]
         self._files = [found[index][1] for index in kept]
         self._odometry_poses = se2.interpolate(

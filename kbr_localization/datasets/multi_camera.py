@@ -8,7 +8,7 @@ import itertools
 from typing import Any
 
 import cv2
-from kbr_localization.datasets.frame import Dataset, Frame, Image
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.synchronizer import Synchronizer, TOLERANCE
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -91,6 +91,11 @@ class MultiCameraRun(Dataset):
                 f'{self.name}: no images of {", ".join(cameras)} within {tolerance} s of each '
                 'other: are their stamps of one clock?'
             )
+
+    @property
+    def fixes(self) -> OdometryTrack | None:
+        """Return the known poses of the first run, or None."""
+        return self._runs[0].fixes
 
     def __len__(self) -> int:
         """Count the frames."""

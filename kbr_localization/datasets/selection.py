@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.frame import Dataset, OdometryTrack
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 from numpy.typing import NDArray
@@ -41,13 +41,24 @@ def select_frames(
     return np.flatnonzero(first & covered), {reason: n for reason, n in counts.items() if n}
 
 
-def not_covered(images: str, stamps_ns: StampArray, odometry: OdometryTrack) -> str:
-    """Say that no image lies within the odometry, with both spans."""
-    (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, odometry.stamps_ns[[0, -1]] * 1e-9
+def not_covered(
+    images: str, stamps_ns: StampArray, track: OdometryTrack, poses: str = 'odometry'
+) -> str:
+    """Say that no image lies within a track, with both spans; `poses`: what its poses are."""
+    (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, track.stamps_ns[[0, -1]] * 1e-9
     return (
-        f'no image of {images} lies within its odometry: images span '
-        f'[{first:.3f}, {last:.3f}] s, odometry spans [{start:.3f}, {end:.3f}] s'
+        f'no image of {images} lies within its {poses}: images at [{first:.3f}, {last:.3f}] s, '
+        f'{poses} at [{start:.3f}, {end:.3f}] s: are their stamps of one clock?'
     )
+
+
+def outside_fixes(dataset: Dataset) -> str:
+    """Say, with both spans, that all images lie before or after the known poses; else nothing."""
+    fixes = dataset.fixes
+    stamps = np.array([frame.stamp_ns for frame in dataset], dtype=np.int64)
+    if fixes is None or not stamps.size or select_frames(stamps, fixes)[0].size:
+        return ''
+    return not_covered(dataset.name, stamps, fixes, 'reference poses')
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     if (path / ODOMETRY).is_file():
         file = path / ODOMETRY
         odometry, _ = planar_track(str(file), *read_tum_poses(file), BASE_Z_UP)
-    return Listing(path.resolve().name, _images(path), track, odometry, skipped)
+    return Listing(path.resolve().name, _images(path), track, odometry, skipped, truth.name)
 
 
 def image_files(path: Path) -> list[Path]:

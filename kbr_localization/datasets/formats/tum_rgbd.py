@@ -42,4 +42,4 @@ def listing(path: Path, camera: str | None = None) -> Listing:
         for row in lines
     ]
     track, skipped = planar_track(str(truth), *read_tum_poses(truth), CAMERA_Z_UP)
-    return Listing(path.resolve().name, images, track, skipped=skipped)
+    return Listing(path.resolve().name, images, track, skipped=skipped, truth=TRUTH)

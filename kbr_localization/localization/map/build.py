@@ -10,6 +10,7 @@ from typing import Any
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame
+from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.config import KbrConfig, sensible_config
@@ -149,11 +150,13 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray
 
 def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
     found: list[_Candidate] = []
+    outside: list[str] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
         if len(frames) < len(dataset):
             dataset.skipped['no reference pose'] = len(dataset) - len(frames)
         if not frames:
+            outside.append(outside_fixes(dataset))
             continue
         odometry = np.array([frame.odometry for frame in frames])
         nowhere = np.full((1, 3), np.nan)
@@ -162,6 +165,10 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
         for frame, control, pose in zip(frames, controls, following, strict=True):
             assert pose is not None
             found.append(_Candidate(frame, run, control, pose))
+    for why in filter(None, outside):
+        if not found:
+            raise MapError(why)
+        LOG.warning('warning: %s', why)
     if not found:
         names = ', '.join(dataset.name for dataset in datasets) or 'no runs'
         raise MapError(

@@ -8,6 +8,7 @@ from functools import partial
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -103,7 +104,8 @@ def _described(
     if not kept:
         errors = [str(image.error) for image in found if image.error is not None]
         why = errors[-1] if errors else 'it has none with a pose'
-        raise MapError(f'no image of {dataset.name} can be used: {why}')
+        outside = outside_fixes(dataset) if known and not frames else ''
+        raise MapError(outside or f'no image of {dataset.name} can be used: {why}')
     return Drive([frames[i] for i in kept], [found[i] for i in kept])
 
 
