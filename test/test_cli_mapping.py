@@ -1,10 +1,13 @@
 """`kbr map build --poses odometry`, `kbr map align` and `kbr map extend`."""
 
 from dataclasses import replace
+import json
 
 from command import invoke
 from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.map.kernel_map import KernelMap
 from mapping_helpers import RingRun, ROUND
 import numpy as np
@@ -50,6 +53,38 @@ def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
     assert done.returncode == 0, done.stderr
     assert 'missed_m' in done.stdout
     assert '3 known poses, missed by' in done.stderr
+
+
+def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made, tmp_path):
+    folder, _ = made
+    told = (
+        'one.h5: the frame of the map is that of its first image, not that of the reference poses '
+        'of two: errors against them'
+    )
+    write_tum(tmp_path / 'known.tum', reference_trajectory(open_dataset(folder / 'one')))
+    moved, known = tmp_path / 'one.h5', ('--tum', tmp_path / 'known.tum')
+    assert invoke('map', 'align', folder / 'one.h5', *known, '--out', moved).returncode == 0
+    run, out, page = folder / 'two', tmp_path / 'two.tum', tmp_path / 'page.html'
+    nearest = ('--method', 'nearest')
+    some = ('--sizes', 9, '--trials', 1, '--methods', 'nearest', '--jobs', 1)
+    for kernel_map, expected in ((folder / 'one.h5', 1), (moved, 0)):
+        for command in (
+            ('localize', kernel_map, run, '--out', out, *nearest),
+            ('localize', kernel_map, run, '--out', out, *nearest, '--init', 'reference'),
+            ('evaluate', run, out, '--map', kernel_map),
+            ('report', kernel_map, run, '--out', page, *nearest),
+            (
+                'compare', '--map', kernel_map, '--test', run, '--out', tmp_path / f'{expected}',
+                *some,
+            ),
+            ('map', 'extend', kernel_map, run, '--poses', 'known', '--out', tmp_path / 'both.h5'),
+        ):  # fmt: skip
+            done = invoke(*command)
+            assert done.returncode == 0, done.stderr
+            assert done.stderr.count(told) == expected, command
+        assert (told.partition(': ')[2] in page.read_text()) is bool(expected)
+        facts = json.loads(invoke('map', 'info', kernel_map, '--json').stdout)
+        assert facts['poses']['frame'] == ('that of the first image' if expected else 'aligned')
 
 
 @pytest.mark.parametrize(

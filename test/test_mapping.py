@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import h5py
 from kbr_localization import se2
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.evaluation.map_report import worst_first, write_map_report
@@ -11,6 +12,7 @@ from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.localization.mapping.pieces import carried_places
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
@@ -63,6 +65,7 @@ def test_the_record_survives_the_file(ring, tmp_path):
     _, mapped = ring
     mapped.kernel_map.save(tmp_path / 'map.h5')
     record, before = KernelMap.load(tmp_path / 'map.h5').mapping, mapped.kernel_map.mapping
+    assert record.aligned is before.aligned is False
     for name, array in before.arrays().items():
         np.testing.assert_array_equal(getattr(record, name), array, name)
 
@@ -149,6 +152,33 @@ def test_known_poses_move_the_map(ring):
     error = np.hypot(*(moved.poses - truth)[:, :2].T)
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert found.residuals.max() < 0.8
+
+
+def test_a_map_knows_whether_it_was_aligned(ring, tmp_path):
+    _, mapped = ring
+    own = mapped.kernel_map
+    moved = move_map(own, np.array([3.0, -7.0, 2.0]))
+    onto_own, onto_moved = (align_onto(own, other)[0] for other in (own, moved))
+    kept = [
+        (own, False),
+        (own.subset(np.arange(40)), False),
+        (moved, True),
+        (onto_own, False),
+        (onto_moved, True),
+        (replace(own, mapping=None), True),
+    ]
+    for kernel_map, aligned in kept:
+        assert kernel_map.aligned is aligned
+        kernel_map.save(tmp_path / 'map.h5')
+        assert KernelMap.load(tmp_path / 'map.h5').aligned is aligned
+    own.save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'a') as file:
+        file['mapping'].attrs['aligned'] = 3
+    with pytest.raises(MapError, match='mapping/aligned is 3: expected true or false'):
+        KernelMap.load(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'a') as file:
+        del file['mapping'].attrs['aligned']
+    assert KernelMap.load(tmp_path / 'map.h5').aligned is None
 
 
 def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):

@@ -19,6 +19,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -137,7 +138,9 @@ def _opened(reading: Reading, map_file: Path | None, *groups: list[Path]) -> lis
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)
-    return [[reading.dataset_for(kernel_map, map_file, run) for run in runs] for runs in groups]
+    opened = [[reading.dataset_for(kernel_map, map_file, run) for run in runs] for runs in groups]
+    note_frame(kernel_map, map_file, [dataset for runs in opened for dataset in runs])
+    return opened
 
 
 def _map_source(

@@ -10,6 +10,9 @@ from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.map.build import unique_names
 from kbr_localization.localization.mapping.base_frame import described_point
 
+FRAMES = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
+"""Of a map of odometry, by whether it was aligned."""
+
 
 def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
@@ -45,6 +48,7 @@ def _poses_facts(record: Any) -> Any:
     return {
         'from': 'odometry',
         'of': described_point(record),
+        'frame': FRAMES[record.aligned],
         'closures': int((record.kept == 1).sum()),
         'deviation_m': record.deviation_m,
     }

@@ -15,7 +15,7 @@ from kbr_localization.cli.options import (
     Spacing,
 )
 from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.saving import save_measured
+from kbr_localization.cli.saving import note_frame, save_measured
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
@@ -161,6 +161,8 @@ def extend(
     with open_workers(jobs, None) as workers, terminal_progress() as progress:
         dataset = reading.dataset_for(kernel_map, map_file, run)
         known = poses is Poses.KNOWN
+        if known:
+            note_frame(kernel_map, map_file, [dataset])
         longer, notes = extend_map(kernel_map, dataset, known, progress, workers)
     save_measured(longer, out)
     console.note_skipped(dataset.skipped)

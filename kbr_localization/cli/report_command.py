@@ -18,6 +18,7 @@ from kbr_localization.cli.options import (
     Start,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import with_settings_of
 from kbr_localization.progress import terminal_progress
 import typer
@@ -66,6 +67,7 @@ def report(
     kernel_map = with_settings_of(KernelMap.load(map_file), method, settings or ())
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     dataset = reading.dataset_for(kernel_map, map_file, run)
+    note_frame(kernel_map, map_file, [dataset])
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)

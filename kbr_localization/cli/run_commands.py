@@ -19,6 +19,7 @@ from kbr_localization.cli.options import (
     Start,
 )
 from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import describe_parameters, with_settings_of
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
@@ -62,6 +63,7 @@ def localize(
         console.note(f'{map_file}: {MEASURED_NOW}')
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     dataset = reading.dataset_for(kernel_map, map_file, run)
+    note_frame(kernel_map, map_file, [dataset])
     kernel_map = with_settings_of(kernel_map, method, settings or ())
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
@@ -130,6 +132,7 @@ def evaluate(
     else:
         kernel_map = KernelMap.load(map_file)
         dataset = reading.dataset_for(kernel_map, map_file, run)
+        note_frame(kernel_map, map_file, [dataset])
     estimates = _read_trajectory(trajectory)
     reference = reference_trajectory(dataset)
     if not len(reference) and (why := outside_fixes(dataset)):

@@ -23,6 +23,14 @@ def save_measured(kernel_map: Any, out: Path) -> None:
     with_statistics(kernel_map).save(out)
 
 
+def note_frame(kernel_map: Any, map_file: Path, datasets: Sequence[Any]) -> None:
+    """Say where reference poses of runs are in another frame than the map's."""
+    from kbr_localization.evaluation.frame_note import frame_note  # noqa: PLC0415
+
+    if note := frame_note(kernel_map, datasets):
+        console.note(f'warning: {map_file}: {note}')
+
+
 def note_map(kernel_map: Any, out: Path, datasets: Sequence[Any] = ()) -> None:
     """Say what was left out of the runs of a map, how many images it has, and its size."""
     for dataset in datasets:

@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 from kbr_localization import __version__
 from kbr_localization.configuration import to_mapping
+from kbr_localization.evaluation.frame_note import frame_note
 from kbr_localization.evaluation.matches import ImagePair
 from kbr_localization.evaluation.metrics import summarize
 from kbr_localization.evaluation.page import write_page
@@ -52,7 +53,7 @@ def report_data(record: RunRecord) -> dict[str, Any]:
         'version': __version__,
         'metrics': {} if record.errors is None else summarize(record.errors),
         'skipped': record.trajectory.skipped,
-        'notes': list(record.dataset.notes),
+        'notes': _notes(record),
         'map': _map_data(record),
         'frames': _frame_data(record),
         'beliefs': [_rounded(points[:, :2], 2) for points in record.beliefs],
@@ -61,6 +62,11 @@ def report_data(record: RunRecord) -> dict[str, Any]:
         'worst': list(record.worst),
         'parameters': _parameters(record),
     }
+
+
+def _notes(record: RunRecord) -> list[str]:
+    note = frame_note(record.kernel_map, [record.dataset])
+    return [*record.dataset.notes, *([note] if note else [])]
 
 
 def _map_data(record: RunRecord) -> dict[str, Any]:

@@ -94,6 +94,11 @@ class KernelMap:
         return self.describer.cameras
 
     @property
+    def aligned(self) -> bool | None:
+        """Whether the frame was given; False: that of the first image; None: not known."""
+        return True if self.mapping is None else self.mapping.aligned
+
+    @property
     def known_odometry(self) -> Calibration:
         """Return what the map knows of the systematic errors of the odometry."""
         noise = self.motion_noise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kbr_localization import se2
@@ -37,7 +37,9 @@ class MappingRecord:
     second as the images have it, `misses`: (m, 3) what the poses of the map make otherwise,
     `score`: (m,), `kept`: (m,) 1 where it was used, 0 where it contradicts others. `parameters`:
     (runs, 6) errors of the odometry (see `mapping.wheels`). `point`: (3,) pose in the frame of the
-    camera of the point whose poses these are, zero for the camera itself.
+    camera of the point whose poses these are, zero for the camera itself. `aligned`: whether the
+    frame is one that was given, by `kbr map align` or by a map of known poses that was extended;
+    False: still that of the first image; None: a package that did not keep it made the map.
     """
 
     odometry: FloatArray
@@ -50,6 +52,7 @@ class MappingRecord:
     kept: np.ndarray
     parameters: FloatArray
     point: FloatArray = field(default_factory=lambda: np.zeros(3))
+    aligned: bool | None = None
 
     @property
     def deviation_m(self) -> float:
@@ -62,17 +65,16 @@ class MappingRecord:
         place[indices] = np.arange(len(indices))
         closures = place[self.closures]
         among = np.all(closures >= 0, axis=1)
-        return MappingRecord(
-            self.odometry[indices],
-            self.covariances[indices],
-            closures[among],
-            self.chain[among],
-            self.relative[among],
-            self.misses[among],
-            self.score[among],
-            self.kept[among],
-            self.parameters,
-            self.point,
+        return replace(
+            self,
+            odometry=self.odometry[indices],
+            covariances=self.covariances[indices],
+            closures=closures[among],
+            chain=self.chain[among],
+            relative=self.relative[among],
+            misses=self.misses[among],
+            score=self.score[among],
+            kept=self.kept[among],
         )
 
     def moved(self, motion: FloatArray, scale: float = 1.0) -> MappingRecord:
@@ -109,10 +111,11 @@ class MappingRecord:
             parameters=np.concatenate([self.parameters, more.parameters]),
         )
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays by name, for a file, which holds no empty ones."""
-        found = {field.name: np.asarray(getattr(self, field.name)) for field in fields(self)}
-        return {name: array for name, array in found.items() if array.size}
+    def arrays(self) -> dict[str, Any]:
+        """Return the values by name, for a file, which holds no empty arrays."""
+        found = {name: np.asarray(getattr(self, name)) for name in _SHAPES}
+        kept = {name: array for name, array in found.items() if array.size}
+        return kept | {'aligned': self.aligned}
 
     @staticmethod
     def of_arrays(arrays: Mapping[str, Any], images: int) -> MappingRecord:
@@ -132,7 +135,11 @@ class MappingRecord:
         ends = arrays['closures']
         if ends.dtype.kind not in 'iu' or np.any(ends < 0) or np.any(ends >= images):
             raise MapError(f'mapping/closures names images beyond the {images} of the map')
-        return MappingRecord(**{name: np.asarray(arrays[name]) for name in _SHAPES})
+        aligned = arrays.get('aligned')
+        if not isinstance(aligned, (bool, type(None))):
+            raise MapError(f'mapping/aligned is {aligned!r:.80}: expected true or false')
+        values = {name: np.asarray(arrays[name]) for name in _SHAPES}
+        return MappingRecord(**values, aligned=aligned)
 
 
 def _empty() -> dict[str, np.ndarray]:

@@ -83,13 +83,18 @@ def moved(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArr
 
 
 def align(
-    kernel_map: KernelMap, stamps_ns: StampArray, known: FloatArray, scaled: bool = False
+    kernel_map: KernelMap,
+    stamps_ns: StampArray,
+    known: FloatArray,
+    scaled: bool = False,
+    aligned: bool | None = True,
 ) -> tuple[KernelMap, Alignment]:
     """
     Move a map to known poses (k, 3) at stamps (k,), between images of one run.
 
     Stamps before `RELATIVE_NS` count from the map's first image. Poses at times of which the map
-    has no images are left out. Raises MapError when fewer than `FEWEST` are left.
+    has no images are left out. `aligned`: what is known of their frame (see `MappingRecord`).
+    Raises MapError when fewer than `FEWEST` are left.
     """
     stamps = np.where(stamps_ns < RELATIVE_NS, kernel_map.stamps_ns.min() + stamps_ns, stamps_ns)
     places = places_at(kernel_map, stamps)
@@ -110,29 +115,34 @@ def align(
         moved(places[usable], motion, scale),
         free,
     )
-    return move_map(kernel_map, motion, scale), found
+    return move_map(kernel_map, motion, scale, aligned), found
 
 
-def move_map(kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0) -> KernelMap:
+def move_map(
+    kernel_map: KernelMap, motion: FloatArray, scale: float = 1.0, aligned: bool | None = True
+) -> KernelMap:
     """
     Move a whole map by a motion (3,), its metres scaled first.
 
-    What the map knows of the odometry is then in the new metres as well.
+    What the map knows of the odometry is then in the new metres as well. `aligned`: what is known
+    of the frame that it comes into (see `MappingRecord`).
     """
     record, known = kernel_map.mapping, kernel_map.calibration
     return replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
-        mapping=None if record is None else _moved_record(record, motion, scale),
+        mapping=None if record is None else _moved_record(record, motion, scale, aligned),
         calibration=None if known is None else known.in_metres(scale),
         statistics=None,
     )
 
 
-def _moved_record(record: MappingRecord, motion: FloatArray, scale: float) -> MappingRecord:
+def _moved_record(
+    record: MappingRecord, motion: FloatArray, scale: float, aligned: bool | None
+) -> MappingRecord:
     parameters = in_metres(record.parameters, scale, NAMES)
-    return replace(record.moved(motion, scale), parameters=parameters)
+    return replace(record.moved(motion, scale), parameters=parameters, aligned=aligned)
 
 
 def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:

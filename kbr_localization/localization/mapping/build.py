@@ -143,7 +143,7 @@ def map_described(
     whole = _with_poses(described, trajectories, found, solved, members)
     if base:
         whole = at_base(whole)
-        whole = move_map(whole, se2.inverse(whole.poses[0]))
+        whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     suited = sensible_config(whole.poses, max(1, len(described.cameras)))
     if isinstance(filter_config, KbrConfig):
         suited = filter_config
@@ -275,4 +275,5 @@ def _record(
         proposed.score[among],
         kept,
         solved.parameters,
+        aligned=False,
     )

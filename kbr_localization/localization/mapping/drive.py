@@ -86,6 +86,7 @@ def _record(
                 'odometry': kernel_map.poses,
                 'covariances': np.zeros((len(kernel_map), 3, 3)),
                 'parameters': np.zeros((len(kernel_map.run_names), PARAMETERS)),
+                'aligned': True,
             },
             len(kernel_map),
         )

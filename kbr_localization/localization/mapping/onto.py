@@ -54,7 +54,7 @@ def align_onto(
     )
     if len(shared) >= _ENOUGH:
         known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
-        return align(kernel_map, kernel_map.stamps_ns[ours], known, scaled)
+        return align(kernel_map, kernel_map.stamps_ns[ours], known, scaled, other.aligned)
     return _by_images(kernel_map, other, scaled, progress or silent)
 
 
@@ -99,7 +99,7 @@ def _by_images(
         moved(ours, motion, scale),
         fit(ours, known, True)[1],
     )
-    return move_map(kernel_map, motion, scale), alignment
+    return move_map(kernel_map, motion, scale, other.aligned), alignment
 
 
 def _trimmed(
