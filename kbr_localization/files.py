@@ -92,9 +92,11 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT
     """
     Read a text of UTF-8 and at most so many bytes from a file; what is none is refused.
 
+    A byte order mark, with which editors of Windows begin a file, is left out.
+
     Raises OSError, and UnicodeDecodeError unless `errors` says otherwise.
     """
-    return read_file(path, most).decode('utf-8', errors)
+    return read_file(path, most).decode('utf-8-sig', errors)
 
 
 def claim(file: BinaryIO | int, refusal: Exception) -> None:

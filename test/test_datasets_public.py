@@ -190,6 +190,13 @@ def test_true_poses_of_another_clock_are_named_with_both_spans(tmp_path, name, f
         assert 'lies within its reference poses' in outside_fixes(open_dataset(run))
 
 
+def test_a_byte_order_mark_of_true_poses_is_left_out(tmp_path):
+    path = write_image_folder(tmp_path / 'data')
+    truth = path / 'trajectory.tum'
+    truth.write_bytes(b'\xef\xbb\xbf' + truth.read_bytes())
+    assert len(open_dataset(path)) == FRAMES
+
+
 def test_images_that_are_listed_but_missing_are_counted(tmp_path):
     path = write_tum_rgbd(tmp_path / 'data')
     sorted((path / 'rgb').iterdir())[2].unlink()

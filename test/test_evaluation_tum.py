@@ -79,6 +79,11 @@ def test_a_broken_file_is_refused_with_the_place_and_the_expectation(tmp_path, t
         read_tum(path)
 
 
+def test_a_byte_order_mark_is_left_out(tmp_path):
+    (tmp_path / 'run.tum').write_bytes(b'\xef\xbb\xbf1.0 2 3 0 0 0 0 1\r\n')
+    np.testing.assert_array_equal(read_tum(tmp_path / 'run.tum').poses, [[2, 3, 0]])
+
+
 def test_binary_data_is_refused(tmp_path):
     path = tmp_path / 'image.tum'
     path.write_bytes(b'\x89PNG\xff\xfe')

@@ -10,7 +10,7 @@ from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.align import align, move_map
+from kbr_localization.localization.mapping.align import align, lines_of, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.localization.mapping.pieces import carried_places
@@ -152,6 +152,10 @@ def test_known_poses_move_the_map(ring):
     error = np.hypot(*(moved.poses - truth)[:, :2].T)
     assert np.sqrt(np.mean(error**2)) < 0.5
     assert found.residuals.max() < 0.8
+    assert 'warning' not in lines_of(found)[1]
+    # of other times of the drive
+    wrong = align(mapped.kernel_map, run.odometry.stamps_ns[at], truth[at[[1, 3, 0, 2]]])[1]
+    assert '; warning: that is ' in lines_of(wrong)[1]
 
 
 def test_a_map_knows_whether_it_was_aligned(ring, tmp_path):

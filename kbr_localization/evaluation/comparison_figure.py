@@ -145,7 +145,7 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
 
 def _bars(rows: Sequence[Row]) -> FloatArray:
     """Lengths (2, m) below and above the means; a logarithmic axis has no room for 0."""
-    deviation = np.array([row['position_rmse_m_sd'] for row in rows])
+    deviation = np.array([row['position_rmse_m_sd'] or 0.0 for row in rows])
     mean = np.array([row['position_rmse_m_mean'] for row in rows])
     return np.stack([np.minimum(deviation, 0.6 * mean), deviation])
 

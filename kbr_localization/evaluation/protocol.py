@@ -197,10 +197,10 @@ def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[d
     """
     Reduce the trials of every method and size to one row.
 
-    Means over the trials, and the standard deviation of the RMSE. `lost_fraction` is that of the
-    frames after localizing: what is lost before, `localized_after_m` tells. A run that never
-    localized enters them with 1 and its length, `rmse_after_localized_m_mean` not at all, and
-    `position_median_m` not when it is infinite.
+    Means over the trials, and the standard deviation of the RMSE, None of one trial.
+    `lost_fraction` is that of the frames after localizing: what is lost before,
+    `localized_after_m` tells. A run that never localized enters them with 1 and its length,
+    `rmse_after_localized_m_mean` not at all, and `position_median_m` not when it is infinite.
     """
     by_row: dict[tuple[str, int], list[Outcome]] = {}
     # the mean of the same numbers in another order may differ in the last bit
@@ -233,7 +233,7 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
         'sharpness': mean('sharpness'),
         'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
         'position_rmse_m_mean': mean('position_rmse_m'),
-        'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else 0.0,
+        'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else None,
     }
 
 

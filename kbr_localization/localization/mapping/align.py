@@ -22,6 +22,8 @@ import numpy as np
 FEWEST = 3
 """Known poses that tell a motion and whether it fits."""
 _SPREAD = 1.0  # metres that they have to lie apart, at least
+_MISFIT = 0.1
+"""Of the spread of known poses: those that are missed by more are hardly of the map's places."""
 _GAP_NS = 2_000_000_000  # between images of a run from one to the other of which a pose is known
 RELATIVE_NS = 10**9 * 10**7
 """Times before that are counted from the first image of the map."""
@@ -59,7 +61,7 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
         raise MapError(f'{len(poses)} known poses at images of the map: expected {FEWEST} or more')
     centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
     a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
-    spread = float(np.sqrt(np.mean(np.sum(b**2, axis=1))))
+    spread = _spread(known)
     if spread < _SPREAD or not np.any(a):
         raise MapError(
             f'the known poses lie {spread:.2f} m about their middle: expected {_SPREAD:g} m or '
@@ -75,6 +77,12 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
          sine * centres[0][0] + cosine * centres[0][1]]
     )  # fmt: skip
     return np.array([*(centres[1] - moved), turn]), scale
+
+
+def _spread(poses: FloatArray) -> float:
+    """Root mean square distance in metres of positions (k, 2 or 3) from their middle."""
+    away = poses[:, :2] - poses[:, :2].mean(axis=0)
+    return float(np.sqrt(np.mean(np.sum(away**2, axis=1))))
 
 
 def moved(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArray:
@@ -170,11 +178,17 @@ def lines_of(alignment: Alignment) -> list[str]:
     """Tell what an alignment did, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
     residuals = alignment.residuals
+    missed, spread, doubt = float(np.sqrt(np.mean(residuals**2))), _spread(alignment.known), ''
+    if missed > _MISFIT * spread:
+        doubt = (
+            f'; warning: that is {missed / spread:.0%} of the {spread:.1f} m that they lie about '
+            'their middle: are their times and metres those of the map?'
+        )
     lines = [
         f'moved by {x:.3f} m, {y:.3f} m and turned by {np.degrees(turn):.2f} degrees'
         + (f', scaled by {alignment.scale:.4f}' if alignment.scale != 1.0 else ''),
-        f'{len(residuals)} known poses, missed by {np.sqrt(np.mean(residuals**2)):.3f} m (root '
-        f'mean square), {residuals.max():.3f} m at most',
+        f'{len(residuals)} known poses, missed by {missed:.3f} m (root mean square), '
+        f'{residuals.max():.3f} m at most{doubt}',
     ]
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)
