@@ -1,7 +1,9 @@
 """A small robot for node tests: runs past a textured wall, their map, and what the robot sends."""
 
 from dataclasses import dataclass
+import itertools
 from pathlib import Path
+import time
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image, write_tiny_cold_run
@@ -13,7 +15,7 @@ from kbr_localization.ros.common import conversions
 from kbr_localization.vision import VisionConfig
 from nav_msgs.msg import Odometry
 import numpy as np
-from ros_helpers import RELIABLE
+from ros_helpers import PATIENCE, RELIABLE
 from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
@@ -94,6 +96,26 @@ class Robot:
             if tick % round(image_every * 20) == 0:
                 self.send_image(seconds)
             self.ros.spin(pace)
+
+    def drive_until(self, says, clock=0.0, timeout=PATIENCE):
+        """
+        Drive in real time until a condition holds.
+
+        `clock`: seconds by which the odometry's clock is ahead of the camera's.
+        """
+        ticks = itertools.count()
+        started = time.monotonic()
+
+        def holds():
+            # as much as is due by now, whatever a loaded machine makes of the time in between
+            seconds = next(ticks) / 20
+            self.ros.spin(max(started + seconds - time.monotonic(), 0.001))
+            self.send_odometry(seconds + clock, pose=self.odometry_pose(seconds))
+            if round(20 * seconds) % 4 == 0:
+                self.send_image(seconds)
+            return says()
+
+        self.ros.spin_until(holds, timeout)
 
     def send_initial_pose(self, seconds, pose, frame_id='map', spread=0.1):
         self.ros.spin_until(self.initialpose.get_subscription_count)

@@ -1,6 +1,6 @@
 """Hints: every way in which nothing arrives has its own words."""
 
-from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, stood_still, Useless
+from kbr_localization.ros.common.hints import InputWatch, stood_still, Useless
 import pytest
 
 SECOND = 1_000_000_000
@@ -84,16 +84,6 @@ def test_stamps_of_another_clock_are_told(stamp_ns, says):
     image = watch()
     image.saw(stamp_ns, now=1.0)
     assert says in image.hint(now=1.5, timeout=5.0, clock_ns=NOW)
-
-
-def test_images_and_odometry_of_two_clocks_are_told():
-    image, odometry = watch(), watch()
-    assert mixed_clocks(image, odometry) == ''
-    image.saw(NOW, 0.0)
-    odometry.saw(NOW + SECOND, 0.0)
-    assert mixed_clocks(image, odometry) == ''
-    odometry.saw(7 * SECOND, 0.0)
-    assert 'different clocks' in mixed_clocks(image, odometry)
 
 
 @pytest.mark.parametrize(

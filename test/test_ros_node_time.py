@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 import os
+import re
 import time
 
 from diagnostic_msgs.msg import DiagnosticArray
@@ -152,6 +153,7 @@ def test_a_bag_that_loops_under_sim_time_is_localized_in_every_round(ros, tiny_w
         assert all(message.pose.covariance[0] < 1.0 for message in whole[-5:])
     forgotten = node.output.count('forgotten')
     assert 1 <= forgotten <= len(rounds) and 'Traceback' not in node.output
+    assert 'as both arrive' not in node.output
 
 
 def in_rounds(poses):
@@ -166,6 +168,21 @@ def test_images_without_odometry_are_explained(ros, robot, poses):
         robot.send_image(tick * 0.05)
         ros.spin(0.03)
     assert 'nothing on /odom' in ros.processes[0].output and not poses
+
+
+@pytest.mark.parametrize(
+    'clock, says',
+    [
+        (1.0, ' s behind those of /odom as both arrive, expected at most 0.8 s'),
+        (-1.0, ' s ahead of those of /odom as both arrive, expected at most 0.5 s'),
+    ],
+)
+def test_an_odometry_of_another_clock_is_told(ros, robot, reports, clock, says):
+    robot.drive_until(lambda: says in diagnostics(reports, ': input')[0], clock)
+    told = diagnostics(reports, ': input')[0]
+    seconds = float(re.search(r'stamps of /image are ([\d.]+) s', told)[1])
+    assert seconds == pytest.approx(1.0, abs=0.3)
+    assert says in ros.processes[0].output
 
 
 class Simulation:

@@ -21,6 +21,7 @@ from kbr_localization.ros.recording.recording import RecordingConfig, RecordingS
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
+from ros_node_helpers import diagnostics as newest
 from ros_robot import Robot, VISION
 
 pytestmark = pytest.mark.ros
@@ -310,6 +311,16 @@ def test_a_full_disk_is_told_on_diagnostics_until_there_is_room(ros, tmp_path):
     assert node.stop(signal.SIGINT) == 0
     run = open_dataset(out)
     assert len(run) > 3 and run.skipped == {}
+
+
+def test_an_odometry_of_another_clock_is_told(ros, tmp_path):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    node = ros.start_node('recorder', out=tmp_path / 'run', pose_type='none')
+    robot = Robot(ros)
+    robot.wait_for_listeners()
+    says = ' s ahead of those of /odom as both arrive, expected at most 0.5 s: their clocks differ'
+    robot.drive_until(lambda: says in newest(reports, ': input')[0], clock=-2.0)
+    assert says in node.output
 
 
 def recording_states(reports):

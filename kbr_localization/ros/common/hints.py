@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from kbr_localization.ros.common.arrivals import Arrivals, lead
+
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
 """Fraction and number of messages lost within the last seconds from which that is told."""
@@ -20,6 +22,20 @@ STANDSTILL_SECONDS = 10.0
 """Without a motion of the odometry, after which a robot that is not localized is told so."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
+AHEAD_SECONDS = 0.5
+"""
+Seconds by which stamps of images lead those of the odometry that arrives then, and no delay does.
+
+Odometry is small and soon there: 0.1 s when it is fused and sent on. At 0.5 m/s and 0.5 rad/s the
+limit is 0.25 m and 14 degrees, within the metre that *localized* allows.
+"""
+BEHIND_SECONDS = 0.8
+"""
+Seconds by which stamps of images lag, and that a camera's way to the node does not take.
+
+Exposure in the dark 0.1 s, readout and four buffers of a driver at 10 Hz 0.4 s, JPEG and a network
+0.2 s. More may still be true delay, a video stream's, which stamps alone cannot tell from a clock.
+"""
 
 
 @dataclass
@@ -90,6 +106,7 @@ class InputWatch:
     lost: int = 0
     alone: bool = False
     crowded: bool = False
+    arrivals: Arrivals = field(default_factory=Arrivals)
     _several: Lasting = field(default_factory=Lasting)
     _recent: deque[tuple[int, int]] = field(
         default_factory=lambda: deque([(0, 0)], maxlen=LOSS_SECONDS + 1)
@@ -99,6 +116,7 @@ class InputWatch:
         """Count a message."""
         self.count += 1
         self.last = now
+        self.arrivals.add(stamp_ns, now)
         self.frozen = self.frozen + 1 if stamp_ns == self.stamp_ns else 0
         self.stamp_ns = stamp_ns
 
@@ -125,11 +143,20 @@ class InputWatch:
             return self._loss
         if self.silence(now) >= timeout:
             return f'no data for {self.silence(now):.0f} s on {self.topic}: {self._silent_why()}'
-        if self.frozen >= 5:
+        if self._hangs:
             return f'{self.topic}: the stamps do not advance: restart the sender'
         if self.stamp_ns == 0:
             return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
         return self._clock_hint(clock_ns) or self._crowd_hint
+
+    @property
+    def is_stamped(self) -> bool:
+        """Whether the messages have stamps that advance."""
+        return bool(self.stamp_ns) and not self._hangs
+
+    @property
+    def _hangs(self) -> bool:
+        return self.frozen >= 5
 
     @property
     def _crowd_hint(self) -> str:
@@ -194,14 +221,24 @@ def stood_still(image: InputWatch, odometry: InputWatch, seconds: float, now: fl
     )
 
 
-def mixed_clocks(image: InputWatch, odometry: InputWatch) -> str:
-    """One line when images and odometry are stamped by different clocks, or nothing."""
-    if not image.stamp_ns or not odometry.stamp_ns:
+def mixed_clocks(image: InputWatch, odometry: InputWatch, now: float) -> str:
+    """
+    One line when images and odometry are stamped by clocks that differ, or nothing.
+
+    Only an image may be late, so the stamps of images may lag by more than they may lead. When
+    they lag by more than they should, delay and clock look the same, and both are named.
+    """
+    if not image.is_stamped or not odometry.is_stamped:
         return ''
-    apart = (image.stamp_ns - odometry.stamp_ns) * 1e-9
-    if abs(apart) < CLOCKS_DIFFER:
+    found = lead(image.arrivals, odometry.arrivals, now)
+    if -BEHIND_SECONDS <= found.least <= AHEAD_SECONDS:
         return ''
+    ahead = found.least > 0.0
+    side, most = ('ahead of', AHEAD_SECONDS) if ahead else ('behind', BEHIND_SECONDS)
+    why = 'their clocks differ' if ahead else 'their clocks differ, or images come that late'
     return (
-        f'stamps of {image.topic} and {odometry.topic} are {abs(apart):.0f} s apart: '
-        'their senders use different clocks, so no image finds its odometry'
+        f'stamps of {image.topic} are {abs(found.median):.1f} s {side} those of {odometry.topic} '
+        f'as both arrive, expected at most {most:g} s: {why}: an image is paired with the '
+        'odometry of its stamp, so set the clocks by each other (chrony), or see how the drivers '
+        'stamp'
     )

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.hints import InputWatch, Useless
+from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.inputs.cameras import Cameras, sibling
 from kbr_localization.ros.session.odometry_buffer import Added
@@ -200,9 +200,10 @@ class Inputs:
         self._useless.look(self.odometry.count - self._refused, self._refused)
 
     def hints(self, now: float) -> list[str]:
-        """Say what is wrong with several cameras, or with all of the odometry."""
+        """Say what is wrong with several cameras, with their clocks, or with all odometry."""
         useless = self._useless.hint(self.odometry.topic, 'messages', self._refused_why)
-        return [*self.cameras.hints(now), *([useless] if useless else [])]
+        clocks = [mixed_clocks(image, self.odometry, now) for image in self.cameras.watches]
+        return [*self.cameras.hints(now), *filter(None, [useless, *clocks])]
 
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)

@@ -7,13 +7,7 @@ import time
 
 from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.common import diagnostics
-from kbr_localization.ros.common.hints import (
-    Lasting,
-    mixed_clocks,
-    STALE_SECONDS,
-    stood_still,
-    Useless,
-)
+from kbr_localization.ros.common.hints import Lasting, STALE_SECONDS, stood_still, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.running import TimedExecutor
 from kbr_localization.ros.inputs.inputs import Inputs
@@ -76,7 +70,6 @@ class Reporter:
         hints = [watch.hint(now, timeout, clock_ns) for watch in self._inputs.watches]
         hints += self._inputs.hints(now)
         hints.append(self._useless_hint())
-        hints.append(mixed_clocks(self._inputs.image, self._inputs.odometry))
         hints.append(self._standstill_hint(now))
         hints.append(self._rival_hint())
         hints.append(self._namesake_hint(now))
