@@ -1,7 +1,6 @@
 """A small robot for node tests: runs past a textured wall, their map, and what the robot sends."""
 
 from dataclasses import dataclass
-import itertools
 from pathlib import Path
 import time
 
@@ -73,11 +72,12 @@ class Robot:
     def odometry_pose(self, seconds):
         return se2.compose(self.origin, straight_reference(seconds))
 
-    def send_odometry(self, seconds, frame_id='odom', pose=None):
+    def send_odometry(self, seconds, frame_id='odom', pose=None, speed=0.0):
         pose = self.odometry_pose(seconds) if pose is None else pose
-        self.odometry.publish(
-            conversions.odometry_message(self.stamp_ns(seconds), pose, frame_id, 'base_footprint')
-        )
+        stamp_ns = self.stamp_ns(seconds)
+        message = conversions.odometry_message(stamp_ns, pose, frame_id, 'base_footprint')
+        message.twist.twist.linear.x = speed
+        self.odometry.publish(message)
 
     def send_image(self, seconds, image=None):
         image = wall_image(self.pose(seconds)[0]) if image is None else image
@@ -103,16 +103,16 @@ class Robot:
 
         `clock`: seconds by which the odometry's clock is ahead of the camera's.
         """
-        ticks = itertools.count()
-        started = time.monotonic()
+        started, sent = time.monotonic(), 0
 
         def holds():
-            # as much as is due by now, whatever a loaded machine makes of the time in between
-            seconds = next(ticks) / 20
-            self.ros.spin(max(started + seconds - time.monotonic(), 0.001))
-            self.send_odometry(seconds + clock, pose=self.odometry_pose(seconds))
-            if round(20 * seconds) % 4 == 0:
-                self.send_image(seconds)
+            nonlocal sent
+            while started + sent / 20 <= time.monotonic():
+                self.send_odometry(sent / 20 + clock, pose=self.odometry_pose(sent / 20))
+                if sent % 4 == 0:
+                    self.send_image(sent / 20)
+                sent += 1
+            self.ros.spin(0.02)
             return says()
 
         self.ros.spin_until(holds, timeout)

@@ -1,6 +1,6 @@
 """Hints: every way in which nothing arrives has its own words."""
 
-from kbr_localization.ros.common.hints import InputWatch, stood_still, Useless
+from kbr_localization.ros.common.hints import InputWatch, Useless
 import pytest
 
 SECOND = 1_000_000_000
@@ -30,14 +30,6 @@ def watch(**known):
 def test_silence_has_a_reason(known, says):
     hint = watch(**known).hint(now=6.0, timeout=5.0, clock_ns=NOW)
     assert hint.startswith('no data for 6 s on /image') and says in hint
-
-
-def test_an_odometry_that_stands_still_is_told_while_images_come_in():
-    image, odometry = watch(), InputWatch('/odom', 'nav_msgs/msg/Odometry', since=0.0)
-    image.saw(NOW, now=30.0)
-    assert stood_still(image, odometry, 9.0, now=30.5) == ''
-    assert stood_still(image, odometry, 12.0, now=30.5).startswith('/odom: the pose has stood')
-    assert stood_still(image, odometry, 12.0, now=33.0) == '', 'nothing is known since'
 
 
 def test_a_good_input_has_no_hint():

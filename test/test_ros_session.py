@@ -23,7 +23,6 @@ from kbr_localization.ros.session.image_queue import ImageQueue
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.persistence import SavedPose
 from kbr_localization.ros.session.session import Session
-from kbr_localization.ros.session.standstill import Standstill
 import numpy as np
 import pytest
 from sensor_msgs.msg import Image
@@ -329,25 +328,6 @@ def test_an_image_that_a_reset_overtakes_is_counted(drive, when):
     drive.work()
     assert drive.session.dropped == {'before a reset': 1}
     assert drive.session.answered == answered
-
-
-def test_how_long_the_odometry_has_stood_still_is_known(drive):
-    known = []
-    for tick in range(80):
-        seconds = tick * 0.4
-        drive.odometry(seconds, ORIGIN + 0.1 * (tick >= 70))
-        drive.image(seconds, lambda: GREY)
-        drive.work()
-        known.append(drive.feed.standstill.seconds)
-    assert known[69] == pytest.approx(69 * 0.4) and known[70] == 0.0
-    assert known[79] == pytest.approx(9 * 0.4)
-
-
-def test_time_that_jumps_back_begins_a_standstill_anew():
-    standstill = Standstill()
-    for second in (20, 35, 1, 4):
-        standstill.look(stamp(second), ORIGIN)
-    assert standstill.seconds == 3.0
 
 
 def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(drive):

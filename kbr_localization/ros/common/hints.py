@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from kbr_localization.ros.common.arrivals import Arrivals, lead
+from kbr_localization.ros.common.standstill import EVIDENT_SECONDS, KnownMotion, Standstill
 
 LOSS_SECONDS = 10
 LOST_FRACTION, LOST_AT_LEAST = 0.1, 5
@@ -19,7 +20,7 @@ USELESS_SECONDS, USELESS_AT_LEAST = 5, 3
 STALE_SECONDS = 2.0
 """Without a message, after which an input does not come in."""
 STANDSTILL_SECONDS = 10.0
-"""Without a motion of the odometry, after which a robot that is not localized is told so."""
+"""Without a motion of the odometry, after which that is told where a motion is waited for."""
 CLOCKS_DIFFER = 10.0
 """Seconds between a stamp and the node's clock from which the clocks are said to differ."""
 AHEAD_SECONDS = 0.5
@@ -211,13 +212,61 @@ class InputWatch:
         )
 
 
-def stood_still(image: InputWatch, odometry: InputWatch, seconds: float, now: float) -> str:
-    """Say that the odometry has stood still for so many seconds, at images that come in."""
-    if seconds < STANDSTILL_SECONDS or image.silence(now) > STALE_SECONDS:
+def only_twist(odometry: InputWatch, standstill: Standstill) -> str:
+    """One line when the pose of the odometry stands still while its twist moves, or nothing."""
+    if not standstill.only_the_velocity_moves:
         return ''
     return (
-        f'{odometry.topic}: the pose has stood still for {seconds:.0f} s, and one view does not '
-        'tell where: drive on, or see whether the base driver reads the wheels'
+        f'{odometry.topic}: the pose has stood still for {standstill.seconds:.0f} s but its twist '
+        f'says {standstill.speed:.2g} m/s and {standstill.turn_rate:.2g} rad/s: this driver fills '
+        'the twist only: integrate it (robot_localization), or choose another topic'
+    )
+
+
+def stood_still(
+    image: InputWatch, odometry: InputWatch, standstill: Standstill, now: float
+) -> str:
+    """Say to a robot that is not localized that its odometry stands, at images that come in."""
+    if not _is_long(image, standstill, now):
+        return ''
+    return (
+        f'{odometry.topic}: the pose has stood still for {standstill.seconds:.0f} s, and one view '
+        'does not tell where: drive on, or see whether the base driver reads the wheels'
+    )
+
+
+def nothing_on_the_way(
+    image: InputWatch, odometry: InputWatch, standstill: Standstill, now: float
+) -> str:
+    """Say that nothing is recorded of a robot whose odometry stands, at images that come in."""
+    if not _is_long(image, standstill, now):
+        return ''
+    return (
+        f'by {odometry.topic} the robot has stood for {standstill.seconds:.0f} s: the next image '
+        'is recorded when it moves; if it does move, see whether the base driver reads the wheels'
+    )
+
+
+def only_known_poses(
+    poses: InputWatch, odometry: InputWatch, standstill: Standstill, known: KnownMotion
+) -> str:
+    """One line when the odometry stands still while poses that are known move, or nothing."""
+    is_told = standstill.only_the_velocity_moves
+    if standstill.seconds < EVIDENT_SECONDS or not known.metres or is_told:
+        return ''
+    return (
+        f'{odometry.topic}: the pose has stood still for {standstill.seconds:.0f} s while '
+        f'{poses.topic} went {known.metres:.1f} m: see whether the base driver reads the wheels, '
+        'or choose another odometry'
+    )
+
+
+def _is_long(image: InputWatch, standstill: Standstill, now: float) -> bool:
+    """Whether the odometry stands for long, at images, and does not say otherwise itself."""
+    return (
+        standstill.seconds >= STANDSTILL_SECONDS
+        and not standstill.only_the_velocity_moves
+        and image.silence(now) <= STALE_SECONDS
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
+import math
 import time
 from typing import Any, Protocol
 
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, Useless
+from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, only_twist, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
+from kbr_localization.ros.common.standstill import Standstill
 from kbr_localization.ros.inputs.cameras import Cameras, sibling
 from kbr_localization.ros.session.odometry_buffer import Added
 from nav_msgs.msg import Odometry
@@ -111,7 +113,11 @@ def look_at_publishers(node: Node, watch: InputWatch, qos: QoSProfile) -> None:
 
 
 class Inputs:
-    """Subscriptions of images and odometry that feed a session."""
+    """
+    Subscriptions of images and odometry that feed a session.
+
+    `standstill`: for how long the odometry has stood still.
+    """
 
     def __init__(
         self,
@@ -125,6 +131,7 @@ class Inputs:
         self._log, self._on_odometry = log, on_odometry
         self._lost: dict[str, list[int]] = {}
         self._useless, self._refused, self._refused_why = Useless(), 0, ''
+        self.standstill = Standstill()
         self.cameras = Cameras(
             config.image_topics,
             config.image_transport,
@@ -200,10 +207,11 @@ class Inputs:
         self._useless.look(self.odometry.count - self._refused, self._refused)
 
     def hints(self, now: float) -> list[str]:
-        """Say what is wrong with several cameras, with their clocks, or with all odometry."""
+        """Say what is wrong with several cameras, with clocks, or with all of the odometry."""
         useless = self._useless.hint(self.odometry.topic, 'messages', self._refused_why)
         clocks = [mixed_clocks(image, self.odometry, now) for image in self.cameras.watches]
-        return [*self.cameras.hints(now), *filter(None, [useless, *clocks])]
+        twist = only_twist(self.odometry, self.standstill)
+        return [*self.cameras.hints(now), *filter(None, [useless, twist, *clocks])]
 
     def _take_odometry(self, message: Odometry) -> None:
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
@@ -216,6 +224,9 @@ class Inputs:
             self._refused, self._refused_why = self._refused + 1, str(error)
             self._log('warning', f'odometry not used: {error}')
             return
+        moves = message.twist.twist
+        speed = math.hypot(moves.linear.x, moves.linear.y)
+        self.standstill.look(stamp_ns, pose, speed, moves.angular.z)
         # a stray stamp from the future on /tf would make everybody refuse all that comes after it
         outcome = self._session.add_odometry(stamp_ns, pose)
         if outcome.leads and self.active:

@@ -83,10 +83,10 @@ class Reporter:
         return self._useless.hint(self._inputs.image.topic, 'images', why)
 
     def _standstill_hint(self, now: float) -> str:
-        last, standstill = self._session.last, self._session.feed.standstill
+        last, inputs = self._session.last, self._inputs
         if last is None or last.estimate.localized:
             return ''
-        return stood_still(self._inputs.image, self._inputs.odometry, standstill.seconds, now)
+        return stood_still(inputs.image, inputs.odometry, inputs.standstill, now)
 
     def _rival_hint(self) -> str:
         config, rivals = self._config(), self._outputs.rivals

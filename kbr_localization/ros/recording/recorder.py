@@ -23,9 +23,10 @@ from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.common import conversions, diagnostics
-from kbr_localization.ros.common.hints import InputWatch
+from kbr_localization.ros.common.hints import InputWatch, nothing_on_the_way, only_known_poses
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
 from kbr_localization.ros.common.running import run_node, spin
+from kbr_localization.ros.common.standstill import KnownMotion
 from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import as_files
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, listen, look_at_publishers
@@ -34,6 +35,7 @@ from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.node_config import check_frames
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
+from kbr_localization.se2 import FloatArray
 from nav_msgs.msg import Odometry
 from rclpy.clock import Clock
 from rclpy.clock_type import ClockType
@@ -50,6 +52,8 @@ POSE_TYPES = {
 POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 PERIOD = 1.0
+STANDING_QUIET = 30.0
+"""Seconds until the log says again that the robot stands: before a drive it may."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,7 @@ class RecorderNode(parameters.ParameterNode):
             self.config.odom_frame_id,
         )
         self._inputs = Inputs(self, wanted, self.session, self._log, lambda *_: None)
+        self._known_motion = KnownMotion()
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._shown = PoseArray()
@@ -141,7 +146,7 @@ class RecorderNode(parameters.ParameterNode):
         message_type: Any = POSE_TYPES[self.config.pose_type]
         if message_type is None:
             frames = (self.config.global_frame_id, self.config.odom_frame_id)
-            return TransformPoses(self, *frames, self.session.add_pose, self._log).watch
+            return TransformPoses(self, *frames, self._add_pose, self._log).watch
         create = partial(self.create_subscription, message_type, 'pose', self._take_pose, POSE_QOS)
         subscription = listen(self, 'pose', create)
         name, now = conversions.type_name(message_type), time.monotonic()
@@ -157,10 +162,15 @@ class RecorderNode(parameters.ParameterNode):
             self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
             return
         try:
-            self.session.add_pose(stamp_ns, *_pose_and_deviation(message))
+            self._add_pose(stamp_ns, *_pose_and_deviation(message))
         except RosError as error:
             self.session.tally.poses['not usable'] += 1
             self._log('warning', f'pose not used: {error}')
+
+    def _add_pose(self, stamp_ns: int, pose: FloatArray, deviation: float) -> None:
+        if deviation <= self.config.max_position_sd:
+            self._known_motion.look(pose, self._inputs.standstill.since_ns)
+        self.session.add_pose(stamp_ns, pose, deviation)
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
         return as_files(image.load, self.config.jpeg_quality)
@@ -188,12 +198,27 @@ class RecorderNode(parameters.ParameterNode):
             hints += [hint] if hint else []
         for hint in hints:
             self._log('warning', hint)
+        standing = self._standing_hint(now)
+        if standing:
+            hints.append(standing)
+            self._log('warning', standing, STANDING_QUIET)
         stall = self.session.stall(now)
         if stall:
             self._log('warning', stall)
         message = DiagnosticArray(status=self._status(watches, hints, stall))
         message.header.stamp = clock.to_msg()
         self._reports.publish(message)
+
+    def _standing_hint(self, now: float) -> str:
+        inputs, known = self._inputs, self._known_motion
+        standstill, odometry = inputs.standstill, inputs.odometry
+        if self._poses is not None:
+            contrary = only_known_poses(self._poses, odometry, standstill, known)
+            if contrary:
+                return contrary
+        if min(self.config.spacing_distance, self.config.spacing_angle) == 0.0:
+            return ''  # then images are recorded where the robot stands, too
+        return nothing_on_the_way(inputs.image, odometry, standstill, now)
 
     def _status(
         self, watches: list[InputWatch], hints: list[str], stall: str

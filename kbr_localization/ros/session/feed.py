@@ -10,7 +10,6 @@ from kbr_localization import se2
 from kbr_localization.ros.parameters.node_config import NodeConfig
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
-from kbr_localization.ros.session.standstill import Standstill
 
 SECOND = 1_000_000_000
 
@@ -36,7 +35,6 @@ class Feed:
     offline. But when the next image is there already, or when images come more often than
     `max_extrapolation_ns` and half the time to the next one is over, the odometry is
     extrapolated, by that much at most. `prepared`: the waiting image that is described already.
-    `standstill`: for how long the odometry has stood still.
     """
 
     def __init__(
@@ -50,7 +48,6 @@ class Feed:
         self.queue = ImageQueue(16) if queue is None else queue
         self._max_extrapolation_ns = max_extrapolation_ns
         self.prepared: QueuedImage | None = None
-        self.standstill = Standstill()
 
     @staticmethod
     def configured(config: NodeConfig) -> Feed:

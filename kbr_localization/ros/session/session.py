@@ -192,9 +192,7 @@ class Session:
         for reason, count in (tracker.skipped - skipped).items():
             self._count(reason, count)
             self._log('warning', f'image not used: {tracker.last_error}')
-        answer = self._answer(image, odometry, estimate, time.monotonic() - started)
-        self.feed.standstill.look(image.stamp_ns, odometry.continued)
-        return answer
+        return self._answer(image, odometry, estimate, time.monotonic() - started)
 
     def do_requests(self) -> None:
         """Do what was requested; in the worker's thread, or when it has ended."""
