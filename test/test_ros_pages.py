@@ -28,6 +28,7 @@ TROUBLE = (ROOT / 'docs' / 'troubleshooting.md').read_text()
 ROBOT = (ROOT / 'docs' / 'your_robot.md').read_text()
 LAYOUT = json.loads((ROOT / 'config' / 'foxglove_layout.json').read_text())
 RVIZ = yaml.safe_load((ROOT / 'config' / 'kbr_localization.rviz').read_text())
+HINTS = ('common/hints.py', 'recording/image_sizes.py')
 MESSAGES = re.findall(r'`([^`]+)`', ' '.join(re.findall(r'^> (.*)$', TROUBLE, re.MULTILINE)))
 
 
@@ -57,8 +58,9 @@ def test_a_quoted_message_is_in_the_code(literals, message):
 
 
 def test_every_hint_of_the_inputs_is_explained():
-    source = ast.parse((ROOT / 'kbr_localization' / 'ros' / 'common' / 'hints.py').read_text())
-    returned = [node.value for node in ast.walk(source) if isinstance(node, ast.Return)]
+    sources = [(ROOT / 'kbr_localization' / 'ros' / file).read_text() for file in HINTS]
+    nodes = [node for source in sources for node in ast.walk(ast.parse(source))]
+    returned = [node.value for node in nodes if isinstance(node, ast.Return)]
     texts = [value for value in returned if isinstance(value, ast.JoinedStr)]
     assert len(texts) >= 6
     for text in texts:

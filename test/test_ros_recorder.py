@@ -5,9 +5,10 @@ import resource
 import signal
 from types import SimpleNamespace
 
+import cv2
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
-from helpers import textured_image
+from helpers import textured_image, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
@@ -17,12 +18,14 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
+from kbr_localization.ros.recording.image_sizes import ImageSizes
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
 from ros_node_helpers import diagnostics as newest
 from ros_robot import Robot, VISION
+from sensor_msgs.msg import CompressedImage
 
 pytestmark = pytest.mark.ros
 SECOND = 1_000_000_000
@@ -321,6 +324,84 @@ def test_an_odometry_of_another_clock_is_told(ros, tmp_path):
     says = ' s ahead of those of /odom as both arrive, expected at most 0.5 s: their clocks differ'
     robot.drive_until(lambda: says in newest(reports, ': input')[0], clock=-2.0)
     assert says in node.output
+
+
+@pytest.mark.parametrize('transport', ['raw', 'compressed'])
+def test_images_of_another_size_are_told_once_and_stay_on_diagnostics(ros, tmp_path, transport):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    values = {'out': tmp_path / 'run', 'pose_type': 'none', 'image_transport': transport}
+    node = ros.start_node('recorder', **values)
+    ending = '/compressed' if transport == 'compressed' else ''
+    robot = SizedRobot(ros, compressed=bool(ending))
+    robot.wait_for_listeners()
+    seconds = [0.0]
+
+    def drive_until(condition):
+        def holds():
+            robot.drive(seconds[0], seconds[0] + 0.35)
+            seconds[0] += 0.4
+            return condition()
+
+        ros.spin_until(holds)
+
+    drive_until(lambda: newest(reports, ': recording')[1].get('images', '0') > '2')
+    assert 'are now' not in node.output
+    robot.size = (80, 60)
+    says = f'images of /image{ending} are now 80x60, were 160x120: a map keeps one size per camera'
+    drive_until(lambda: says in newest(reports, ': input')[0])
+    before = int(newest(reports, ': recording')[1]['images'])
+    drive_until(lambda: int(newest(reports, ': recording')[1]['images']) > before + 2)
+    ros.spin(6.0)
+    assert node.output.count(says) == 1 and says in newest(reports, ': input')[0]
+    states = [s for s in reports[-1].status if s.name.endswith(': input')]
+    assert states[0].level == DiagnosticStatus.WARN
+
+
+class SizedRobot(Robot):
+    """A robot whose camera can be set to another size."""
+
+    def __init__(self, ros, compressed):
+        super().__init__(ros)
+        self.size, self.compressed = (160, 120), compressed
+        if compressed:
+            ros.node.destroy_publisher(self.images)
+            self.images = ros.node.create_publisher(CompressedImage, 'image/compressed', RELIABLE)
+
+    def send_image(self, seconds, image=None):
+        image = cv2.resize(wall_image(self.pose(seconds)[0]), self.size)
+        if self.compressed:
+            stamp_ns, encoded = self.stamp_ns(seconds), encode_jpeg(image, 'test')
+            message = conversions.compressed_image_message(encoded, stamp_ns, 'camera')
+            self.images.publish(message)
+        else:
+            super().send_image(seconds, image)
+
+
+def test_a_run_that_is_gone_on_with_in_another_size_is_told(tmp_path):
+    first = Drive(tmp_path / 'run')
+    first.go(0.0, 3.0)
+    first.session.close()
+    told, last = [], ColdRecording(tmp_path / 'run').last_files()
+    assert last == [JPEG]
+    sizes = ImageSizes(['/image'], last, told.append)
+    sizes.look([JPEG])
+    assert told == []
+    height, width = textured_image(0).shape[:2]
+    small = encode_jpeg(np.zeros((60, 80), np.uint8), 'test')
+    for files in ([small], [small], [b'no image']):
+        sizes.look(files)
+    assert len(told) == 1 and list(sizes.changes.values()) == told
+    assert told[0].startswith(f'images of /image are now 80x60, were {width}x{height}: ')
+
+
+def test_the_sizes_of_two_cameras_are_their_own():
+    told, small = [], encode_jpeg(np.zeros((60, 80), np.uint8), 'test')
+    sizes = ImageSizes(['/front/image', '/rear/image'], [], told.append)
+    for files in ([JPEG, small], [JPEG, small]):
+        sizes.look(files)
+    assert told == []
+    sizes.look([JPEG, JPEG])
+    assert len(told) == 1 and told[0].startswith('images of /rear/image are now')
 
 
 def recording_states(reports):

@@ -111,6 +111,16 @@ class ColdRecording:
         self.last_image = ImageName(stamp_ns, reference)
         return self._folder / name
 
+    def last_files(self) -> list[bytes]:
+        """Return the last image of each camera as it was written; none where one is missing."""
+        if self.last_image is None:
+            return []
+        name = format_image_name(self.last_image.stamp_ns, self.last_image.reference)
+        try:
+            return [(self.path / camera / name).read_bytes() for camera in self.cameras]
+        except OSError:
+            return []
+
     def _claim(self) -> Callable[[], object]:
         """Keep others from recording into the folder; returns what lets them again."""
         file = (self.path / PLACES).open('ab')

@@ -33,6 +33,7 @@ from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, listen, look
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.node_config import check_frames
+from kbr_localization.ros.recording.image_sizes import ImageSizes
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
 from kbr_localization.se2 import FloatArray
@@ -114,6 +115,11 @@ class RecorderNode(parameters.ParameterNode):
             self.config.odom_frame_id,
         )
         self._inputs = Inputs(self, wanted, self.session, self._log, lambda *_: None)
+        self._sizes = ImageSizes(
+            [image.topic for image in self._inputs.cameras.watches],
+            self._recording.last_files(),
+            partial(self._log.once, 'warning'),
+        )
         self._known_motion = KnownMotion()
         self._poses = self._subscribe_to_poses()
         self._drawn = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
@@ -173,7 +179,9 @@ class RecorderNode(parameters.ParameterNode):
         self.session.add_pose(stamp_ns, pose, deviation)
 
     def _encode(self, image: QueuedImage) -> list[bytes]:
-        return as_files(image.load, self.config.jpeg_quality)
+        files = as_files(image.load, self.config.jpeg_quality)
+        self._sizes.look(files)
+        return files
 
     def _show(self, image: QueuedImage) -> None:
         last = self._recording.last_image
@@ -202,6 +210,7 @@ class RecorderNode(parameters.ParameterNode):
         if standing:
             hints.append(standing)
             self._log('warning', standing, STANDING_QUIET)
+        hints += self._sizes.changes.values()  # in the log once, as they stay
         stall = self.session.stall(now)
         if stall:
             self._log('warning', stall)
