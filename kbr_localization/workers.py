@@ -28,7 +28,7 @@ Work = Callable[[Any], Any]
 _SHARES, _SMALLEST = 8, 4  # of what is left for each worker, and items: see shrinking_batches
 _FEW, _PER_CORE = 8, 2  # processes that anybody may have, and more than which gain nothing
 _PATIENCE = 5.0  # seconds for a pool to notice that its processes are gone
-_FEEDER_PATIENCE = 1.0  # seconds; where nobody reads any more, it may be stuck at a full pipe
+_FEEDER_PATIENCE = 2.0  # seconds; where nobody reads any more, it may be stuck at a full pipe
 _KEPT_MEMORY = {'MALLOC_MMAP_THRESHOLD_': '33554432', 'MALLOC_TRIM_THRESHOLD_': '134217728'}
 """Bytes that glibc keeps for the next image, not asking the system anew for every large array."""
 
