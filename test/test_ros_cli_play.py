@@ -38,6 +38,13 @@ def test_playing_what_is_no_run_is_one_line(ros, tmp_path):
     assert line.startswith('kbr: ') and 'is no run' in line
 
 
+def test_a_remapping_that_is_none_is_refused_before_anything_is_read(ros, tmp_path):
+    player = ros.start('kbr_localization', 'play', tmp_path, '--remap', 'image')
+    assert player.wait() == 2
+    (line,) = player.output.splitlines()
+    assert line == 'kbr: --remap image: expected FROM:=TO, as image:=/camera/image_raw'
+
+
 def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
     script = """
 import sys

@@ -139,11 +139,18 @@ def play(
         loop=loop,
         image_transport='compressed' if compressed else 'raw',
     )
-    arguments = [part for topic in remap or () for part in ('-r', topic)]
+    arguments = [part for topic in remap or () for part in ('-r', _remapping(topic))]
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
     with terminal_progress() as progress:
         played = player.play(dataset, options, progress, arguments)
     console.note(str(played))
+
+
+def _remapping(text: str) -> str:
+    before, assigned, after = text.partition(':=')
+    if not (before and assigned and after):
+        raise KbrError(f'--remap {text}: expected FROM:=TO, as image:=/camera/image_raw')
+    return text
 
 
 def use_roomy_transport() -> None:

@@ -39,8 +39,8 @@ Sizes = Annotated[
 Methods = Annotated[
     str,
     typer.Option(
-        help='all, or some of kbr,algorithm1,algorithm1-adapted,fkbf,kmcf,kernel-kalman,'
-        'knn-particle,gp-particle.'
+        help='all, or some, with commas between: kbr, algorithm1, algorithm1-adapted, fkbf, '
+        'kmcf, kernel-kalman, knn-particle, gp-particle.'
     ),
 ]
 Resume = Annotated[
