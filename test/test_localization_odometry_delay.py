@@ -143,7 +143,7 @@ class LateRun(TinyRun):
         truth = corridors()
         self.odometry = late(truth, delay, seed)
         stamps, poses = images(truth)
-        inside = (stamps > 10**9) & (stamps < stamps[-1] - 10**9)
+        inside = (stamps > 3 * 10**9) & (stamps < stamps[-1] - 3 * 10**9)
         image = textured_image(0)
         self.name, self.skipped = f'late by {delay} s', {}
         self.frames = [
@@ -164,6 +164,13 @@ def test_a_map_of_late_odometry_says_so_and_measures_its_errors_at_the_right_tim
     assert abs(known.values[0] - COLD.offset_x) < 4.0 * known.deviations[0] < 0.03
     late_noise, noise = (one.motion_noise.per_radian[2] for one in (built, build(LateRun(0.0))))
     assert late_noise < 4.0 * noise + 1e-4
+
+
+def test_a_map_of_odometry_of_another_clock_says_by_how_much_and_measures_its_errors(caplog):
+    known = build(LateRun(-2.0)).calibration
+    np.testing.assert_allclose(known.delay[0], -2.0, atol=0.005)
+    assert 's (± 0.00' in caplog.text and 'ahead of its reference poses' in caplog.text
+    assert abs(known.values[0] - COLD.offset_x) < 0.05
 
 
 def test_a_map_of_odometry_in_time_keeps_it_as_it_is(caplog):

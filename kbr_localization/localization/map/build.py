@@ -36,9 +36,9 @@ LOG = logging.getLogger(__name__)
 
 _VOCABULARY_IMAGES = 200
 _LATE = (
-    'the odometry of %s is %.3f s (± %.3f) behind its reference poses, ahead if negative: the map '
-    'measures its errors at the right time, but a robot that drives with such stamps errs in '
-    'turns, and poses at images are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
+    'the odometry of %s is %.3f s (± %.3f) %s its reference poses: the map measures its errors at '
+    'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
+    'are wrong if it is their stamps; see "Stamps" in docs/odometry.md'
 )
 _STILL = (
     'the poses of %s go %.1f m away from the first one, but its odometry has %.1f m of way: if '
@@ -273,7 +273,8 @@ def _tracks(
             LOG.warning(_STILL, dataset.name, away, way)
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
         if delay is not None and is_late(delay):
-            LOG.warning(_LATE, dataset.name, *delay)
+            side = 'behind' if delay[0] > 0.0 else 'ahead of'
+            LOG.warning(_LATE, dataset.name, abs(delay[0]), delay[1], side)
             odometry = put_right(dataset.odometry, stamps_ns, delay)
         tracks.append((odometry, poses))
         delays.append(delay)
