@@ -74,7 +74,7 @@ class Likelihood:
     The kernel Bayes rule with the conditional kernel mean of a map.
 
     `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
-    epsilon, where n counts the images that the kernel k_X sees from one of them.
+    epsilon, where n counts the images that the kernel k_X sees from a median place of the map.
     `spacing`: median distance in metres from an image of the map to the nearest one elsewhere that
     k_X sees from it by the heading; 0 where no image has such another.
     """
