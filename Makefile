@@ -13,8 +13,8 @@ QUICK = architecture docs docs_architecture docs_commands progress se2 \
   kernels_kernel_mean kernels_kernels kernels_linalg kernels_noise kernels_off_map kernels_rules \
   localization_estimate localization_filter localization_gate localization_hypotheses \
   localization_likelihood localization_map localization_method_configs localization_motion \
-  ros_arrivals ros_conversions ros_hints ros_image_queue ros_odometry_buffer ros_parameter_files ros_parameters \
-  ros_persistence \
+  ros_arrivals ros_conversions ros_hints ros_image_queue ros_odometry_buffer ros_parameter_files \
+  ros_parameters ros_persistence \
   vision_describer vision_preparation vision_spatial_pyramid vision_vocabulary
 
 .PHONY: setup demo test quick lint format bench reproduce docs picture clean

@@ -20,7 +20,7 @@ With `MEMORY` and as many prior images errors after localizing are level (-0.9 +
 real and rendered), but while a wrong belief explains nothing its images are soon taken for such as
 say nothing: a robot that is carried on a ring of 60 images is found after 4.6 m in place of 3.8
 (24 seeds), and in a kitchen 2 to 4% less of the right poses are called localized. On maps of
-another building both have .6% (24 drives).
+another building it is .7 and .6% (24 drives).
 """
 _PRIOR_IMAGES = 0.5 * _MEMORY  # that the prior fraction of informative images counts for
 _LEAST_MARGINS = 3.0  # that tell their mean; the map stands for those that are missing

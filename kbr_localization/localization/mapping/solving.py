@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
-from kbr_localization.localization import calibration
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.consistency import REFINED
@@ -17,7 +16,7 @@ from kbr_localization.localization.mapping.graph import Solution
 from kbr_localization.localization.mapping.marginals import covariances, poses_of_images
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.localization.mapping.wheels import Belief, NAMES, Prior, tracks
+from kbr_localization.localization.mapping.wheels import AMONG_ALL, Belief, Prior, tracks
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -51,9 +50,8 @@ class Solved:
     def calibration(self) -> Calibration:
         """Return the odometry's errors as the map has to know them; nothing tells those aside."""
         found = Calibration.unknown()
-        which = [calibration.NAMES.index(name) for name in NAMES]
-        found.values[which] = self.common
-        found.covariance[np.ix_(which, which)] = self.of_common
+        found.values[AMONG_ALL] = self.common
+        found.covariance[np.ix_(AMONG_ALL, AMONG_ALL)] = self.of_common
         return found
 
 

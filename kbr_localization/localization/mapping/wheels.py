@@ -20,7 +20,8 @@ import numpy as np
 NAMES = tuple(name for name in calibration.NAMES if name != 'lateral_scale')
 """Parameters of a robot that does not move sideways."""
 PARAMETERS = len(NAMES)
-_AMONG_ALL = [calibration.NAMES.index(name) for name in NAMES]
+AMONG_ALL = [calibration.NAMES.index(name) for name in NAMES]
+"""Their places among the errors of a calibration."""
 ROBOT = np.array([0.15, 0.05, 0.02, 0.02, 0.02, 0.02])
 """Standard deviations of p of a robot that nothing is known of."""
 RUN = np.array([0.001, 0.001, 0.002, 0.004, 0.004, 0.004])
@@ -59,7 +60,7 @@ class Prior:
 def jacobians(increments: FloatArray) -> FloatArray:
     """J (m, 3, 6) of odometry increments (m, 3): change of the motion by each parameter."""
     effects = calibration.effects(increments, np.zeros(calibration.SIZE))
-    return se2.rotation(increments[:, 2]) @ effects[..., _AMONG_ALL]
+    return se2.rotation(increments[:, 2]) @ effects[..., AMONG_ALL]
 
 
 def tracks(trajectories: Trajectories, parameters: FloatArray) -> FloatArray:
