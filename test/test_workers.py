@@ -241,18 +241,19 @@ def test_on_a_signal_all_processes_end_at_once_without_a_traceback(how, moment):
 HELD_BY_THE_FEEDER = """
 import threading, time
 from joblib.executor import MemmappingExecutor
-from joblib.externals.loky.backend import queues, resource_tracker
+from joblib.externals.loky.backend import get_context, queues, resource_tracker
 
 feed, terminate = queues.Queue._feed, MemmappingExecutor.terminate
 send = resource_tracker._resource_tracker._send
 terminated, sending = threading.Event(), threading.Event()
 
 def feed_and_hold(*arguments):
+    held = get_context('loky').Lock()
     feed(*arguments)
     terminated.wait(10)
 
 def send_late(*arguments):
-    if threading.current_thread().name == 'QueueFeederThread':
+    if terminated.is_set() and threading.current_thread().name == 'QueueFeederThread':
         sending.set()
         time.sleep(0.1)
     send(*arguments)
@@ -266,7 +267,11 @@ queues.Queue._feed = feed_and_hold
 resource_tracker._resource_tracker._send = send_late
 MemmappingExecutor.terminate = terminate_and_go_on
 """
-"""The pool's own thread is the last to hold semaphores, and late to say that they are gone."""
+"""
+The pool's own thread is the last to hold a semaphore, and late to say that it is gone.
+
+Its queue's semaphores are at times held longer by another thread, so it has one of its own.
+"""
 
 
 @pytest.mark.parametrize('interrupted', [True, False])
