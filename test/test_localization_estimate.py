@@ -79,9 +79,10 @@ def test_a_pose_that_was_given_is_stated_as_sure_as_it_was_given():
 def test_the_covariance_grows_as_images_stand_out_less():
     sizes = [np.trace(stated(SPREAD, z)) for z in (4.0, 2.0, 0.5, -1.0)]
     assert sizes == sorted(sizes)
-    # e^2 / L: what the images say decides of the place to either side alike
-    shared = [stated(np.zeros((3, 3)), z)[1, 1] for z in (0.0, 1.0)]
-    assert shared[1] == pytest.approx(shared[0] * np.exp(-1.0))
+    # to either side a factor: what images share falls as L^2, what they do not stays
+    sure, *shared = (stated(SPREAD, z)[1, 1] for z in (np.inf, 0.0, 1.0))
+    assert shared[1] - sure == pytest.approx((shared[0] - sure) * np.exp(-2.0))
+    assert sure < SPREAD[1, 1] < shared[0]
     doubled = stated(SPREAD, 2.0, config=KbrConfig(covariance_scale=2.0))
     np.testing.assert_allclose(doubled, 2.0 * stated(SPREAD, 2.0))
 
@@ -90,14 +91,13 @@ def test_the_covariance_grows_as_images_stand_out_less():
 def test_the_covariance_is_the_sum_that_the_module_states(heading):
     spread = np.array([[0.05, 0.01, 0.002], [0.01, 0.02, 0.003], [0.002, 0.003, 0.004]])
     moved = np.diag([0.03, 0.02, 0.001])
-    shared = {z: 0.36**2 * np.exp(-z) for z in (0.0, 1.5)}
     for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
-        own = np.array([0.6**2 / 12 + shared[z], shared[z], 0.04**2])
+        factor, own = 0.28 + 4.4 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.0, 0.04**2])
         in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
         motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
         proof = Proof(1.0, True, told, 0.6)
         found = calibrated(spread, motion, heading, replace(CONFIG, covariance_scale=1.7), proof)
-        np.testing.assert_allclose(found, 1.7 * (0.12 * spread + in_map + motion), atol=1e-12)
+        np.testing.assert_allclose(found, 1.7 * (factor * spread + in_map + motion), atol=1e-12)
 
 
 def test_a_mode_between_the_points_is_looked_for_with_a_narrower_kernel():
@@ -116,7 +116,8 @@ def test_motion_since_the_last_update_widens_along_the_heading():
 
 
 def test_what_images_share_lies_ahead_of_the_robot():
-    ahead, aside = (stated(np.zeros((3, 3)), 3.0, heading=turn) for turn in (0.0, np.pi / 2))
+    round_ = 1e-3 * np.eye(3)
+    ahead, aside = (stated(round_, 3.0, heading=turn) for turn in (0.0, np.pi / 2))
     assert ahead[0, 0] > 2.0 * ahead[1, 1]
     assert aside[1, 1] == pytest.approx(ahead[0, 0])
     assert aside[0, 0] == pytest.approx(ahead[1, 1])

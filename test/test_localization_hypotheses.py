@@ -312,7 +312,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     law = Informative(STATISTICS)
     before = law.probability
     for _ in range(30):
-        law.learn(Match(np.ones(1), likelihood_ratio=0.0, coverage=1.0, best_on_map=1.0))
+        law.learn(Match(np.ones(1), 0.0, coverage=1.0, facing_ratio=0.0, best_on_map=1.0))
         law.see(np.nan)
     assert law.probability < 0.5 * before
     law.forget()

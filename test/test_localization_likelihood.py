@@ -131,6 +131,47 @@ def test_an_image_that_is_like_every_other_is_as_likely_as_one_that_says_nothing
     assert match.likelihood_ratio == pytest.approx(1.0, rel=1e-3)
 
 
+@given(st.integers(0, 10**6))
+@settings(max_examples=10, deadline=None)
+def test_the_facing_ratio_is_that_to_the_law_on_places_that_face_alike(seed):
+    kernel_map, rng = random_map(seed)
+    model, x = Likelihood(kernel_map, CONFIG), kernel_map.poses
+    points = x[:30] + 0.2 * rng.standard_normal((30, 3))
+    gamma, similarity = rng.dirichlet(np.ones(30)), FullSimilarity(kernel_map.describer.gram[7])
+    k_y = model.image_kernel(similarity.at(np.arange(40)), similarity.best)
+    gram = exponential(x, x, CONFIG)
+    system = np.linalg.inv(gram + model.ridge * np.eye(40))
+    law, sector = system @ gram @ np.full(40, 1 / 40), np.deg2rad(5.0)
+    turned = [np.zeros_like(points), np.zeros_like(x)]
+    for middles, poses in zip(turned, (points, x), strict=True):
+        middles[:, 2] = sector * (np.floor(poses[:, 2] / sector) + 0.5)
+    facing = exponential(*turned, CONFIG) * law
+    means = (facing @ k_y) / facing.sum(axis=1) * law.sum()
+    values = np.maximum(exponential(points, x, CONFIG) @ system @ k_y, 0.0)
+    found = model.match(points, gamma, similarity).facing_ratio
+    assert found == pytest.approx(gamma @ (values / means), rel=0.02, abs=0.02)
+
+
+def test_what_an_image_tells_of_the_heading_alone_does_not_make_a_place_likely():
+    """In the middle of a room, where images of all places that face alike are alike."""
+    rng = np.random.default_rng(0)
+    corner = np.array([[x, y] for x in range(6) for y in range(6)], dtype=float)
+    headings = np.arange(12) * (np.pi / 6.0)
+    poses = np.array([[*place, heading] for place in corner for heading in headings])
+    kernel_map = replace(random_map(2)[0].subset(np.arange(len(poses)) % 40), poses=poses)
+    model = Likelihood(kernel_map, CONFIG)
+    apart = np.abs(se2.wrap_angle(poses[:, 2] - headings[3]))
+    seen = FullSimilarity(np.where(apart < 0.1, 0.6, 0.1) + 0.01 * rng.standard_normal(len(poses)))
+    here = np.array([[2.0, 3.0, headings[3]]])
+    match = model.match(here, np.ones(1), seen)
+    assert match.likelihood_ratio > 5.0
+    assert match.facing_ratio == pytest.approx(1.0, abs=0.4)
+    # where all face alike it is the same
+    alike = np.column_stack([poses[:, :2], np.full(len(poses), headings[3])])
+    match = Likelihood(replace(kernel_map, poses=alike), CONFIG).match(here, np.ones(1), seen)
+    assert match.facing_ratio == pytest.approx(match.likelihood_ratio)
+
+
 def test_the_same_holds_of_a_map_that_is_solved_in_parts():
     poses = np.array([[0.2 * i, 0.0, 0.0] for i in range(300)])
     kernel_map = replace(random_map(2)[0].subset(np.arange(300) % 40), poses=poses)

@@ -29,7 +29,33 @@ a while, and a robot that was carried away is missed hardly later (right within 
 """
 
 
-class Evidence:
+class RecentMean:
+    """
+    Mean of the images remembered, (1 - 1 / `MEMORY`)^w of them at every image of weight w.
+
+    `weight`: their sum of w.
+    """
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Let no image have been seen."""
+        self.weight = self._sum = 0.0
+
+    def see(self, value: float, weight: float) -> None:
+        """Take in the value of an image."""
+        keep = (1.0 - 1.0 / MEMORY) ** weight
+        self._sum = keep * self._sum + weight * value
+        self.weight = keep * self.weight + weight
+
+    @property
+    def mean(self) -> float:
+        """Return the mean; 0 before the first image."""
+        return self._sum / self.weight if self.weight > 0.0 else 0.0
+
+
+class Evidence(RecentMean):
     """
     How much more likely images are than at a wrong place, as a cumulative sum (Page, 1954).
 
@@ -38,30 +64,23 @@ class Evidence:
     least `least`. The reference k is the mean of log E at the likeliest of wrong places
     (`MapStatistics.reference_log_likelihood`), so that T falls at any of them as the way goes on.
 
-    `total`: T in nats. `weight`, `mean`: sum of w and mean log E over the images remembered,
-    (1 - 1 / `MEMORY`)^w of them at every image. `reference`, `least`: k and the least T in nats.
+    `total`: T in nats. `mean`: that of log E. `reference`, `least`: k and the least T in nats.
     """
 
     def __init__(self, reference: float, least: float = 0.0) -> None:
         self.reference, self.least = reference, least
-        self.forget()
+        super().__init__()
 
     def forget(self) -> None:
         """Let no image have been seen."""
-        self.total = self.weight = self._sum = 0.0
+        super().forget()
+        self.total = 0.0
 
     def see(self, log_likelihood: float, weight: float) -> None:
         """Take in an image."""
+        super().see(log_likelihood, weight)
         evidence = weight * (log_likelihood - self.reference)
         self.total = max(self.total + evidence, self.least)
-        keep = (1.0 - 1.0 / MEMORY) ** weight
-        self._sum = keep * self._sum + weight * log_likelihood
-        self.weight = keep * self.weight + weight
-
-    @property
-    def mean(self) -> float:
-        """Return the mean log likelihood over the last images; 0 before the first."""
-        return self._sum / self.weight if self.weight > 0.0 else 0.0
 
 
 class Confirmation(Evidence):

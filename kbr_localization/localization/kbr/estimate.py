@@ -5,21 +5,23 @@ The covariance of the points falls with every image as if the errors of images w
 which those of nearby images are not: they share the light, the camera, and what is wrong with the
 odometry. So
 
-    covariance = s (a C + T D T^T + N) + M,
-    D = diag(d, 0, 0)^2 / 12 + exp(-z) diag(e, e, 0)^2 + diag(0, 0, b)^2
+    covariance = s ((a + e exp(-2 z)) C + T D T^T + N) + M,    D = diag(d^2 / 12, 0, b^2)
 
 is stated. C is that of the points about the highest mode of the belief, N that of the motion since
 they were last dispersed, M the map's own at that place (zero where its poses were given; the
 filter adds it), s the parameter `covariance_scale`. D is along, across and in heading of the
-robot, which T turns into the axes of the map. d: median distance from an image of the map to the
-nearest one; a robot is anywhere between two. z: mean log likelihood of the last images, at least
-0; one that is L times as likely here as under the uniform law on the map tells the place with the
-variance e^2 / L. b: what another camera, or the same one mounted otherwise, adds to the heading.
+robot, which T turns into the axes of the map. z: mean log likelihood of the last images relative
+to the places of the map that face as the belief does, at least 0; where an image is L times as
+likely here as there, what images share makes errors that fall as 1 / L. Relative to all places of
+the map, L would have what the image tells of the heading, which in a room where a robot turns is
+most of it and says nothing of the place. d: median distance from an image of the map to the
+nearest one; a robot is anywhere between two. b: what another camera, or the same one mounted
+otherwise, adds to the heading.
 
 a and e have the highest likelihood of the errors of 40 runs, real and rendered, among those with
 which no run has less than about 87% of the truths inside of 2 sigma, over all frames whose answer
-is right, called localized or not (`benchmarks.covariance`). b is not fitted: with it, and an image
-every 0.4 m, 91 to 100% of the headings of such runs lay within two of their deviations.
+is right, called localized or not (`benchmarks.covariance`). b is not fitted: with it 96 to 100% of
+the headings of such runs lie within two of their deviations.
 
 A pose that was given has C + N + M until an image says something of it, with a tenth of the mass
 spread wider than was stated (`starting.drawn_about`). Without a pose to state it is that of
@@ -43,8 +45,8 @@ from kbr_localization.localization.localizer import (
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_INDEPENDENT = 0.12  # a: fraction of the points' covariance that is that of independent errors
-_UNLIKE = 0.36  # e: m
+_INDEPENDENT = 0.28  # a: fraction of the points' covariance that is that of independent errors
+_SHARED = 4.4  # e: that of errors which images share, where they are as likely at other places
 _HEADING = 0.04  # b: rad
 
 
@@ -54,8 +56,9 @@ class Proof:
     What images say of a belief.
 
     `here`: its probability against being elsewhere. `confirmed`: whether they speak for it.
-    `log_likelihood`: their mean log likelihood, None before the first. `spacing`: metres between
-    images of the map. `off_map`: whether they are proof against the map.
+    `log_likelihood`: their mean log likelihood relative to places that face as the belief does,
+    None before the first. `spacing`: metres between images of the map. `off_map`: whether they are
+    proof against the map.
     """
 
     here: float
@@ -107,10 +110,9 @@ def calibrated(
     """
     if proof.log_likelihood is None:
         return spread + moved
-    variances = np.array([proof.spacing**2 / 12.0, 0.0, _HEADING**2])
-    variances[:2] += _UNLIKE**2 * np.exp(-max(proof.log_likelihood, 0.0))
-    common = in_map_axes(np.diag(variances), heading)
-    return np.asarray(config.covariance_scale * (_INDEPENDENT * spread + common + moved))
+    factor = _INDEPENDENT + _SHARED * np.exp(-2.0 * max(proof.log_likelihood, 0.0))
+    common = in_map_axes(np.diag([proof.spacing**2 / 12.0, 0.0, _HEADING**2]), heading)
+    return np.asarray(config.covariance_scale * (factor * spread + common + moved))
 
 
 def mode_of(belief: Belief, config: KbrConfig) -> FloatArray:

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
-from kbr_localization.localization.kbr.confirmation import Confirmation
+from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.informative import Informative, margin, other_places
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
@@ -45,10 +45,15 @@ _MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most, as evide
 
 @dataclass(frozen=True)
 class Posterior:
-    """A `belief` weighed by an image; its marginal likelihood E and the `match` before that."""
+    """
+    A `belief` weighed by an image; its marginal likelihood E and the `match` before that.
+
+    `facing`: E with the ratio to places that face as the points do in place of r.
+    """
 
     belief: Belief
     likelihood: float
+    facing: float
     match: Match
 
 
@@ -61,7 +66,8 @@ class Hypotheses:
     descendants of one look-alike place would soon replace all others, those at the right place
     among them. `elsewhere`: the posterior probability of being there. `here`, `coverage`: the
     marginal likelihood E of the last image under the belief, and the fraction c of this that the
-    map covers; `new`: what was new in it.
+    map covers; `new`: what was new in it. `facing`: log E of the last images if the belief's
+    heading were known (`Posterior.facing`).
     """
 
     def __init__(
@@ -74,12 +80,14 @@ class Hypotheses:
         self.likelihood, self.config, self.rng = likelihood, config, rng
         self.informative = Informative(statistics)
         self.confirmation = Confirmation(statistics)
+        self.facing = RecentMean()
         self.forget()
 
     def forget(self) -> None:
         """Start with nothing learnt and no alternatives."""
         self.informative.forget()
         self.confirmation.forget()
+        self.facing.forget()
         self.alternatives: Belief | None = None
         self._cohorts = np.zeros(0, dtype=np.intp)
         self.elsewhere, self.here, self.coverage, self.new = 0.0, 1.0, 0.0, 0.0
@@ -99,6 +107,7 @@ class Hypotheses:
         self.alternatives = belief.resampled(_COHORT, self.rng)
         self._cohorts = np.zeros(_COHORT, dtype=np.intp)
         self.elsewhere = 1.0 - self.elsewhere
+        self.facing.forget()
 
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
@@ -124,7 +133,8 @@ class Hypotheses:
         place = (match.factors + floor) / (1.0 + floor)
         shown = i * match.likelihood_ratio
         nothing = 1.0 - i * match.coverage
-        return Posterior(belief.reweighed(shown * place + nothing), shown + nothing, match)
+        facing = i * match.facing_ratio + nothing
+        return Posterior(belief.reweighed(shown * place + nothing), shown + nothing, facing, match)
 
     def _best_of_other_places(self, belief: Belief, similarity: Similarity) -> float:
         """Return the largest k_Y of an image at a place that is not the belief's; at most 1."""
@@ -159,6 +169,7 @@ class Hypotheses:
         self.informative.learn(match)
         self.new = new_after(way, self.config)
         self.confirmation.see(float(np.log(here)), self.weight)
+        self.facing.see(float(np.log(posterior.facing)), self.weight)
         if self.config.carried_rate == 0.0:
             return None
         way = way_of_update(way, self.config)

@@ -33,8 +33,15 @@ from itertools import pairwise
 from kbr_localization.kernels.off_map import solved_observations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.local_solver import Part, PoseSystem
-from kbr_localization.localization.kbr.pose_search import PoseSearch, thinned, to_nearest
+from kbr_localization.localization.kbr.pose_search import (
+    Indices,
+    PoseSearch,
+    sector,
+    thinned,
+    to_nearest,
+)
 from kbr_localization.localization.kbr.state_kernel import StateKernel
+from kbr_localization.localization.kbr.uniform_law import UniformLaw
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.similarity import Similarity
@@ -42,7 +49,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-Indices = NDArray[np.intp]
 LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
 _USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
@@ -60,13 +66,29 @@ class Match:
 
     `factors`: (m,) of the kernel Bayes rule, of mean 1 under the belief. `likelihood_ratio`,
     `coverage`: means under the belief of what `Likelihood.ratios` gives for its points.
-    `best_on_map`: the factor where all images would be like the map's best match.
+    `facing_ratio`: the mean of that ratio to the uniform law on the places of the map that face as
+    the point does. `best_on_map`: the factor where all images would be like the best match.
     """
 
     factors: FloatArray
     likelihood_ratio: float
     coverage: float
+    facing_ratio: float
     best_on_map: float
+
+
+@dataclass(frozen=True)
+class _OfImage:
+    """
+    Of an image y and a map.
+
+    `uniform`, `facing`: see `UniformLaw.means`. `smooth`: A^-1 k_Y (n,), empty on a map that is
+    solved in parts.
+    """
+
+    uniform: float
+    facing: FloatArray
+    smooth: FloatArray
 
 
 class Likelihood:
@@ -93,8 +115,8 @@ class Likelihood:
         self._neighbours, self.spacing = self._crowding()
         self.ridge = self._ridge(1.0)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
-        self._uniform = self._uniform_law()
-        self._last: tuple[Similarity, tuple[float, FloatArray]] | None = None
+        self._uniform = UniformLaw(self._uniform_weights(), self.poses[:, 2], self.kernel)
+        self._last: tuple[Similarity, _OfImage] | None = None
         self._kept, self._kept_gram = np.zeros(0, dtype=np.intp), np.zeros((0, 0))
 
     @property
@@ -125,6 +147,7 @@ class Likelihood:
             found = smooth + self._correction(part, prior, similarity)
             values[2, members] = found.astype(cross.dtype) @ cross
         ratios, covered = self._scaled(values[:2], similarity)
+        facing = self._of_image(similarity).facing[sector(points[:, 2])]
         factors = np.maximum(values[2], 0.0)
         # a finite delta says nothing where no image near the belief is like this one
         mean = float(weights @ factors)
@@ -132,6 +155,7 @@ class Likelihood:
             factors / mean if mean > 0.0 else np.ones(len(points)),
             float(weights @ ratios),
             float(weights @ covered),
+            float(weights @ _ratio(values[0], facing)),
             1.0 / max(float(weights @ values[0]), _SMALLEST),
         )
 
@@ -163,30 +187,27 @@ class Likelihood:
         """Turn values (2, m) of `_compared` into `ratios`."""
         whole = 1.0 + self.kernel.ridge  # of the place of an image of the map
         covered = np.minimum(np.clip(values[1], 0.0, 1.0) * whole, 1.0)
-        uniform = self._of_image(similarity)[0]
-        ratios = np.maximum(values[0] / uniform, 0.0) if uniform > 0.0 else np.zeros(len(covered))
-        return ratios, covered
+        return _ratio(values[0], self._of_image(similarity).uniform), covered
 
     def _solutions(self, part: Part, similarity: Similarity) -> FloatArray:
         """A^-1 k_Y and A^-1 1 (2, n) of a part of the map; on a whole map solved once each."""
         if self.is_whole:
-            smooth, ones = self._of_image(similarity)[1], self._system.solution_of_ones
+            smooth, ones = self._of_image(similarity).smooth, self._system.solution_of_ones
             return np.stack([smooth[part.poses], ones[part.poses]])
         k_y = self.image_kernel(similarity.at(part.poses), similarity.best)
         return self._system.solve(part, np.stack([k_y, np.ones(len(k_y))], axis=1)).T
 
-    def _of_image(self, similarity: Similarity) -> tuple[float, FloatArray]:
+    def _of_image(self, similarity: Similarity) -> _OfImage:
         """
-        Sum of mu_i k_Y(Y_i, y) under the uniform law; A^-1 k_Y (n,) if the map is solved whole.
+        Return what of an image does not depend on the points; it is kept for the last image.
 
-        On a map solved in parts the sum is over the images whose kernel values are known, and A^-1
-        k_Y is empty. The result for the last image is kept.
+        On a map solved in parts the uniform law is that of the images whose values are known.
         """
         if self._last is None or self._last[0] is not similarity:
             known = np.arange(len(self.poses)) if self.is_whole else similarity.known
             k_y = self.image_kernel(similarity.at(known), similarity.best)
             smooth = self._system.solve_whole(k_y) if self.is_whole else k_y[:0]
-            self._last = (similarity, (float(np.sum(self._uniform * k_y)), smooth))
+            self._last = (similarity, _OfImage(*self._uniform.means(known, k_y), smooth))
         return self._last[1]
 
     def _correction(self, part: Part, prior: FloatArray, similarity: Similarity) -> FloatArray:
@@ -224,7 +245,7 @@ class Likelihood:
             at = np.searchsorted(self._kept, images)
         return self._kept_gram[np.ix_(at, at)]
 
-    def _uniform_law(self) -> FloatArray:
+    def _uniform_weights(self) -> FloatArray:
         """
         Weights mu of the uniform law on the map's images (n,).
 
@@ -280,3 +301,8 @@ class Likelihood:
         places = np.cumsum(1.0 / (1.0 + crowds))
         median = crowds[np.searchsorted(places, 0.5 * places[-1])]
         return float(median), float(np.median(known)) if known else 0.0
+
+
+def _ratio(values: FloatArray, law: float | FloatArray) -> FloatArray:
+    """Values (m,) over those of a law, at least 0; 0 where the law has none."""
+    return np.asarray(np.maximum(values, 0.0) / np.maximum(law, _SMALLEST) * (np.asarray(law) > 0))

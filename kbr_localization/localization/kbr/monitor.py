@@ -69,7 +69,9 @@ class Monitor:
         before, self._last_image = self._last_image, np.array(image)
         frozen = before is not None and self._moved and np.array_equal(image, before)
         if frozen:
-            self.confirmation.see(0.0, new_after(self.way, self.hypotheses.config))
+            new = new_after(self.way, self.hypotheses.config)
+            self.confirmation.see(0.0, new)
+            self.hypotheses.facing.see(0.0, new)
             self.way, self._moved = 0.0, False
         return bool(frozen)
 
@@ -110,7 +112,7 @@ class Monitor:
         return Proof(
             1.0 - self.hypotheses.elsewhere,
             self.reliable,
-            self.confirmation.mean if self._images else None,
+            self.hypotheses.facing.mean if self._images else None,
             self.hypotheses.likelihood.spacing,
             off_map=self.fit.refuted,
         )
@@ -123,6 +125,7 @@ class Monitor:
             'evidence': self.confirmation.total,
             'evidence_limit': self.confirmation.limit,
             'log_likelihood': self.confirmation.mean,
+            'facing_log_likelihood': self.hypotheses.facing.mean,
             'map_log_likelihood': self.fit.mean,
             'map_confirmed': float(self.fit.confirmed),
             'informative': self.hypotheses.informative.probability,

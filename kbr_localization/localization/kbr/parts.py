@@ -6,9 +6,10 @@ from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
-from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
+from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.kbr.odometry import OdometryCalibration
+from kbr_localization.localization.kbr.pose_search import Indices
 from kbr_localization.localization.kbr.starting import drawn_about, Regularisation
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Indices = NDArray[np.intp]
-_SECTORS = 72  # of the circle, in which headings are told apart
+SECTORS = 72
+"""Of the circle, in which headings are told apart."""
 
 
 class PoseSearch:
@@ -24,7 +25,7 @@ class PoseSearch:
     def __init__(self, poses: FloatArray, metres: float, chord: float) -> None:
         self._poses = poses
         self.grid = PoseGrid(poses, metres)
-        self._sectors = _sector(poses[:, 2]).astype(np.uint8)
+        self._sectors = sector(poses[:, 2]).astype(np.uint8)
         self._seen = _sectors_within(chord)
 
     def near(self, points: FloatArray) -> Indices:
@@ -55,7 +56,7 @@ class PoseSearch:
 
     def _seen_from(self, points: FloatArray) -> NDArray[np.bool_]:
         """Which sectors the headings of any of the points (m, 3) reach."""
-        facing = np.bincount(_sector(points[:, 2]), minlength=_SECTORS) > 0
+        facing = np.bincount(sector(points[:, 2]), minlength=SECTORS) > 0
         return np.asarray(self._seen[facing].any(axis=0))
 
 
@@ -72,12 +73,13 @@ def thinned(active: Indices, size: int) -> Indices:
     return active[np.linspace(0, len(active) - 1, size).astype(np.intp)]
 
 
-def _sector(headings: FloatArray) -> Indices:
-    return np.floor(headings * (_SECTORS / (2.0 * np.pi))).astype(np.intp) % _SECTORS
+def sector(headings: FloatArray) -> Indices:
+    """Return the numbers of the sectors of headings in radians, of any shape."""
+    return np.floor(headings * (SECTORS / (2.0 * np.pi))).astype(np.intp) % SECTORS
 
 
 def _sectors_within(chord: float) -> NDArray[np.bool_]:
     """Which sectors lie within a chord of the unit circle from each: (sectors, sectors)."""
-    width = 2.0 * np.arcsin(min(1.0, 0.5 * chord)) * _SECTORS / (2.0 * np.pi)
-    apart = np.abs(np.subtract.outer(np.arange(_SECTORS), np.arange(_SECTORS)))
-    return np.asarray(np.minimum(apart, _SECTORS - apart) <= width + 1)
+    width = 2.0 * np.arcsin(min(1.0, 0.5 * chord)) * SECTORS / (2.0 * np.pi)
+    apart = np.abs(np.subtract.outer(np.arange(SECTORS), np.arange(SECTORS)))
+    return np.asarray(np.minimum(apart, SECTORS - apart) <= width + 1)

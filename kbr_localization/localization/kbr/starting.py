@@ -6,7 +6,8 @@ from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
 from kbr_localization.localization.kbr.informative import apart
-from kbr_localization.localization.kbr.likelihood import Indices, Likelihood
+from kbr_localization.localization.kbr.likelihood import Likelihood
+from kbr_localization.localization.kbr.pose_search import Indices
 from kbr_localization.localization.kbr.state_kernel import GAUSSIAN_WIDTH
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray

@@ -1,0 +1,38 @@
+"""The uniform law on a map, whole and restricted to the places that face a given way."""
+
+from __future__ import annotations
+
+from kbr_localization.localization.kbr.pose_search import Indices, sector, SECTORS
+from kbr_localization.localization.kbr.state_kernel import StateKernel
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+
+class UniformLaw:
+    """
+    Kernel mean of images under the uniform law on a map's places, sum_i mu_i k_Y(., Y_i).
+
+    `weights`: mu (n,), or one that all images have, shape (1,). Restricted to the places that face
+    as theta, it has weights in proportion to mu_i k(theta_i, theta), where k is the kernel k_X of
+    the heading alone, with headings told apart by sectors.
+    """
+
+    def __init__(self, weights: FloatArray, headings: FloatArray, kernel: StateKernel) -> None:
+        self._weights = np.broadcast_to(weights, headings.shape)
+        self._sectors = sector(headings).astype(np.uint8)
+        middles = np.zeros((SECTORS, 3))
+        middles[:, 2] = (np.arange(SECTORS) + 0.5) * (2.0 * np.pi / SECTORS)
+        self._alike = kernel.gram(middles)
+        of_sectors = np.bincount(self._sectors, weights=self._weights, minlength=SECTORS)
+        self._scale = of_sectors.sum() / (self._alike @ of_sectors)
+
+    def means(self, images: Indices, k_y: FloatArray) -> tuple[float, FloatArray]:
+        """
+        Values at an image y of which k_Y(Y_i, y) (k,) is known for some images (k,), else zero.
+
+        Returns sum_i mu_i k_Y(Y_i, y), and the same for the law restricted to each sector of the
+        heading (sectors,), scaled to the same mass.
+        """
+        values = self._weights[images] * k_y
+        of_sectors = np.bincount(self._sectors[images], weights=values, minlength=SECTORS)
+        return float(values.sum()), np.asarray(self._scale * (self._alike @ of_sectors))
