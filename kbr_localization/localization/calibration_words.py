@@ -25,14 +25,14 @@ _VERBS = {
     'turn_scale': 'the wheels count',
     'drift': 'the wheels turn',
 }
-_TURNS = 'not observable: the runs hardly turn'
+_TURNS = 'not observable: the runs hardly turn, or their odometry is too noisy'
 _REASONS = {
     'offset_x': _TURNS,
     'offset_y': _TURNS,
     'turn_scale': _TURNS,
     'lateral_scale': 'not observable: the runs do not move sideways at will',
 }
-_SHORT = 'not observable: the runs are too short'
+_SHORT = 'not observable: the runs are too short, or their odometry is too noisy'
 _OF_ODOMETRY = 'not observable: the poses of the map are made of this odometry'
 
 
