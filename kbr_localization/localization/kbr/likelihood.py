@@ -115,7 +115,7 @@ class Likelihood:
         self._neighbours, self.spacing = self._crowding()
         self.ridge = self._ridge(1.0)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
-        self._uniform = UniformLaw(self._uniform_weights(), self.poses[:, 2], self.kernel)
+        self._uniform = UniformLaw(self._uniform_weights(), self._search.sectors, self.kernel)
         self._last: tuple[Similarity, _OfImage] | None = None
         self._kept, self._kept_gram = np.zeros(0, dtype=np.intp), np.zeros((0, 0))
 

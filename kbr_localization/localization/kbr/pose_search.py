@@ -19,19 +19,19 @@ class PoseSearch:
     Map poses (n, 3) within `metres` and a `chord` of the unit circle of headings.
 
     A few more are found: those whose cell or sector reaches into the distance. `grid`: the places
-    alone.
+    alone; `sectors` (n,): the headings.
     """
 
     def __init__(self, poses: FloatArray, metres: float, chord: float) -> None:
         self._poses = poses
         self.grid = PoseGrid(poses, metres)
-        self._sectors = sector(poses[:, 2]).astype(np.uint8)
+        self.sectors = sector(poses[:, 2]).astype(np.uint8)
         self._seen = _sectors_within(chord)
 
     def near(self, points: FloatArray) -> Indices:
         """Find the poses (their increasing indices) in reach of any of the points (m, 3)."""
         near = self.grid.near(points)
-        return near[self._seen_from(points)[self._sectors[near]]]
+        return near[self._seen_from(points)[self.sectors[near]]]
 
     def about(self, points: FloatArray) -> Indices:
         """
@@ -39,7 +39,7 @@ class PoseSearch:
 
         On a small map that is faster than to ask which of them are in reach of any point.
         """
-        inside = self._seen_from(points)[self._sectors]
+        inside = self._seen_from(points)[self.sectors]
         for places, at in zip(self._places, points[:, :2].T, strict=True):
             inside &= places >= at.min() - self.grid.reach
             inside &= places <= at.max() + self.grid.reach
@@ -47,7 +47,7 @@ class PoseSearch:
 
     def facing(self, points: FloatArray) -> Indices:
         """Find the poses, wherever they are, whose headings are in reach of any of the points."""
-        return np.flatnonzero(self._seen_from(points)[self._sectors])
+        return np.flatnonzero(self._seen_from(points)[self.sectors])
 
     @functools.cached_property
     def _places(self) -> FloatArray:

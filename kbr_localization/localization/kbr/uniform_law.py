@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.pose_search import Indices, sector, SECTORS
+from kbr_localization.localization.kbr.pose_search import Indices, SECTORS
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from numpy.typing import NDArray
 
 
 class UniformLaw:
     """
     Kernel mean of images under the uniform law on a map's places, sum_i mu_i k_Y(., Y_i).
 
-    `weights`: mu (n,), or one that all images have, shape (1,). Restricted to the places that face
-    as theta, it has weights in proportion to mu_i k(theta_i, theta), where k is the kernel k_X of
-    the heading alone, with headings told apart by sectors.
+    `weights`: mu (n,), or one that all images have, shape (1,). `sectors`: (n,) of the headings.
+    Restricted to the places that face as theta, the law has weights in proportion to mu_i
+    k(theta_i, theta), where k is the kernel k_X of the heading alone, at the middles of sectors.
     """
 
-    def __init__(self, weights: FloatArray, headings: FloatArray, kernel: StateKernel) -> None:
-        self._weights = np.broadcast_to(weights, headings.shape)
-        self._sectors = sector(headings).astype(np.uint8)
+    def __init__(
+        self, weights: FloatArray, sectors: NDArray[np.uint8], kernel: StateKernel
+    ) -> None:
+        self._weights, self._sectors = np.broadcast_to(weights, sectors.shape), sectors
         middles = np.zeros((SECTORS, 3))
         middles[:, 2] = (np.arange(SECTORS) + 0.5) * (2.0 * np.pi / SECTORS)
         self._alike = kernel.gram(middles)
