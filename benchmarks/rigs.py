@@ -160,10 +160,11 @@ def driven(place: Place, size: int, pair: Pair, trial: int) -> dict[str, Driven]
     if any(start is None for start in starts):
         return None
     start = max(start for start in starts if start is not None)
-    return {way: _of_frames(errors, start) for way, errors in found.items()}
+    return {way: of_frames(errors, start) for way, errors in found.items()}
 
 
-def _of_frames(errors: RunErrors, start: int) -> Driven:
+def of_frames(errors: RunErrors, start: int) -> Driven:
+    """Means over the frames of a drive from one of them on."""
     position, surprise = errors.position_m[start:], errors.position_surprise[start:]
     way = errors.travel_m[start:] - errors.travel_m[start]
     known = surprise[np.isfinite(surprise)]

@@ -92,7 +92,7 @@ def test_the_covariance_is_the_sum_that_the_module_states(heading):
     spread = np.array([[0.05, 0.01, 0.002], [0.01, 0.02, 0.003], [0.002, 0.003, 0.004]])
     moved = np.diag([0.03, 0.02, 0.001])
     for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
-        factor, own = 0.28 + 4.4 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.0, 0.04**2])
+        factor, own = 0.2 + 4.0 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.0, 0.04**2])
         in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
         motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
         proof = Proof(1.0, True, told, 0.6)

@@ -17,6 +17,7 @@ from kbr_localization.simulation.architect import PLANS
 from kbr_localization.simulation.atlas import Atlas
 from kbr_localization.simulation.camera import Camera, cast, look
 from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import (
     FloatGrid,
     Light,
@@ -71,13 +72,16 @@ class SyntheticBuilding:
     """
     A building that renders on demand.
 
-    `plan`: its floor plan. `camera`: the pinhole camera of its images.
+    `plan`: its floor plan, by default one of the configured kind. `camera`: the pinhole camera of
+    its images.
     """
 
-    def __init__(self, config: BuildingConfig | None = None) -> None:
+    def __init__(
+        self, config: BuildingConfig | None = None, plan: FloorPlan | None = None
+    ) -> None:
         self.config = config or BuildingConfig()
         rng = np.random.default_rng([self.config.seed, 1])
-        self.plan = PLANS[self.config.kind](self.config.size, rng)
+        self.plan = plan or PLANS[self.config.kind](self.config.size, rng)
         style = Style(self.config.seed, self.config.unique, self.config.texture, WALL_HEIGHT)
         self._atlas = Atlas(self.plan, style, self.config.colour, rng)
         self._characters = [sprites.person(rng, self.config.colour) for _ in range(6)]
