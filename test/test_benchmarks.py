@@ -11,9 +11,11 @@ import subprocess
 import sys
 
 from helpers import write_tiny_cold_run
+from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.simulation import BuildingConfig, SyntheticBuilding
 import numpy as np
 import pytest
 
@@ -215,3 +217,41 @@ def test_every_stage_of_a_frame_is_timed(tmp_path):
     assert 0 < len(seconds['update']) == len(seconds['kernel vector']) <= len(frames)
     moving, still = stages.frame_times(scene, KernelBayesFilter(scene.kernel_map))
     assert len(moving) == len(seconds['update']) and len(moving) + len(still) == len(frames)
+
+
+def write_session(folder, robots=2):
+    """Robots that drive on circles, seen in another frame and from some seconds later."""
+    folder.mkdir()
+    head = '# what the dataset says of its columns\n'
+    for number in range(1, robots + 1):
+        seconds = 1.2e9 + np.arange(0.0, 20.0, 0.02)
+        told = np.column_stack([seconds, np.full(1000, 0.1 * number), np.full(1000, 0.1)])
+        angle = 0.1 * (seconds - seconds[0])
+        circle = number * np.array([np.sin(angle), 1.0 - np.cos(angle)])
+        truth = np.column_stack([seconds, circle[0] + 3.0, circle[1] - 2.0, angle])
+        for name, lines in (('Odometry', told), ('Groundtruth', truth[150:])):
+            np.savetxt(folder / f'Robot{number}_{name}.dat', lines, '%.9f', header=head)
+
+
+def test_real_odometry_is_that_of_the_true_motion(tmp_path):
+    real = importlib.import_module('benchmarks.real_odometry')
+    write_session(tmp_path / 'session')
+    robots = real.session(tmp_path / 'session')
+    assert [robot.name for robot in robots] == ['session Robot1', 'session Robot2']
+    for robot in robots:
+        assert robot.truth.shape == robot.odometry.shape == (320, 3)
+        motions = [se2.between(poses[:-1], poses[1:]) for poses in (robot.truth, robot.odometry)]
+        np.testing.assert_allclose(*motions, atol=1e-6)
+    plan, origin = real.room_about(robots)
+    building = SyntheticBuilding(BuildingConfig(kind='hall', width=32, height=24), plan)
+    run = robots[1].run(building, origin, 0)
+    assert np.all(plan.is_free(run.drive.poses[:, :2]))
+    assert run[3].load_image().shape == (24, 32)
+    expected = se2.interpolate(run.odometry.stamps_ns, robots[1].odometry, run[3].stamp_ns)
+    np.testing.assert_array_equal(run[3].odometry, expected)
+
+
+def test_a_folder_without_robots_is_refused(tmp_path):
+    real = importlib.import_module('benchmarks.real_odometry')
+    with pytest.raises(SystemExit, match=r'no Robot1_Groundtruth\.dat'):
+        real.session(tmp_path)
