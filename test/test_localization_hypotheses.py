@@ -346,6 +346,20 @@ def test_evidence_is_a_cumulative_sum():
     assert evidence.total == evidence.mean == evidence.weight == 0.0
 
 
+def test_what_images_tell_of_a_place_beside_the_heading_is_their_mean_and_of_one_place():
+    hypotheses, belief, logs = make(), belief_at(8.0), []
+    for _ in range(3):
+        hypotheses.see(seen_at(8.0))
+        posterior = hypotheses.weigh(belief, seen_at(8.0))
+        i, match = hypotheses.informative.probability, posterior.match
+        assert posterior.facing == pytest.approx(i * match.facing_ratio + 1.0 - i * match.coverage)
+        logs.append(np.log(posterior.facing))
+        hypotheses.update(belief, posterior, seen_at(8.0), 0.4)
+    assert min(logs) <= hypotheses.facing.mean <= max(logs)
+    hypotheses.exchange(belief)
+    assert hypotheses.facing.weight == 0.0
+
+
 def test_what_spoke_against_a_place_is_to_be_made_up_for_at_the_next_one():
     confirmation = Confirmation(STATISTICS)
     limit = confirmation.limit
