@@ -33,9 +33,16 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
-from kbr_localization.simulation import BuildingConfig, RunConfig, SyntheticBuilding, SyntheticRun
-from kbr_localization.simulation.driving import Drive
-from kbr_localization.simulation.floor_plan import CELL, FloorPlan, PlanBuilder
+from kbr_localization.simulation import (
+    BuildingConfig,
+    CELL,
+    Drive,
+    FloorPlan,
+    PlanBuilder,
+    RunConfig,
+    SyntheticBuilding,
+    SyntheticRun,
+)
 from kbr_localization.workers import open_workers
 import numpy as np
 

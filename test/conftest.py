@@ -9,10 +9,15 @@ from pathlib import Path
 import shutil
 import signal
 
+from hypothesis import settings
 import pytest
 from side_by_side import BACKWARDS, FROM_DDS, OTHERS, OVER_DDS
 
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+
+# the same examples in every run; fuzz tests can be asked for others (fuzzing.py)
+settings.register_profile('repeatable', derandomize=True)
+settings.load_profile('repeatable')
 
 WITHOUT_ROS = find_spec('rclpy') is None
 collect_ignore_glob = ['test_ros_*.py'] if WITHOUT_ROS else []

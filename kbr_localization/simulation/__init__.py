@@ -6,6 +6,7 @@ This is the only module of the room that others import. README.md beside it says
 
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.simulation.driving import Drive
+from kbr_localization.simulation.floor_plan import CELL, FloorPlan, PlanBuilder
 from kbr_localization.simulation.light import Light, LIGHTS
 from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.robot import random_robot, Robot, RobotCamera
@@ -18,12 +19,15 @@ from kbr_localization.simulation.run import (
 )
 
 __all__ = [
+    'CELL',
     'DEMO_RUNS',
     'LIGHTS',
     'BuildingConfig',
     'Drive',
+    'FloorPlan',
     'Light',
     'OdometryNoise',
+    'PlanBuilder',
     'Robot',
     'RobotCamera',
     'RunConfig',
