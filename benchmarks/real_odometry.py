@@ -20,18 +20,14 @@ import sys
 from typing import Any
 
 from benchmarks import results, workload
-from benchmarks.rigs import Driven, of_frames, Tour
+from benchmarks.rigs import compared, Driven, on_wheels, Tour
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, STEP_NS
-from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
-from kbr_localization.evaluation.metrics import localized_from, RunErrors
 from kbr_localization.evaluation.protocol import random_map, Task
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.motion import measure_odometry
-from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import (
     BuildingConfig,
@@ -136,31 +132,13 @@ class Job:
 def driven(job: Job) -> dict[str, Driven] | None:
     """Errors by way of driving, None where one of them did not localize."""
     small = with_statistics(random_map(job.kernel_map, Task('kbr', job.size, job.trial), 0))
-    found: dict[str, RunErrors] = {}
-    for way in WAYS:
-        kernel_map, run = (small, job.run) if way == 'real' else _perfect(small, job)
-        trajectory = localize(kernel_map, run, seed=job.trial)
-        found[way] = run_errors(reference_trajectory(run), trajectory)
-    starts = [localized_from(errors) for errors in found.values()]
-    if any(start is None for start in starts):
-        return None
-    start = max(start for start in starts if start is not None)
-    return {way: of_frames(errors, start) for way, errors in found.items()}
-
-
-def _perfect(kernel_map: KernelMap, job: Job) -> tuple[KernelMap, DescribedRun]:
     tracks = [
         (tour.reported(_FAULTLESS, [job.trial, number]), tour.references)
         for number, tour in enumerate(job.mapping)
     ]
-    calibration, noise = measure_odometry(tracks)
-    config = replace(kernel_map.filter_config, odometry_calibration='off')
     told = job.driving.reported(_FAULTLESS, [job.trial, job.robot, len(tracks)])
-    frames = [replace(frame, odometry=o) for frame, o in zip(job.run.frames, told, strict=True)]
-    changed = replace(
-        kernel_map, calibration=calibration, motion_noise=noise, filter_config=config
-    )
-    return changed, replace(job.run, frames=tuple(frames))
+    perfect = on_wheels(small, tracks, job.run, told, 'off')
+    return compared({'real': (small, job.run), 'perfect': perfect}, job.trial)
 
 
 def jobs_of(options: argparse.Namespace) -> list[Job]:

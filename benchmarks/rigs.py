@@ -12,7 +12,7 @@ is told so. Errors are means over the frames after which both are localized; the
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -129,42 +129,54 @@ def _faultless(noise: OdometryNoise) -> OdometryNoise:
 
 
 def on_wheels(
-    place: Place, small: KernelMap, pair: Pair, how: str
+    kernel_map: KernelMap, tracks: Sequence[Track], run: DescribedRun, told: FloatArray, how: str
 ) -> tuple[KernelMap, DescribedRun]:
-    """Let a map have been recorded, and its test run driven, by such wheels."""
-    tracks: list[Track] = [
-        (tour.reported(pair.mapping, [*pair.seed, number]), tour.references)
-        for number, tour in enumerate(place.by_day)
-    ]
+    """
+    Let a map have been recorded, and a run driven, by wheels that reported so.
+
+    `tracks`: of the map's runs. `told`: (n, 3) at the frames of the run. `how`: the filter's
+    `odometry_calibration`.
+    """
     calibration, noise = measure_odometry(tracks)
-    config = replace(small.filter_config, odometry_calibration=how)
-    told = place.night.reported(pair.test, [*pair.seed, len(tracks)])
-    frames = [
-        replace(frame, odometry=pose) for frame, pose in zip(place.test.frames, told, strict=True)
-    ]
+    config = replace(kernel_map.filter_config, odometry_calibration=how)
+    frames = [replace(frame, odometry=pose) for frame, pose in zip(run.frames, told, strict=True)]
     return replace(
-        small, calibration=calibration, motion_noise=noise, filter_config=config
-    ), replace(place.test, frames=tuple(frames))
+        kernel_map, calibration=calibration, motion_noise=noise, filter_config=config
+    ), replace(run, frames=tuple(frames))
 
 
 def driven(place: Place, size: int, pair: Pair, trial: int) -> dict[str, Driven] | None:
     """Errors by way of driving, None where one of them did not localize."""
     # what the map says of itself is of its images, not of the wheels
     small = with_statistics(random_map(place.kernel_map, Task('kbr', size, trial), 0))
-    found: dict[str, RunErrors] = {}
+    drives = {}
     for way, how in WAYS.items():
         wheels = pair.without_errors() if how == 'off' else pair
-        kernel_map, run = on_wheels(place, small, wheels, how)
-        found[way] = run_errors(reference_trajectory(run), localize(kernel_map, run, seed=trial))
+        tracks = [
+            (tour.reported(wheels.mapping, [*pair.seed, number]), tour.references)
+            for number, tour in enumerate(place.by_day)
+        ]
+        told = place.night.reported(wheels.test, [*pair.seed, len(tracks)])
+        drives[way] = on_wheels(small, tracks, place.test, told, how)
+    return compared(drives, trial)
+
+
+def compared(
+    drives: Mapping[str, tuple[KernelMap, DescribedRun]], seed: int
+) -> dict[str, Driven] | None:
+    """Localize runs by way of driving; errors once all are localized, None where one is never."""
+    found = {
+        way: run_errors(reference_trajectory(run), localize(kernel_map, run, seed=seed))
+        for way, (kernel_map, run) in drives.items()
+    }
     starts = [localized_from(errors) for errors in found.values()]
     if any(start is None for start in starts):
         return None
     start = max(start for start in starts if start is not None)
-    return {way: of_frames(errors, start) for way, errors in found.items()}
+    return {way: _of_frames(errors, start) for way, errors in found.items()}
 
 
-def of_frames(errors: RunErrors, start: int) -> Driven:
-    """Means over the frames of a drive from one of them on."""
+def _of_frames(errors: RunErrors, start: int) -> Driven:
     position, surprise = errors.position_m[start:], errors.position_surprise[start:]
     way = errors.travel_m[start:] - errors.travel_m[start]
     known = surprise[np.isfinite(surprise)]
