@@ -10,7 +10,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.vision import VisionConfig
 import numpy as np
 
-TINY_VISION = VisionConfig(words=20, vocabulary_samples=2000)
+TINY_VISION = VisionConfig(words=20, vocabulary_samples=2000, scale_up=False)
 
 
 class TinyRun(Dataset):

@@ -16,7 +16,7 @@ from onnx_file import convolution_network, feature_network
 import pytest
 
 SHAPE = (120, 160)
-CONFIG = VisionConfig(words=200, vocabulary_samples=8000)
+CONFIG = VisionConfig(words=200, vocabulary_samples=8000, scale_up=False)
 
 
 def scene(seed, shape=SHAPE):

@@ -1,5 +1,7 @@
 """What happens to an image before it is described; omnidirectional cameras."""
 
+from dataclasses import replace
+
 import cv2
 from helpers import textured_image
 from kbr_localization.errors import ConfigurationError, VisionError
@@ -11,7 +13,7 @@ import pytest
 
 MIRROR = Mirror(166.0, 115.0, 30.0, 104.0)
 SHAPE = (240, 320)
-PLAIN = VisionConfig(illumination='none')
+PLAIN = VisionConfig(illumination='none', scale_up=False)
 
 
 def surroundings(seed, width=720, height=120):
@@ -36,10 +38,14 @@ def omnidirectional(view, turn=0.0, mirror=MIRROR, shape=SHAPE):
     return np.where((radius >= mirror.inner) & (radius < mirror.outer), image, fixed)
 
 
-def test_wide_images_are_scaled_down_and_small_ones_are_not_scaled_up():
+def test_images_are_scaled_to_the_working_width_narrow_ones_unless_they_are_to_stay():
     assert Preparation(VisionConfig(), (480, 640)).shape == (240, 320)
     assert Preparation(VisionConfig(), (1200, 1600)).shape == (240, 320)
-    assert Preparation(VisionConfig(), (120, 160)).shape == (120, 160)
+    assert Preparation(VisionConfig(), (240, 320)).shape == (240, 320)
+    assert Preparation(VisionConfig(), (120, 160)).shape == (240, 320)
+    assert Preparation(VisionConfig(scale_up=False), (120, 160)).shape == (120, 160)
+    learned = VisionConfig(descriptor='learned_pyramid', network_file='features.onnx')
+    assert Preparation(learned, (120, 160)).shape == (120, 160)
     image = np.random.default_rng(0).integers(0, 256, size=(480, 640), dtype=np.uint8)
     prepared = Preparation(PLAIN, (480, 640)).grey(image)
     means = image.reshape(240, 2, 320, 2).mean(axis=(1, 3))
@@ -60,7 +66,7 @@ def test_another_size_is_refused_unless_any_scale_is_set():
     with pytest.raises(VisionError, match='80x60 pixels: expected the size of the map, 160x120'):
         Preparation(VisionConfig(), (120, 160)).grey(image)
     tolerant = Preparation(VisionConfig(any_scale=True), (120, 160))
-    assert tolerant.grey(image).shape == (120, 160)
+    assert tolerant.grey(image).shape == (240, 320)
     with pytest.raises(VisionError, match='expected the aspect ratio of the map, 160x120'):
         tolerant.grey(np.zeros((80, 80), np.uint8))
 
@@ -68,7 +74,7 @@ def test_another_size_is_refused_unless_any_scale_is_set():
 def test_clahe_brings_out_dark_corners():
     image = np.random.default_rng(0).integers(0, 24, size=(120, 160), dtype=np.uint8)
     plain = Preparation(PLAIN, image.shape).grey(image)
-    clahe = Preparation(VisionConfig(illumination='clahe'), image.shape).grey(image)
+    clahe = Preparation(replace(PLAIN, illumination='clahe'), image.shape).grey(image)
     assert clahe.std() > 1.5 * plain.std()
 
 

@@ -48,6 +48,11 @@ class VisionConfig:
     working_width: int = parameter(
         320, 'wider images are scaled down to this many columns', low=32, high=8192
     )
+    scale_up: bool = parameter(
+        True,
+        'scale narrower images up to as many, but for learned_pyramid: to a camera of few pixels '
+        'a patch is otherwise a large part of the image',
+    )
     any_scale: bool = parameter(
         False, 'accept images of another size than the map has if their aspect ratio is the same'
     )
@@ -145,6 +150,11 @@ class VisionConfig:
         """Columns that wider images are scaled down to."""
         return self.network_width if self.descriptor == LEARNED else self.working_width
 
+    @property
+    def least_width(self) -> int:
+        """Columns that narrower images are scaled up to; 0 where none is, as for a network."""
+        return self.working_width if self.scale_up and self.descriptor != LEARNED else 0
+
     def __post_init__(self) -> None:
         """Refuse values out of range or at odds with each other."""
         validate(self, PREFIX)
@@ -163,6 +173,7 @@ class VisionConfig:
 PAPER = VisionConfig(
     descriptor='opencv_sift_pyramid',
     working_width=8192,
+    scale_up=False,
     illumination='none',
     patch_size=16,
     spacing=8,
@@ -180,6 +191,7 @@ Dense SIFT of 16-pixel patches every 8 pixels of the full image, plain counts of
 three levels ([MbKSR] 6.3).
 """
 BEFORE: dict[str, Any] = {
+    'scale_up': False,
     'patch_components': 0,
     'vocabulary_tree': False,
     'gradient_sign': 1.0,

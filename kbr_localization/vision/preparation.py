@@ -70,7 +70,7 @@ class Preparation:
         self.any_scale = config.any_scale
         self.wraps = mirror is not None
         self._panorama = None if mirror is None else Panorama(mirror, config.prepared_width)
-        self.shape = _scaled(image_shape, config.prepared_width)
+        self.shape = _scaled(image_shape, config)
         if self._panorama is not None:
             self.shape = self._panorama.shape
         self._clahe = None
@@ -126,23 +126,25 @@ class Preparation:
                 f'image of {width}x{height} pixels: expected the {shared} of the map, '
                 f'{fitted[1]}x{fitted[0]}; set the camera to that size or build the map again'
             )
-        method = cv2.INTER_AREA if width > fitted[1] else cv2.INTER_LINEAR
-        return np.asarray(cv2.resize(image, fitted[::-1], interpolation=method), dtype=np.uint8)
+        return _resized(image, fitted)
 
     def _resample(self, image: Image) -> Image:
         if self._panorama is not None:
             return self._panorama.unwrap(image)
         if image.shape[:2] == self.shape:
             return image
-        return np.asarray(
-            cv2.resize(image, self.shape[::-1], interpolation=cv2.INTER_AREA), dtype=np.uint8
-        )
+        return _resized(image, self.shape)
 
 
-def _scaled(shape: tuple[int, int], working_width: int) -> tuple[int, int]:
-    if shape[1] <= working_width:
-        return shape
-    return max(1, round(shape[0] * working_width / shape[1])), working_width
+def _resized(image: Image, shape: tuple[int, int]) -> Image:
+    """Scale an image to a shape (height, width)."""
+    method = cv2.INTER_AREA if image.shape[1] > shape[1] else cv2.INTER_LINEAR
+    return np.asarray(cv2.resize(image, shape[::-1], interpolation=method), dtype=np.uint8)
+
+
+def _scaled(shape: tuple[int, int], config: VisionConfig) -> tuple[int, int]:
+    width = min(max(shape[1], config.least_width), config.prepared_width)
+    return max(1, round(shape[0] * width / shape[1])), width
 
 
 def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image]) -> Mirror:
@@ -155,7 +157,9 @@ def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image
     if all(set_by_user.values()):
         return Mirror(**set_by_user)
     spread = np.unique(np.linspace(0, len(images) - 1, MIRROR_IMAGES).astype(int))
-    wide = dataclasses.replace(config, working_width=_WIDEST, network_width=_WIDEST)
+    wide = dataclasses.replace(
+        config, working_width=_WIDEST, network_width=_WIDEST, scale_up=False
+    )
     whole = Preparation(wide, shape)
     found = find_mirror([whole.grey(images[index]) for index in spread])
     return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})
