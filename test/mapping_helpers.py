@@ -8,7 +8,7 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.vision import VisionConfig
 import numpy as np
 
-VISION = VisionConfig(words=30, vocabulary_samples=3000)
+VISION = VisionConfig(words=30, vocabulary_samples=3000, scale_up=False)
 SIDES = (14.0, 8.0)
 """Metres of the two sides of the ring."""
 ROUND = 2.0 * sum(SIDES)

@@ -18,7 +18,7 @@ from ros_helpers import PATIENCE, RELIABLE
 from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
-VISION = VisionConfig(words=60, vocabulary_samples=4000)
+VISION = VisionConfig(words=60, vocabulary_samples=4000, scale_up=False)
 
 
 @dataclass(frozen=True)

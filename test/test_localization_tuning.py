@@ -28,7 +28,7 @@ from map_helpers import TinyRun
 import numpy as np
 import pytest
 
-VISION = VisionConfig(words=120, vocabulary_samples=4000)
+VISION = VisionConfig(words=120, vocabulary_samples=4000, scale_up=False)
 BASE = KbrConfig(points=30, carried_rate=0.0)
 SMALL = TuningPlan(methods=('kbr',), trials=5)
 STEP_NS = 400_000_000

@@ -26,7 +26,7 @@ from ros_node_helpers import by_stamp, diagnostics, start_node, start_player
 
 pytestmark = pytest.mark.ros
 
-VISION = VisionConfig(words=60, vocabulary_samples=4000)
+VISION = VisionConfig(words=60, vocabulary_samples=4000, scale_up=False)
 BELOW = 0.77
 """Views of a gap match worse than that in these small images, most others better."""
 SECOND = 1_000_000_000
