@@ -43,6 +43,8 @@ def test_images_are_scaled_to_the_working_width_narrow_ones_unless_they_are_to_s
     assert Preparation(VisionConfig(), (1200, 1600)).shape == (240, 320)
     assert Preparation(VisionConfig(), (240, 320)).shape == (240, 320)
     assert Preparation(VisionConfig(), (120, 160)).shape == (240, 320)
+    assert Preparation(VisionConfig(), (160, 120)).shape == (320, 240)
+    assert Preparation(VisionConfig(), (640, 120)).shape == (640, 120)
     assert Preparation(VisionConfig(scale_up=False), (120, 160)).shape == (120, 160)
     learned = VisionConfig(descriptor='learned_pyramid', network_file='features.onnx')
     assert Preparation(learned, (120, 160)).shape == (120, 160)

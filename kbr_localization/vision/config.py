@@ -50,8 +50,8 @@ class VisionConfig:
     )
     scale_up: bool = parameter(
         True,
-        'scale narrower images up to as many, but for learned_pyramid: to a camera of few pixels '
-        'a patch is otherwise a large part of the image',
+        'scale images up whose longer side has fewer pixels than that, but for learned_pyramid: '
+        'to a camera of few pixels a patch is otherwise a large part of the image',
     )
     any_scale: bool = parameter(
         False, 'accept images of another size than the map has if their aspect ratio is the same'
@@ -151,8 +151,8 @@ class VisionConfig:
         return self.network_width if self.descriptor == LEARNED else self.working_width
 
     @property
-    def least_width(self) -> int:
-        """Columns that narrower images are scaled up to; 0 where none is, as for a network."""
+    def least_side(self) -> int:
+        """Pixels that smaller images are scaled up to; 0 where none is, as for a network."""
         return self.working_width if self.scale_up and self.descriptor != LEARNED else 0
 
     def __post_init__(self) -> None:

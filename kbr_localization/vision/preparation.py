@@ -143,7 +143,9 @@ def _resized(image: Image, shape: tuple[int, int]) -> Image:
 
 
 def _scaled(shape: tuple[int, int], config: VisionConfig) -> tuple[int, int]:
-    width = min(max(shape[1], config.least_width), config.prepared_width)
+    """Working shape of an image: what is too small is scaled up by its longer side."""
+    grown = round(shape[1] * max(1.0, config.least_side / max(shape)))
+    width = max(1, min(grown, config.prepared_width))
     return max(1, round(shape[0] * width / shape[1])), width
 
 
