@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip('distributed')
 
 FRAMES = 300
-SLOW = ('--set', 'vision.descriptor=daisy', '--set', 'vision.words=50')
+_SLOW_VISION = ('vision.descriptor=daisy', 'vision.words=50', 'vision.scale_up=false')
+SLOW = [word for setting in _SLOW_VISION for word in ('--set', setting)]
 """A describer that leaves time to kill a worker in the middle."""
 SECONDS = 60.0
 
