@@ -118,8 +118,9 @@ def test_on_a_map_of_another_place_nothing_is_localized():
     assert np.all(here.mean(axis=1) > 0.8)
 
 
-def test_however_much_another_place_looks_alike_it_is_hardly_ever_localized():
-    told = [halves(alike, seed) for alike in (0.05, 0.1, 0.15) for seed in range(3)]
+@pytest.mark.parametrize('alike', [0.05, 0.1, 0.15])
+def test_however_much_another_place_looks_alike_it_is_hardly_ever_localized(alike):
+    told = [halves(alike, seed) for seed in range(3)]
     elsewhere = [status for unmapped, _ in told for status in unmapped]
     assert elsewhere.count('localized') < 0.05 * len(elsewhere)
     for _, here in told:
@@ -131,29 +132,20 @@ def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
     found = leave_out._evidence(stays)
     typical = (0.5 * 1.0 + 0.5 * 2.0 + 1.0 * 0.2) / 2.0
     likeliest = (0.5 * 1.0 + 0.5 * 2.0) / 1.0
-    reference = (typical + likeliest) / 2.0
-    most = 0.5 * (2.0 - reference)  # the first image lies below it
+    most = 0.5 * (2.0 - likeliest)
     assert found['typical_log_likelihood'] == pytest.approx(typical)
-    assert found['reference_log_likelihood'] == pytest.approx(reference)
+    assert found['reference_log_likelihood'] == pytest.approx(likeliest)
     assert found['evidence_limit'] == pytest.approx(most)
 
 
-def test_an_image_alone_tells_no_mean():
+def test_evidence_falls_at_every_wrong_place_and_an_image_alone_tells_no_mean():
     rng = np.random.default_rng(0)
     stays = [np.column_stack([rng.normal(0.4, 1.0, 50), rng.random(50)]) for _ in range(5)]
-    glimpse = np.array([[3.0, 1e-9]])
+    glimpse = np.array([[3.0, 0.1]])
     reference = leave_out._evidence([*stays, glimpse])['reference_log_likelihood']
-    assert reference == pytest.approx(leave_out._evidence(stays)['reference_log_likelihood'])
-
-
-def test_evidence_falls_at_most_wrong_places_and_grows_at_the_likeliest():
-    rng = np.random.default_rng(0)
-    means = np.linspace(0.0, 0.8, 9)
-    stays = [np.column_stack([rng.normal(mean, 1.0, 50), rng.random(50)]) for mean in means]
-    reference = leave_out._evidence(stays)['reference_log_likelihood']
-    evidence = [stay[:, 1] @ (stay[:, 0] - reference) for stay in stays]
-    assert np.mean(np.array(evidence) < 0.0) > 0.5 and np.sum(evidence) < 0.0
-    assert max(evidence) > 0.0
+    assert reference == leave_out._evidence(stays)['reference_log_likelihood']
+    for stay in stays:
+        assert stay[:, 1] @ (stay[:, 0] - reference) <= 1e-12
 
 
 def test_a_map_that_is_one_place_asks_for_next_to_nothing():

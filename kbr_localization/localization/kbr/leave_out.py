@@ -141,17 +141,12 @@ def _legs(kernel_map: KernelMap, side: NDArray[np.bool_]) -> list[Indices]:
 
 
 def _evidence(stays: list[FloatArray]) -> dict[str, float]:
-    """
-    Return the most evidence of wrong stays, its reference, and the mean of their log E.
-
-    For a shift from one mean to another a cumulative sum has the reference halfway between
-    (Hawkins, Olwell 1998). The one is the mean of all stays, the other that of the likeliest.
-    """
+    """Return the most evidence of wrong stays, and the means of their log E."""
     logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
     typical = max(0.0, float(logs @ weights) / max(float(weights.sum()), 1e-9))
     # a stay of less than one image's news says no more than that about its place
     means = [float(stay[:, 0] @ stay[:, 1]) / max(float(stay[:, 1].sum()), 1.0) for stay in stays]
-    reference = 0.5 * (typical + max([typical, *means]))
+    reference = max([0.0, *means])
     largest = 0.0
     for stay in stays:
         evidence = Evidence(reference)

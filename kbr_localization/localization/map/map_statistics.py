@@ -33,14 +33,14 @@ class MapStatistics:
     of the best match at another place. `margin_here`, `margin_elsewhere`: its mean where the map
     shows the place, and where the neighbourhood is left out. `evidence_limit`: the most
     evidence of images (`confirmation.Evidence`) at a wrong place in drives whose own places are
-    left out of the map. `typical_log_likelihood`: the mean log likelihood of the images at all of
-    these; over a long way a robot that is on the map has more (`map_fit.MapFit`).
-    `reference_log_likelihood`: halfway from that to the mean at the likeliest place of these. The
-    defaults are about the medians of maps of 100 images of rendered offices.
+    left out of the map. `reference_log_likelihood`: the mean log likelihood of the images at the
+    likeliest place of these. `typical_log_likelihood`: that of the images at all of them; over a
+    long way a robot that is on the map has more (`map_fit.MapFit`). The defaults are about the
+    medians of maps of 100 images of rendered offices.
     """
 
     margin_here: float = 0.1
     margin_elsewhere: float = 0.03
-    evidence_limit: float = 1.8
+    evidence_limit: float = 0.8
     typical_log_likelihood: float = 0.6
-    reference_log_likelihood: float = 1.0
+    reference_log_likelihood: float = 1.5
