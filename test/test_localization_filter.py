@@ -285,6 +285,21 @@ def test_parts_of_a_belief_are_resampled_as_each_would_be_by_itself():
     np.testing.assert_allclose(found.weights, 1.0 / 160)
 
 
+def test_two_beliefs_joined_are_their_mixture():
+    rng = np.random.default_rng(0)
+    first, second = (
+        Belief(rng.standard_normal((n, 3)), rng.dirichlet(np.ones(n)), rng.standard_normal((n, 7)))
+        for n in (30, 4)
+    )
+    both = first.joined(second, 0.2)
+    assert both.weights.sum() == pytest.approx(1.0)
+    assert both.weights[30:].sum() == pytest.approx(0.2)
+    for name in ('points', 'odometry'):
+        mean = 0.8 * first.weights @ getattr(first, name)
+        mean += 0.2 * second.weights @ getattr(second, name)
+        np.testing.assert_allclose(both.weights @ getattr(both, name), mean)
+
+
 EXTREMES = [
     (field.name, type(field.default)(bound))
     for field in fields(KbrConfig)

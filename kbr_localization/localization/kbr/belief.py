@@ -91,6 +91,14 @@ class Belief:
         weights = np.full(chosen.size, 1.0 / chosen.size)
         return Belief(self.points[chosen], weights, self.odometry[chosen])
 
+    def joined(self, other: Belief, share: float) -> Belief:
+        """Mix with another belief, whose part of the mixture is `share`."""
+        return Belief(
+            np.concatenate([self.points, other.points]),
+            np.concatenate([(1.0 - share) * self.weights, share * other.weights]),
+            np.concatenate([self.odometry, other.odometry]),
+        )
+
     def among(self, members: np.ndarray) -> Belief:
         """Return the part of the belief on the points that `members` (m,) selects."""
         weights = self.weights[members]

@@ -90,9 +90,10 @@ class OdometryCheck:
         """Let the belief have been found elsewhere: some points go on from there as they are."""
         if self.led is None:
             return
-        there = found.resampled(_POINTS // 2, self._rng)
-        there.odometry = self.led.resampled(_POINTS // 2, self._rng).odometry
-        self.led = self._with(there)
+        half = _POINTS // 2
+        there = found.resampled(half, self._rng)
+        there.odometry = self.led.resampled(half, self._rng).odometry
+        self.led = self.led.resampled(half, self._rng).joined(there, 0.5)
 
     def _join(self, belief: Belief) -> None:
         changed = happened(_RATE, float(self._way[0]), self._hypotheses.config)
@@ -102,21 +103,14 @@ class OdometryCheck:
         in_turns = self._way[1] / self._way.sum()  # so many radians, of these and the metres
         self._way = np.zeros(2)
         self.wrong += fresh - self.wrong * changed  # what slipped may hold again
-        size = int(_POINTS * fresh / self.wrong + self._rng.random())
-        size = _POINTS if self.led is None else min(max(size, 1), _POINTS - 1)
-        born = belief.resampled(size, self._rng)
-        born.odometry = born.odometry + self._errors(size, in_turns)
-        self.led = born if self.led is None else self._with(born)
-
-    def _with(self, others: Belief) -> Belief:
-        """Let others take the place of so many of the points, all equally weighted."""
-        assert self.led is not None
-        kept = self.led.resampled(_POINTS - len(others.points), self._rng)
-        return Belief(
-            np.concatenate([kept.points, others.points]),
-            np.full(_POINTS, 1.0 / _POINTS),
-            np.concatenate([kept.odometry, others.odometry]),
-        )
+        share = fresh / self.wrong
+        # one at least: a few sets of errors are soon too few, and its weight is what it stands for
+        born = belief.resampled(max(round(_POINTS * share), 1), self._rng)
+        born.odometry = born.odometry + self._errors(len(born.points), in_turns)
+        self.led = born if self.led is None else self.led.joined(born, share)
+        crowded = len(self.led.points) > _POINTS * 3 // 2
+        if crowded or self.led.effective_size() < _POINTS / 2:
+            self.led = self.led.resampled(_POINTS, self._rng)
 
     def _errors(self, size: int, turns: float) -> FloatArray:
         """Parameters (size, 7) of a grossly wrong odometry, the fraction `turns` in the turns."""
