@@ -13,6 +13,7 @@ import sys
 from helpers import write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
+from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.simulation import BuildingConfig, SyntheticBuilding
@@ -136,6 +137,7 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
         ('prediction', ['--trials', '1']),
         ('constants', ['--only', 'filter|budgets|delta']),
         ('other_buildings', ['--sizes', '8,9']),
+        ('wrong_odometry', ['--rates', '1e-5', '1e-3']),
     ],
 )
 def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):
@@ -144,6 +146,20 @@ def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys
     benchmark.main(['--train', train, '--test', test, '--sizes', '8', *options])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')]
     assert len(rows) > 3 and not any('nan' in row for row in rows)
+
+
+def test_a_wrong_odometry_is_wrong_by_the_factors_where_they_hold(tmp_path):
+    wrong_odometry = importlib.import_module('benchmarks.wrong_odometry')
+    driven = open_dataset(write_tiny_cold_run(tmp_path, frames=100))
+    poses = se2.chain(np.array([5.0, 1.0, 2.0]), np.tile([0.1, 0.02, 0.3], (99, 1)))
+    frames = tuple(replace(driven[index], odometry=pose) for index, pose in enumerate(poses))
+    run = DescribedRun('run', driven.odometry, {}, frames, np.zeros((100, 1)), 0.0)
+    by = wrong_odometry.driven_by(run, (2.0, 2.0, -1.0), (0.5, 1.0))
+    told = np.array([frame.odometry for frame in by])
+    found, steps = se2.between(told[:-1], told[1:]), se2.between(poses[:-1], poses[1:])
+    np.testing.assert_allclose(found[:48], steps[:48], atol=1e-9)
+    np.testing.assert_allclose(found[50:], steps[50:] * [2.0, 2.0, -1.0], atol=1e-9)
+    assert [frame.stamp_ns for frame in by] == [frame.stamp_ns for frame in frames]
 
 
 def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
