@@ -128,24 +128,32 @@ def test_however_much_another_place_looks_alike_it_is_hardly_ever_localized(alik
 
 
 def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
-    stays = [np.array([[1.0, 0.5], [2.0, 0.5]]), np.array([[0.2, 1.0]])]
-    found = leave_out._evidence(stays)
-    typical = (0.5 * 1.0 + 0.5 * 2.0 + 1.0 * 0.2) / 2.0
-    likeliest = (0.5 * 1.0 + 0.5 * 2.0) / 1.0
-    most = 0.5 * (2.0 - likeliest)
+    first, second = np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[0.2, 10.0]])
+    found = leave_out._evidence([second, first])
+    typical = (2.0 * 1.0 + 1.0 * 2.0 + 10.0 * 0.2) / 13.0
+    likeliest = (2.0 * 1.0 + 1.0 * 2.0 + 5.0 * 0.2) / 8.0
+    most = 2.0 * (1.0 - likeliest) + 1.0 * (2.0 - likeliest)
     assert found['typical_log_likelihood'] == pytest.approx(typical)
     assert found['reference_log_likelihood'] == pytest.approx(likeliest)
     assert found['evidence_limit'] == pytest.approx(most)
 
 
-def test_evidence_falls_at_every_wrong_place_and_an_image_alone_tells_no_mean():
+def test_stays_that_weigh_less_than_a_mean_takes_count_as_far_as_they_go():
+    found = leave_out._evidence([np.array([[1.0, 0.5], [2.0, 0.5]]), np.array([[0.4, 0.0]])])
+    assert found['reference_log_likelihood'] == pytest.approx(1.5 / 8.0)
+
+
+def test_evidence_falls_where_much_is_seen_and_a_glimpse_does_not_decide():
     rng = np.random.default_rng(0)
     stays = [np.column_stack([rng.normal(0.4, 1.0, 50), rng.random(50)]) for _ in range(5)]
-    glimpse = np.array([[3.0, 0.1]])
-    reference = leave_out._evidence([*stays, glimpse])['reference_log_likelihood']
-    assert reference == leave_out._evidence(stays)['reference_log_likelihood']
+    reference = leave_out._evidence(stays)['reference_log_likelihood']
+    means = [stay[:, 0] @ stay[:, 1] / stay[:, 1].sum() for stay in stays]
+    assert reference == pytest.approx(max(means))
     for stay in stays:
         assert stay[:, 1] @ (stay[:, 0] - reference) <= 1e-12
+    glimpse = np.array([[3.0, 0.1]])
+    with_it = leave_out._evidence([*stays, glimpse])['reference_log_likelihood']
+    assert with_it - reference == pytest.approx(0.1 / 8.0 * (3.0 - reference))
 
 
 def test_a_map_that_is_one_place_asks_for_next_to_nothing():

@@ -61,8 +61,8 @@ class Evidence(RecentMean):
 
     With the likelihood E of an image and its weight w, which is how far the map covers the belief
     times what is new in the image (`Hypotheses.weight`), the sum T becomes T + w (log E - k), at
-    least `least`. The reference k is the mean of log E at the likeliest of wrong places
-    (`MapStatistics.reference_log_likelihood`), so that T falls at any of them as the way goes on.
+    least `least`. The reference k is the mean of log E at the likeliest wrong places
+    (`MapStatistics.reference_log_likelihood`), so that T falls at all of them as the way goes on.
 
     `total`: T in nats. `mean`: that of log E. `reference`, `least`: k and the least T in nats.
     """

@@ -12,6 +12,7 @@ from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
+from kbr_localization.localization.kbr.map_fit import ENOUGH
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -141,12 +142,18 @@ def _legs(kernel_map: KernelMap, side: NDArray[np.bool_]) -> list[Indices]:
 
 
 def _evidence(stays: list[FloatArray]) -> dict[str, float]:
-    """Return the most evidence of wrong stays, and the means of their log E."""
+    """
+    Return the most evidence of wrong stays, and the means of their log E.
+
+    The reference is the mean of the likeliest stays that together weigh as much as proof against
+    a map takes (`ENOUGH`): at no place where so much is seen does evidence grow, and a short stay,
+    whose mean is of chance, does not decide by itself. Where all of them weigh less, the rest
+    counts as 0.
+    """
     logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
     typical = max(0.0, float(logs @ weights) / max(float(weights.sum()), 1e-9))
-    # a stay of less than one image's news says no more than that about its place
-    means = [float(stay[:, 0] @ stay[:, 1]) / max(float(stay[:, 1].sum()), 1.0) for stay in stays]
-    reference = max([0.0, *means])
+    of_stays = np.array([[stay[:, 1].sum(), stay[:, 0] @ stay[:, 1]] for stay in stays])
+    reference = _mean_of_likeliest(of_stays.reshape(-1, 2))
     largest = 0.0
     for stay in stays:
         evidence = Evidence(reference)
@@ -158,6 +165,15 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
         'typical_log_likelihood': typical,
         'reference_log_likelihood': reference,
     }
+
+
+def _mean_of_likeliest(stays: FloatArray) -> float:
+    """Mean log E of the likeliest of stays (k, 2), weights and sums, that weigh `ENOUGH`."""
+    weights, sums = stays[stays[:, 0] > 0.0].T
+    order = np.argsort(-sums / weights)
+    reached = np.minimum(np.cumsum(weights[order]), ENOUGH)
+    taken = np.diff(reached, prepend=0.0)
+    return max(0.0, float(taken @ (sums / weights)[order]) / ENOUGH)
 
 
 def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) -> list[FloatArray]:
