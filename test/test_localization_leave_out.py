@@ -131,8 +131,8 @@ def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
     first, second = np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([[0.2, 10.0]])
     found = leave_out._evidence([second, first])
     typical = (2.0 * 1.0 + 1.0 * 2.0 + 10.0 * 0.2) / 13.0
-    likeliest = (2.0 * 1.0 + 1.0 * 2.0 + 5.0 * 0.2) / 8.0
-    most = 2.0 * (1.0 - likeliest) + 1.0 * (2.0 - likeliest)
+    likeliest = (2.0 * 1.0 + 1.0 * 2.0 + 1.0 * 0.2) / 4.0
+    most = 1.0 * (2.0 - likeliest)  # the image before it speaks against the place
     assert found['typical_log_likelihood'] == pytest.approx(typical)
     assert found['reference_log_likelihood'] == pytest.approx(likeliest)
     assert found['evidence_limit'] == pytest.approx(most)
@@ -140,7 +140,7 @@ def test_the_limit_is_the_most_evidence_of_a_wrong_stay():
 
 def test_stays_that_weigh_less_than_a_mean_takes_count_as_far_as_they_go():
     found = leave_out._evidence([np.array([[1.0, 0.5], [2.0, 0.5]]), np.array([[0.4, 0.0]])])
-    assert found['reference_log_likelihood'] == pytest.approx(1.5 / 8.0)
+    assert found['reference_log_likelihood'] == pytest.approx(1.5 / 4.0)
 
 
 def test_evidence_falls_where_much_is_seen_and_a_glimpse_does_not_decide():
@@ -153,7 +153,7 @@ def test_evidence_falls_where_much_is_seen_and_a_glimpse_does_not_decide():
         assert stay[:, 1] @ (stay[:, 0] - reference) <= 1e-12
     glimpse = np.array([[3.0, 0.1]])
     with_it = leave_out._evidence([*stays, glimpse])['reference_log_likelihood']
-    assert with_it - reference == pytest.approx(0.1 / 8.0 * (3.0 - reference))
+    assert with_it - reference == pytest.approx(0.1 / 4.0 * (3.0 - reference))
 
 
 def test_a_map_that_is_one_place_asks_for_next_to_nothing():

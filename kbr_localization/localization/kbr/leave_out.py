@@ -12,10 +12,9 @@ from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
-from kbr_localization.localization.kbr.map_fit import ENOUGH
 from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 from kbr_localization.localization.map.similarity import FullSimilarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -29,6 +28,7 @@ _FEWEST = 5  # margins that tell a mean
 _LEAST_LEAD = 1.5  # of the mean margin where the map shows the place over that where it does not
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.17  # nats, of images that say next to nothing
+_ENOUGH = 0.25 * MEMORY  # weight of the images, at least, that tell a mean of wrong places
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
 
 MEASURED_NOW = (
@@ -145,10 +145,9 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
     """
     Return the most evidence of wrong stays, and the means of their log E.
 
-    The reference is the mean of the likeliest stays that together weigh as much as proof against
-    a map takes (`ENOUGH`): at no place where so much is seen does evidence grow, and a short stay,
-    whose mean is of chance, does not decide by itself. Where all of them weigh less, the rest
-    counts as 0.
+    The reference is the mean of the likeliest stays that together weigh `_ENOUGH`: at no place
+    where so much is seen does evidence grow, and a short stay, whose mean is of chance, does not
+    decide by itself. Where all of them weigh less, the rest counts as 0.
     """
     logs, weights = np.concatenate([np.zeros((0, 2)), *stays]).T
     typical = max(0.0, float(logs @ weights) / max(float(weights.sum()), 1e-9))
@@ -168,12 +167,12 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
 
 
 def _mean_of_likeliest(stays: FloatArray) -> float:
-    """Mean log E of the likeliest of stays (k, 2), weights and sums, that weigh `ENOUGH`."""
+    """Mean log E of the likeliest of stays (k, 2), weights and sums, that weigh `_ENOUGH`."""
     weights, sums = stays[stays[:, 0] > 0.0].T
     order = np.argsort(-sums / weights)
-    reached = np.minimum(np.cumsum(weights[order]), ENOUGH)
+    reached = np.minimum(np.cumsum(weights[order]), _ENOUGH)
     taken = np.diff(reached, prepend=0.0)
-    return max(0.0, float(taken @ (sums / weights)[order]) / ENOUGH)
+    return max(0.0, float(taken @ (sums / weights)[order]) / _ENOUGH)
 
 
 def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) -> list[FloatArray]:

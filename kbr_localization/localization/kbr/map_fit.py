@@ -5,7 +5,7 @@ from __future__ import annotations
 from kbr_localization.localization.kbr.confirmation import Confirmation
 from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
 
-ENOUGH = 0.5 * MEMORY  # weight of images, at least, that tell how likely they are on average
+_ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak against the map
 
 
 class MapFit:
@@ -53,4 +53,4 @@ class MapFit:
     @property
     def refuted(self) -> bool:
         """Whether the images are clear proof against the map."""
-        return self.evidence.weight >= ENOUGH and self.mean < self._typical
+        return self.evidence.weight >= _ENOUGH and self.mean < self._typical
