@@ -57,8 +57,9 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
 
     `right`: fraction of the frames within `right_m` metres. `said`: fraction of these that are
     called localized. `wrong`: fraction of those called localized that are not right, after
-    `SETTLED_M` metres. `covered`: fraction of those called localized whose truth is inside of 2
-    sigma. NaN where there is no such frame.
+    `SETTLED_M` metres. `misled`: fraction of all frames after these that are called localized and
+    not right. `covered`: fraction of those called localized whose truth is inside of 2 sigma. NaN
+    where there is no such frame.
     """
     errors = run_errors(reference_trajectory(run), trajectory)
     statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
@@ -69,6 +70,7 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
         'right': float(right.mean()),
         'said': _mean(said[right]),
         'wrong': _mean(~right[said & late]),
+        'misled': _mean((said & ~right)[late]),
         'covered': _mean(surprise <= sigma_region(2.0, 2)),
     }
 

@@ -61,6 +61,7 @@ def test_answers_of_a_run():
     assert found['said'] == pytest.approx(20 / 30)
     # after 5 m, that is from frame 26 on, only wrong ones say so
     assert found['wrong'] == 1.0
+    assert found['misled'] == pytest.approx(5 / 14)
     assert found['covered'] == pytest.approx(20 / 25)
 
 

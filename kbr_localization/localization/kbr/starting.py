@@ -66,8 +66,7 @@ def drawn_about(
     beside = np.array([apart(config), apart(config), 0.5 * OTHER_WAY])
     far = Belief.gaussian(pose, covariance + np.diag(beside**2), size // 2, rng)
     missed = min(1.0 - config.localized_mass, 0.5)
-    weights = np.concatenate([near.weights * (1.0 - missed), far.weights * missed])
-    return Belief(np.concatenate([near.points, far.points]), weights)
+    return near.joined(far, missed)
 
 
 def drawn_from_image(
