@@ -22,7 +22,7 @@ from ros_node_helpers import (
     start_node,
 )
 from ros_robot import make_tiny_world, Robot
-from std_srvs.srv import Trigger
+from std_srvs.srv import Empty, Trigger
 
 pytestmark = pytest.mark.ros
 
@@ -252,6 +252,22 @@ def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, two_fl
         assert localization.keeper.in_use.name == 'upper' and last.estimate.has_pose
         expected = robot.pose((last.stamp_ns - robot.start_ns) * 1e-9)
         assert np.hypot(*(last.estimate.pose - expected)[:2]) < 0.3
+
+
+def test_a_global_start_asked_for_while_a_map_is_read_counts_more_than_a_pose_before_it(
+    ros, two_floors
+):
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        answer, disk = load_with_slow_disk(ros, node)
+        robot.send_initial_pose(None, robot.pose(0.0))
+        ros.spin_until(lambda: node.maps.kept is not None)
+        call(ros, Empty, '/reinitialize_global_localization', Empty.Request())
+        disk.set()
+        ros.spin_until(answer.done)
+        assert answer.result().success
+        assert node.maps.kept is None and node.configured().session.initial_poses.given is None
 
 
 def test_a_pose_that_is_meant_for_a_map_that_cannot_be_read_is_dropped(ros, two_floors):

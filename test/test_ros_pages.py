@@ -189,3 +189,6 @@ def test_what_views_ask_for_is_what_the_node_offers(ros, tiny_world):
         for line in LAYOUT['configById'][panel]['paths']:
             name, key = re.findall(r'=="([^"]+)"', line['value'])
             ros.spin_until(lambda n=name, k=key: float(diagnostics(reports, n)[1].get(k, -1)) >= 0)
+    panel = LAYOUT['configById']['DiagnosticStatusPanel!localization']
+    sent = {(one.hardware_id, one.name) for report in reports for one in report.status}
+    assert (panel['selectedHardwareId'], panel['selectedName']) in sent

@@ -17,7 +17,7 @@ from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper
 from kbr_localization.ros.parameters.node_config import NodeConfig
-from kbr_localization.ros.session import persistence
+from kbr_localization.ros.session import initial_pose_sources, persistence
 from kbr_localization.ros.session.answer import Answer
 from kbr_localization.ros.session.image_queue import QueuedImage
 from kbr_localization.ros.session.persistence import (
@@ -50,6 +50,21 @@ def test_it_comes_back_as_it_was(tmp_path):
     for name in ('pose', 'covariance', 'odometry'):
         np.testing.assert_array_equal(getattr(back, name), getattr(SAVED, name))
     assert [file.name for file in path.parent.iterdir()] == ['pose.json']
+
+
+def test_one_that_is_far_off_the_map_is_not_used():
+    told = []
+    settings = SimpleNamespace(config=NodeConfig(), initial_pose=None)
+
+    def log(level, text, *rest):
+        told.append(text)
+
+    def kept(metres):
+        in_use = SimpleNamespace(map_id='abc', distance=lambda pose: metres)
+        return initial_pose_sources.gather(settings, SAVED, in_use, str, log).saved
+
+    assert kept(0.5) is SAVED and not told
+    assert kept(500.0) is None and 'saved pose not used: x 1.00 m, y 2.00 m is 500 m' in told[0]
 
 
 def test_it_is_carried_forward_by_the_odometry():

@@ -403,6 +403,30 @@ def test_another_tracker_takes_over_the_belief(drive):
     assert drive.answers[stamp(6.2)].estimate.localized
 
 
+def test_another_tracker_goes_on_from_an_answer_older_than_the_odometry_buffer(tiny_world):
+    """No image came for longer than that: the odometry alone says where the robot is."""
+    drive = Drive(tiny_world, feed=Feed(OdometryBuffer(duration_ns=SECOND)))
+    drive.go(0.0, 6.0)
+    drive.session.replace_tracker()
+    drive.go(6.05, 12.0, image_every=100)
+    drive.image(12.05, lambda: GREY)
+    drive.go(12.05, 12.1, image_every=100)
+    assert drive.error(12.05) < 0.3 and drive.answers[stamp(12.05)].estimate.localized
+    assert not drive.told
+
+
+def test_another_tracker_goes_on_from_a_pose_that_images_have_not_confirmed(tiny_world):
+    given = GivenPose(straight_reference(0.0), COVARIANCE)
+    drive = Drive(tiny_world, InitialPoseSources(given=given, globally=False))
+    drive.image(0.0, lambda: GREY)
+    drive.go(0.0, 2.0, image_every=100)
+    drive.session.replace_tracker()
+    drive.image(2.05, lambda: GREY)
+    drive.go(2.05, 2.1, image_every=100)
+    estimate = drive.answers[stamp(2.05)].estimate
+    assert estimate.has_pose and not estimate.localized and drive.error(2.05) < 0.3
+
+
 def test_a_pose_that_somebody_gives_is_localized_when_images_have_confirmed_it(drive):
     drive.go(0.0, 6.0)
     given = straight_reference(6.0)

@@ -7,7 +7,7 @@ from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
 from ros_helpers import RELIABLE
-from ros_node_helpers import by_stamp, change_state, EVERY_IMAGE
+from ros_node_helpers import by_stamp, change_state, EVERY_IMAGE, set_parameter
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -106,6 +106,31 @@ def test_after_a_stray_stamp_that_is_near_enough_to_be_believed_transforms_go_on
     robot.drive(3.05, 4.0)
     last_ns = robot.stamp_ns(4.0) + 1_000_000_000
     ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+
+
+def test_transforms_go_on_when_they_are_to_be_valid_for_less_time(ros, tf_world):
+    tf_world.start(transform_tolerance=30.0)
+    robot = tf_world.robot
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    assert set_parameter(ros, 'transform_tolerance', double_value=0.5).successful
+    robot.drive(3.05, 4.0)
+    last_ns = robot.stamp_ns(4.0) + 500_000_000
+    ros.spin_until(lambda: any(stamp(t) == last_ns for t in tf_world.heard()))
+
+
+def test_odometry_at_the_end_of_all_stamps_does_not_get_into_the_transforms(ros, tf_world):
+    node = tf_world.start()
+    robot = tf_world.robot
+    robot.drive(0.0, 3.0)
+    ros.spin_until(tf_world.heard)
+    last_ns = 2**31 * conversions.NANOSECONDS - robot.start_ns
+    for seconds in (0.9, 0.8, 0.7):
+        robot.send_odometry(last_ns * 1e-9 - seconds, pose=robot.odometry_pose(3.0))
+    robot.drive(3.05, 4.0)
+    ros.spin_until(lambda: 'are forgotten' in node.output)
+    stamps = [stamp(t) for t in tf_world.heard()]
+    assert robot.stamp_ns(0.0) < min(stamps) and max(stamps) < robot.stamp_ns(6.0)
 
 
 def test_after_a_reset_of_the_odometry_the_old_transform_is_not_sent_again(ros, tf_world):

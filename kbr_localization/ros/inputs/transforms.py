@@ -17,6 +17,8 @@ except ImportError:  # not everywhere installed, as on PyPI
     TFMessage = None
 
 TF_QOS = QoSProfile(depth=100)
+END_NS = 2**31 * conversions.NANOSECONDS
+"""Stamps from there on do not fit into a message."""
 LISTEN_AFTER, LISTEN_FOR, LISTEN_EVERY = 3, 3, 60
 """Seconds after the start, for how long, and how often to listen for rivals."""
 
@@ -36,8 +38,8 @@ class TransformSender:
         self.recent: deque[int] = deque(maxlen=1000)
 
     def send(self, odom_in_map: se2.FloatArray, stamp_ns: int) -> None:
-        """Send the transform (3,), valid at a stamp; a stamp not later than the last is left."""
-        if stamp_ns <= self._last_ns:
+        """Send the transform (3,), valid at a stamp; one not later than the last is left out."""
+        if not self._last_ns < stamp_ns < END_NS:
             return
         self._last_ns = stamp_ns
         self.recent.append(stamp_ns)

@@ -209,7 +209,7 @@ class Localization:
 
     def follow_settings(self, before: KbrConfig) -> None:
         """Use changed parameters from now on."""
-        self.outputs.config = self._settings.config
+        self.outputs.follow_config(self._settings.config)
         if self._settings.filter != before and not self._switching:
             self.session.replace_tracker()
 

@@ -159,6 +159,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
+            self.maps.kept = None  # a pose for the map that is being read: the last request counts
             self.log('info', 'global localization asked for', 0.0)
             self.configured().session.initialize_globally()
         else:

@@ -104,6 +104,15 @@ class Outputs:
             if self._transforms is not None:
                 self._transforms.restart()
 
+    def follow_config(self, config: NodeConfig) -> None:
+        """Use changed parameters from now on."""
+        with self._lock:
+            shorter = config.transform_tolerance < self.config.transform_tolerance
+            if shorter and self._transforms is not None:
+                # else the stamps already sent would silence it for the difference
+                self._transforms.restart()
+            self.config = config
+
     def publish(self, answer: Answer, is_current: Callable[[], bool] = lambda: True) -> bool:
         """
         Publish an answer, and whatever somebody wants to see of it, unless a reset came before.

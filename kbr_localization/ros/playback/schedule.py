@@ -18,7 +18,11 @@ class PlayerOptions:
     """How a run is played."""
 
     rate: float = parameter(1.0, 'speed relative to the recording', 0.01, 1000.0)
-    loop: bool = parameter(False, 'start over at the end; stamps and clock jump back')
+    loop: bool = parameter(
+        False,
+        'start over at the end; stamps and clock jump back, or with stamps: now go on, as if the '
+        'robot were carried to the start',
+    )
     start: float = parameter(0.0, 'seconds to leave out at the beginning', 0.0)
     duration: float = parameter(0.0, 'seconds of the recording to play; 0 plays all', 0.0)
     image_transport: str = parameter(

@@ -17,13 +17,15 @@ class GivenPose:
     """
     A pose (3,) with covariance (3, 3) that somebody claims; `stamp_ns` None means now.
 
-    `confirmed`: it is that of a belief which images had confirmed until now.
+    `confirmed`: it is that of a belief which images had confirmed until now. `odometry`: pose (3,)
+    at the stamp, as if no driver had been reset; None where only the buffer may know.
     """
 
     pose: se2.FloatArray
     covariance: se2.FloatArray
     stamp_ns: int | None = None
     confirmed: bool = False
+    odometry: se2.FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Answer:
     """
     An estimate at an image's stamp with the raw odometry (3,) there, and what it cost.
 
-    `resets`: how often time or odometry had been reset when the odometry was taken.
+    `resets`: how often time or odometry had been reset when the odometry was taken. `continued`:
+    the odometry as if no driver had been reset; None is the same.
     """
 
     stamp_ns: int
@@ -40,6 +43,7 @@ class Answer:
     image: QueuedImage
     seconds: float
     resets: int = 0
+    continued: se2.FloatArray | None = None
 
     @property
     def odom_in_map(self) -> se2.FloatArray:
@@ -56,7 +60,11 @@ class Answer:
         """Return the estimate as a pose to start from."""
         estimate = self.estimate
         return GivenPose(
-            estimate.pose, estimate.covariance, self.stamp_ns, confirmed=estimate.localized
+            estimate.pose,
+            estimate.covariance,
+            self.stamp_ns,
+            estimate.localized,
+            self.odometry if self.continued is None else self.continued,
         )
 
 

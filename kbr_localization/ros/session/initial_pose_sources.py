@@ -76,7 +76,7 @@ def gather(
 ) -> InitialPoseSources:
     """Gather what a belief may start from on a map."""
     config = settings.config
-    if saved is not None and saved.map_id != in_use.map_id:
+    if saved is not None and not _is_on(saved, in_use, log):
         saved = None
     anyway = config.initialize_at_saved_pose
     # nav2_amcl prefers the saved one as well
@@ -90,6 +90,18 @@ def gather(
         anyway,
         clock,
     )
+
+
+def _is_on(saved: persistence.SavedPose, in_use: MapInUse, log: NodeLogger) -> bool:
+    """Whether a saved pose is one on a map."""
+    if saved.map_id != in_use.map_id:
+        return False
+    try:
+        check_is_near(in_use, saved.pose, log)
+    except RosError as error:
+        log('warning', f'saved pose not used: {error}')
+        return False
+    return True
 
 
 def _initial_pose(pose: InitialPose, in_use: MapInUse, log: NodeLogger) -> GivenPose | None:

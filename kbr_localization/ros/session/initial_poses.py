@@ -77,6 +77,9 @@ class InitialPoses:
         if state is Coverage.READY:
             then = buffer.continued(buffer.at(given.stamp_ns))
             return se2.compose(given.pose, se2.between(then, odometry))
+        if given.odometry is not None:
+            # of an answer that may be older than all that the buffer has: no image came meanwhile
+            return se2.compose(given.pose, se2.between(given.odometry, odometry))
         if state is not Coverage.EARLY:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose

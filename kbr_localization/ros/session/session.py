@@ -249,16 +249,27 @@ class Session:
     def _replace(self) -> None:
         had_belief = self.tracking.renew()
         with self._lock:
-            if had_belief and self.last is not None and self.last.estimate.localized:
+            if not had_belief or self.last is None:
+                return
+            if self.last.estimate.has_pose:
                 self.initial_poses.kept = self.last.as_given
-            elif had_belief and self.last is not None:
+            else:
+                self._log('info', 'no pose to go on from: starting with no knowledge of it')
                 self._begin_globally()  # the robot has left where it began
 
     def _answer(
         self, image: QueuedImage, odometry: OdometryAt, estimate: PoseEstimate, seconds: float
     ) -> Answer | None:
         self.tracking.learn(estimate)
-        answer = Answer(image.stamp_ns, estimate, odometry.raw, image, seconds, odometry.resets)
+        answer = Answer(
+            image.stamp_ns,
+            estimate,
+            odometry.raw,
+            image,
+            seconds,
+            odometry.resets,
+            odometry.continued,
+        )
         with self._lock:
             if self.tracking.state is State.OUTDATED:
                 self._count('before a reset')  # it came during the update
