@@ -1,5 +1,6 @@
 """Which images update a belief."""
 
+from kbr_localization import se2
 from kbr_localization.localization.kbr.gate import UpdateGate
 import numpy as np
 import pytest
@@ -34,6 +35,25 @@ def test_the_image_nearest_to_the_wanted_way_counts(axis, wanted):
 def test_a_robot_at_rest_is_not_updated_after_a_long_step():
     gate = UpdateGate(0.4, 0.15)
     assert len(used(gate, [np.array([3.0, 0.0, 1.0]), *[np.zeros(3)] * 50])) == 1
+
+
+@pytest.mark.parametrize('axis', [0, 1, 2], ids=['ahead', 'aside', 'heading'])
+def test_a_pose_that_jitters_about_one_place_makes_no_way(axis):
+    gate = UpdateGate(0.4, 0.15)
+    poses = np.zeros((500, 3))
+    wanted = (0.4, 0.4, 0.15)[axis]
+    poses[1:, axis] = 0.02 * wanted * np.random.default_rng(0).standard_normal(499)
+    assert len(used(gate, list(se2.between(poses[:-1], poses[1:])))) == 0
+    assert gate.metres < 0.1 * 0.4
+
+
+def test_the_way_is_that_of_every_step_however_small():
+    gate = UpdateGate(0.4, 0.15)
+    for _ in range(30):
+        gate.add(np.array([0.01, 0.0, 0.001]))
+    assert gate.metres == pytest.approx(0.3, rel=1e-3)
+    gate.restart()
+    assert gate.metres == 0.0
 
 
 def test_driving_to_and_fro_counts_as_way():

@@ -196,9 +196,8 @@ def test_a_reliable_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
             # whatever the images say of it, the belief stays as confirmed as it is
             monitor.confirmation.total = evidence + 0.4
             monitor.hypotheses.see(seen_at(15.0))
-            monitor.way = 0.4
             posterior = monitor.hypotheses.weigh(belief, seen_at(15.0))
-            found = monitor.update(belief, posterior, seen_at(15.0), np.zeros((3, 3)))
+            found = monitor.update(belief, posterior, seen_at(15.0), np.zeros((3, 3)), 0.4)
             belief = posterior.belief
             if found is not None:
                 break

@@ -79,10 +79,11 @@ class KernelBayesFilter(FilterParts):
         return replace(answer, covariance=covariance, odometry=self.odometry.learnt)
 
     def _take_in(self, compared: Similarity, image: np.ndarray) -> None:
+        way = self.gate.metres
         self.gate.restart()
         self.diagnostics['updates'] += 1
         self.diagnostics['best_similarity'] = compared.best
-        if self.monitor.is_frozen(image):
+        if self.monitor.is_frozen(image, way):
             self.diagnostics['frozen_images'] += 1
             return
         self._updated = True
@@ -91,7 +92,7 @@ class KernelBayesFilter(FilterParts):
         if self._global_start:
             self._start(seen)
         elif self.belief is not None:
-            self._weigh(self.belief, seen)
+            self._weigh(self.belief, seen, way)
 
     def _start(self, seen: Similarity) -> None:
         """Global start: draw points where the image could be, weigh them, keep the usual many."""
@@ -105,8 +106,8 @@ class KernelBayesFilter(FilterParts):
         self._global_start = False
         self.regularisation.begin()
 
-    def _weigh(self, prior: Belief, seen: Similarity) -> None:
-        """Take in an image: all steps of the algorithm but the estimate."""
+    def _weigh(self, prior: Belief, seen: Similarity, way: float) -> None:
+        """Take in an image, `way` metres after the last: all steps but the estimate."""
         # predict: the noise of the steps since the last image
         noise, confirmed = self.odometry.noise, self.confirmation.confirmed
         self.odometry.disperse(self._beliefs(prior), self.rng, learn=confirmed)
@@ -115,7 +116,7 @@ class KernelBayesFilter(FilterParts):
         posterior = self.hypotheses.weigh(prior, seen)
         belief = self.belief = posterior.belief
         # hypotheses
-        found = self.monitor.update(prior, posterior, seen, np.diag(noise) + spread)
+        found = self.monitor.update(prior, posterior, seen, np.diag(noise) + spread, way)
         # learn
         if confirmed:
             self.odometry.pool(belief)

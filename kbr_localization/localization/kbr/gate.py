@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from kbr_localization import se2
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+_JITTER = 0.1  # of the wanted way: two centimetres of the usual 0.2 m
 
 class UpdateGate:
     """
@@ -15,38 +17,51 @@ class UpdateGate:
     a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
     one counts: one a little before the way is full, rather than the next, which may come as much
     as a whole step later.
+
+    A pose that jitters about one place (of visual odometry, of a Kalman filter) has made no way: a
+    motion counts once it is more than a `_JITTER` of the wanted one. Else a robot that stands where
+    the map shows nothing would take one view again and again for evidence of a place like it.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
-        self.min_distance, self.min_angle = min_distance, min_angle
+        self._wanted = np.array([min_distance, min_angle])
         self.reopen()
+
+    @property
+    def metres(self) -> float:
+        """Return the way since the last update, or since it was reopened."""
+        return float(self._way[0] + _size(self._moved)[0])
 
     def reopen(self) -> None:
         """Let the next image in."""
-        self._way, self._step = np.full(2, np.inf), np.zeros(2)
+        self.restart()
+        self._open = True
 
     def restart(self) -> None:
         """Start counting again after an update."""
-        self._way, self._step = np.zeros(2), np.zeros(2)
+        self._open, self._way, self._step = False, np.zeros(2), np.zeros(2)
+        self._moved = np.zeros(3)
 
     def add(self, increment: FloatArray) -> None:
         """Count the odometry increment (3,) between two images."""
         self._step = _size(increment)
-        self._way = self._way + self._step
+        self._moved = se2.compose(self._moved, increment)
+        size = _size(self._moved)
+        if np.any(size > _JITTER * self._wanted):
+            self._way, self._moved = self._way + size, np.zeros(3)
 
     def due(self) -> bool:
         """Whether the next image should update the belief."""
-        return self._suffices(self._way, self._step)
+        return self._suffices(self._moved, self._step)
 
     def would_be_due(self, increment: FloatArray) -> bool:
         """Whether it would be due after a further increment (3,)."""
-        step = _size(increment)
-        return self._suffices(self._way + step, step)
+        return self._suffices(se2.compose(self._moved, increment), _size(increment))
 
-    def _suffices(self, way: FloatArray, step: FloatArray) -> bool:
-        """Whether a way, at the end of a step, is as near to the wanted one as any will be."""
-        wanted = np.array([self.min_distance, self.min_angle])
-        return bool(np.any(way + 0.5 * step >= wanted))
+    def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
+        """Whether a motion (3,), at the end of a step, makes the way as near as any to the wanted."""
+        way = self._way + _size(moved)
+        return self._open or bool(np.any(way + 0.5 * step >= self._wanted))
 
 
 class GatedLocalizer(Localizer):

@@ -29,7 +29,7 @@ class Monitor:
 
     `hypotheses`: the robot is elsewhere on the map; their `confirmation`: the images speak for the
     belief's place. `fit`: the map is of another building. `check`: the odometry is grossly wrong.
-    `is_frozen`: the camera repeats one image. `way`: metres since the last image.
+    `is_frozen`: the camera repeats one image.
     """
 
     def __init__(
@@ -50,29 +50,28 @@ class Monitor:
         self.hypotheses.forget()
         self.check.forget()
         self.fit.forget()
-        self.way, self._images, self._moved = 0.0, 0, False
+        self._images, self._moved = 0, False
         self._last_image: np.ndarray | None = None
 
     def predict(self, increment: FloatArray) -> None:
         """Follow the odometry by an increment (3,)."""
-        self.way += float(np.hypot(increment[0], increment[1]))
         self._moved |= bool(np.any(increment))
         self.check.predict(increment)
 
-    def is_frozen(self, image: np.ndarray) -> bool:
+    def is_frozen(self, image: np.ndarray, way: float) -> bool:
         """
         Whether an image is the last one again, to the last bit, though the robot has moved.
 
-        `image`: its descriptor, of any shape, or its kernel vector (n,).
+        `image`: its descriptor, of any shape, or its kernel vector (n,). `way`: metres since then.
         """
         # a copy: who calls may write the next image into the same array
         before, self._last_image = self._last_image, np.array(image)
         frozen = before is not None and self._moved and np.array_equal(image, before)
         if frozen:
-            new = new_after(self.way, self.hypotheses.config)
+            new = new_after(way, self.hypotheses.config)
             self.confirmation.see(0.0, new)
             self.hypotheses.facing.see(0.0, new)
-            self.way, self._moved = 0.0, False
+            self._moved = False
         return bool(frozen)
 
     def start(self) -> None:
@@ -80,7 +79,12 @@ class Monitor:
         self._images = 1
 
     def update(
-        self, prior: Belief, posterior: Posterior, seen: Similarity, variances: FloatArray
+        self,
+        prior: Belief,
+        posterior: Posterior,
+        seen: Similarity,
+        variances: FloatArray,
+        way: float,
     ) -> Belief | None:
         """
         Weigh the hypotheses against a belief by an image; see `Hypotheses.update`.
@@ -88,13 +92,14 @@ class Monitor:
         Returns the points that are to take the belief's place, or None.
 
         `variances`: (3,) along, across and in heading, by which the points of the belief were
-        spread before it: by the noise of the motion since the last update, or anew.
+        spread before it: by the noise of the motion since the last update, or anew. `way`: metres
+        since then.
         """
         self.check.disperse(variances)
-        found = self.hypotheses.update(prior, posterior, seen, self.way)
+        found = self.hypotheses.update(prior, posterior, seen, way)
         if self.reliable and self.hypotheses.elsewhere <= self.hypotheses.config.localized_mass:
             found = None
-        self.way, self._moved = 0.0, False
+        self._moved = False
         likelihood = self.check.see(seen, posterior.likelihood, posterior.belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
         self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)
