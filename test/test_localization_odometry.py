@@ -155,6 +155,22 @@ def test_a_new_start_goes_on_from_what_was_learnt():
         fresh, _ = follow(begun, fresh, truth, wander(rng, 20), rng)
 
 
+def test_what_was_learnt_before_a_break_is_unlearnt_where_it_holds_no_more():
+    """Another load, another sensor, or the file of another robot: the opposite errors here."""
+    sure = Calibration(-TRUE, np.diag((0.1 * UNLIKE) ** 2))
+    left = []
+    for learnt in (sure, sure.after_a_break()):
+        calibration, rng = calibration_of(), np.random.default_rng(2)
+        calibration.go_on_from(learnt)
+        belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+        calibration.begin([belief])
+        belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng)
+        law = calibration.law(belief)
+        left.append(np.abs(law.values - TRUE) / law.deviations)
+    told = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale', 'drift')]
+    assert left[0][told].max() > 5.0 and left[1][told].max() < 3.0
+
+
 @pytest.mark.parametrize(('how', 'drift'), [('learnt', 0.005), ('mapped', 0.01), ('off', 0.0)])
 def test_what_is_known_at_the_start(how, drift):
     values = np.zeros(SIZE)

@@ -84,6 +84,17 @@ class Calibration:
         halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
         return Calibration(values - halves, np.diag(UNLIKE**2 + halves**2))
 
+    def after_a_break(self) -> Calibration:
+        """
+        Return what is known of the odometry of a robot that was switched off.
+
+        Its tyres, load and sensors may be others, or the file may be of another robot: what was
+        learnt is expected, give or take what any rig may have. Where the robot is the same, the
+        mean is what saves time; with the certainty of before, what has changed would be believed
+        for days of driving.
+        """
+        return Calibration(self.values, self.covariance + np.diag(UNLIKE**2), self.delay)
+
     def of_this_robot(self) -> FloatArray:
         """Return the errors (7,) of the robot of these runs; what they do not tell is none."""
         known = np.linalg.inv(self.covariance)

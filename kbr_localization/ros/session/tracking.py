@@ -34,7 +34,7 @@ class Tracking:
         self, make: Callable[[], Tracker], saved: SavedPose | None, lock: threading.RLock
     ) -> None:
         self._make, self._lock = make, lock
-        self._learnt = saved.learnt if saved else None
+        self._learnt = saved.learnt.after_a_break() if saved and saved.learnt else None
         self.tracker, self.state = self._new_tracker(), State.UNINITIALIZED
 
     @property
