@@ -41,6 +41,27 @@ def test_on_the_sample_it_is_the_thresholded_rule(seed):
     np.testing.assert_allclose(found, thresholded_bayes_rule(gram, mu, k, 0.05), rtol=1e-6)
 
 
+def test_negative_weights_count_as_none():
+    smoother, gram, gamma, k = problem(5)
+    signed = gamma.copy()
+    signed[::3] *= -1.0
+    expected = off_map_bayes_rule(smoother, gram, np.maximum(signed, 0.0), k, 0.05)
+    np.testing.assert_array_equal(off_map_bayes_rule(smoother, gram, signed, k, 0.05), expected)
+    mu = np.random.default_rng(5).normal(size=12)
+    found = off_map_bayes_rule(np.eye(12), gram, mu, k, 0.05)
+    np.testing.assert_allclose(found, thresholded_bayes_rule(gram, mu, k, 0.05), rtol=1e-6)
+
+
+@pytest.mark.parametrize('delta', [1e-9, 1e-12, 1e-16])
+def test_a_small_delta_costs_no_exactness(delta):
+    """Of a system that is well conditioned without it."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(20, 200)) / np.sqrt(200.0)
+    gram, mu, k = features @ features.T, rng.dirichlet(np.ones(20)), rng.uniform(size=20)
+    exact = np.linalg.solve(gram * mu + delta * np.eye(20), k)
+    np.testing.assert_allclose(observation_weights(gram, mu, k, delta), exact, rtol=1e-9)
+
+
 def test_for_large_delta_it_is_the_conditional_kernel_mean_at_the_observation():
     smoother, gram, gamma, k = problem(3)
     found = 1e9 * off_map_bayes_rule(smoother, gram, gamma, k, 1e9)

@@ -10,7 +10,9 @@ conditional kernel mean m_{Y|x} = sum_i b_i(x) k_Y(., Y_i), b(x) = (G_X + n epsi
 
 and C_UY (C_YY + delta I)^-1 k_Y(., y) ([KBR] eq. 10) has the weights, on the same points,
 
-    w = gamma * (B^T f),    f = (G_Y diag(mu) + delta I)^-1 k_Y(y),    negative mu taken for 0.
+    w = gamma * (B^T f),    f = (G_Y diag(mu) + delta I)^-1 k_Y(y),
+
+negative gamma and mu taken for 0.
 
 For U = X and epsilon -> 0 it is the thresholded rule of [kReg] eq. 8; for delta -> infinity
 delta w is gamma_j m_{Y|U_j}(y), the conditional kernel mean evaluated at the observation.
@@ -64,7 +66,8 @@ def solved_observations(
     """
     `observation_weights` of arrays that are right, mu not negative, without looking at them.
 
-    f = (k - G_Y h (h G_Y h + delta I)^-1 h k) / delta with h = diag(sqrt(mu)).
+    With h = diag(sqrt(mu)) and s = (h G_Y h + delta I)^-1 h k it is f = s / h where mu is
+    positive, and (k - G_Y h s) / delta, which a small delta makes inexact, where it is not.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
     """
     root = np.sqrt(mu)
@@ -75,7 +78,10 @@ def solved_observations(
     if failed:  # a delta that rounding exceeds
         block.flat[:: len(root) + 1] -= delta
         solved = RegularisedCholesky(block, delta, name='delta').solve(right)
-    return np.asarray((k_y - gram_y @ (solved.T * root).T) / delta)
+    f = np.asarray((k_y - gram_y @ (solved.T * root).T) / delta)
+    positive = root > 0.0
+    f[positive] = (solved[positive].T / root[positive]).T
+    return f
 
 
 def off_map_bayes_rule(
@@ -94,7 +100,7 @@ def off_map_bayes_rule(
             f'smoother: expected shape ({size}, {gamma.size}), a column b(U_j) for each of the '
             f'{gamma.size} points, got {smooth.shape}'
         )
-    weights = as_weights('prior', gamma, gamma.size)
+    weights = np.maximum(as_weights('prior', gamma, gamma.size), 0.0)
     return np.asarray(
         weights * (smooth.T @ observation_weights(gram_y, smooth @ weights, k_y, delta))
     )
