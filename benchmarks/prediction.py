@@ -63,13 +63,13 @@ class IntegratingKernel(StateKernel):
 class IntegratingFilter(KernelBayesFilter):
     """The filter with the noise integrated into the kernel, and drawn after the image."""
 
-    def _weigh(self, belief: Belief, seen: Similarity) -> None:
+    def _weigh(self, belief: Belief, seen: Similarity, way: float) -> None:
         kernel = self.likelihood.kernel
         assert isinstance(kernel, IntegratingKernel)
         kernel.noise = self.odometry.noise.copy()
         deferred = functools.partial(self.odometry.disperse, rng=self.rng, learn=False)
         with patch.object(self.odometry, 'disperse'):
-            super()._weigh(belief, seen)
+            super()._weigh(belief, seen, way)
         kernel.noise = None
         assert self.belief is not None
         deferred(self._beliefs(self.belief))

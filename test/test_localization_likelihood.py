@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization import se2
 from kbr_localization.kernels.off_map import off_map_bayes_rule
-from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.config import KbrConfig, sensible_config
 from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
 from kbr_localization.localization.kbr.local_solver import Part
 from kbr_localization.localization.kbr.pose_search import PoseSearch
@@ -297,7 +297,16 @@ def test_of_a_crowd_that_looks_the_other_way_the_nearest_that_does_not_is_found(
     poses[:, 2] = np.where(np.arange(250) < 20, 0.0, np.pi)
     apart = np.hypot(*(poses[:, np.newaxis, :2] - poses[:, :2]).T)
     apart[(apart == 0.0) | (poses[:, np.newaxis, 2] != poses[:, 2])] = np.inf
-    assert spacing(poses) == pytest.approx(np.median(apart.min(axis=0)))
+    found, nearest = spacing(poses), apart.min(axis=0)
+    assert nearest[:20].min() <= found <= nearest[:20].max()
+
+
+def test_a_robot_that_stood_for_most_of_the_images_does_not_make_the_map_a_dense_one():
+    way = np.column_stack([2.0 * np.arange(20.0), np.zeros((20, 2))])
+    stood = way[10] + 1e-3 * np.random.default_rng(0).standard_normal((400, 3))
+    poses = np.concatenate([way, stood])
+    assert spacing(poses) == pytest.approx(2.0, abs=0.01)
+    assert sensible_config(poses).localized_radius == pytest.approx(4.0, abs=0.02)
 
 
 @given(st.integers(0, 10**6), st.sampled_from([0.3, 1.5, 2.0]))

@@ -12,6 +12,7 @@ from scipy.spatial import cKDTree
 
 SMALLEST_BANDWIDTH = 1e-3
 _SAMPLED = 10_000  # positions that tell how far images are apart
+_SPOT = 0.05  # bandwidths within which images of a robot that stands still are at one place
 _LARGEST_RADIUS = 1000.0  # metres
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
 _SMALLEST_SCALE = 0.05
@@ -125,7 +126,11 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
         localized_radius=min(
-            max(defaults.localized_radius, 2.0 * _spacing(poses)), _LARGEST_RADIUS
+            max(
+                defaults.localized_radius,
+                2.0 * _spacing(poses, _SPOT * scale * defaults.position_bandwidth),
+            ),
+            _LARGEST_RADIUS,
         ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
@@ -137,9 +142,10 @@ def length_scale(poses: FloatArray) -> float:
     return min(1.0, max(_SMALLEST_SCALE, spread / _USUAL_SPREAD))
 
 
-def _spacing(poses: FloatArray) -> float:
-    """Median distance in metres from a place of poses (n, 3) to the nearest other one."""
-    places = np.unique(poses[:, :2], axis=0)
+def _spacing(poses: FloatArray, spot: float) -> float:
+    """Median metres from a place, `spot` wide, of poses (n, 3) to the nearest other one."""
+    _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)
+    places = poses[first, :2]
     if len(places) < 2:
         return 0.0
     distances, _ = cKDTree(places).query(places[:_SAMPLED], k=2)

@@ -9,6 +9,7 @@ import numpy as np
 
 _JITTER = 0.1  # of the wanted way: two centimetres of the usual 0.2 m
 
+
 class UpdateGate:
     """
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
@@ -18,9 +19,9 @@ class UpdateGate:
     one counts: one a little before the way is full, rather than the next, which may come as much
     as a whole step later.
 
-    A pose that jitters about one place (of visual odometry, of a Kalman filter) has made no way: a
-    motion counts once it is more than a `_JITTER` of the wanted one. Else a robot that stands where
-    the map shows nothing would take one view again and again for evidence of a place like it.
+    A pose that jitters about one place (of visual odometry, of a Kalman filter) makes no way: a
+    motion counts once it is more than a `_JITTER` of the wanted one. Else a robot that stands
+    where the map shows nothing would take one view over and over for evidence of what it is like.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
@@ -59,7 +60,7 @@ class UpdateGate:
         return self._suffices(se2.compose(self._moved, increment), _size(increment))
 
     def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
-        """Whether a motion (3,), at the end of a step, makes the way as near as any to the wanted."""
+        """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
         way = self._way + _size(moved)
         return self._open or bool(np.any(way + 0.5 * step >= self._wanted))
 

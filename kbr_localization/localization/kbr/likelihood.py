@@ -97,8 +97,8 @@ class Likelihood:
 
     `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
     epsilon, where n counts the images that the kernel k_X sees from a median place of the map.
-    `spacing`: median distance in metres from an image of the map to the nearest one elsewhere that
-    k_X sees from it by the heading; 0 where no image has such another.
+    `spacing`: metres from a median place of the map to the nearest image elsewhere that k_X sees
+    from it by the heading; 0 where no image has such another.
     """
 
     def __init__(
@@ -283,7 +283,7 @@ class Likelihood:
 
     def _crowding(self) -> tuple[float, float]:
         """
-        Sum of k_X from a pose to the others, at a median place of the map, and `spacing`.
+        Sum of k_X from a pose to the others, and `spacing`, at a median place of the map.
 
         Of the places, not of the images: however many a robot took while it stood still.
         """
@@ -296,11 +296,17 @@ class Likelihood:
             if metres > self.kernel.reach[0]:
                 metres = to_nearest(pose, self.poses[self._search.facing(here)])
             nearest.append(metres)
-        known = [metres for metres in nearest if np.isfinite(metres)]
-        crowds = np.sort(sums)
-        places = np.cumsum(1.0 / (1.0 + crowds))
-        median = crowds[np.searchsorted(places, 0.5 * places[-1])]
-        return float(median), float(np.median(known)) if known else 0.0
+        crowds, distances = np.array(sums), np.array(nearest)
+        places, known = 1.0 / (1.0 + crowds), np.isfinite(distances)
+        spacing = _median(distances[known], places[known]) if known.any() else 0.0
+        return _median(crowds, places), spacing
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """Median of values (m,) with weights (m,)."""
+    order = np.argsort(values)
+    mass = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(mass, 0.5 * mass[-1])])
 
 
 def _ratio(values: FloatArray, law: float | FloatArray) -> FloatArray:

@@ -8,6 +8,8 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
+_SMALLEST = 1e-100
+
 
 class UniformLaw:
     """
@@ -26,7 +28,9 @@ class UniformLaw:
         middles[:, 2] = (np.arange(SECTORS) + 0.5) * (2.0 * np.pi / SECTORS)
         self._alike = kernel.gram(middles)
         of_sectors = np.bincount(self._sectors, weights=self._weights, minlength=SECTORS)
-        self._scale = of_sectors.sum() / (self._alike @ of_sectors)
+        reached = self._alike @ of_sectors
+        # where a narrow kernel sees nothing of the map the law has nothing
+        self._scale = of_sectors.sum() / np.where(reached > _SMALLEST, reached, np.inf)
 
     def means(self, images: Indices, k_y: FloatArray) -> tuple[float, FloatArray]:
         """
