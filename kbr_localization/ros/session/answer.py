@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_jumps import MAX_SPEED
 from kbr_localization.localization.localizer import PoseEstimate
+from kbr_localization.ros.session.feed import OdometryAt
 from kbr_localization.ros.session.image_queue import QueuedImage
 from kbr_localization.ros.session.persistence import SavedPose
 
@@ -44,6 +45,21 @@ class Answer:
     seconds: float
     resets: int = 0
     continued: se2.FloatArray | None = None
+
+    @staticmethod
+    def to(
+        image: QueuedImage, odometry: OdometryAt, estimate: PoseEstimate, seconds: float
+    ) -> Answer:
+        """Answer an image with the odometry at its stamp."""
+        return Answer(
+            image.stamp_ns,
+            estimate,
+            odometry.raw,
+            image,
+            seconds,
+            odometry.resets,
+            odometry.continued,
+        )
 
     @property
     def odom_in_map(self) -> se2.FloatArray:

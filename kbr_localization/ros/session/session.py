@@ -249,11 +249,9 @@ class Session:
     def _replace(self) -> None:
         had_belief = self.tracking.renew()
         with self._lock:
-            if not had_belief or self.last is None:
-                return
-            if self.last.estimate.has_pose:
+            if had_belief and self.last is not None and self.last.estimate.has_pose:
                 self.initial_poses.kept = self.last.as_given
-            else:
+            elif had_belief and self.last is not None:
                 self._log('info', 'no pose to go on from: starting with no knowledge of it')
                 self._begin_globally()  # the robot has left where it began
 
@@ -261,15 +259,7 @@ class Session:
         self, image: QueuedImage, odometry: OdometryAt, estimate: PoseEstimate, seconds: float
     ) -> Answer | None:
         self.tracking.learn(estimate)
-        answer = Answer(
-            image.stamp_ns,
-            estimate,
-            odometry.raw,
-            image,
-            seconds,
-            odometry.resets,
-            odometry.continued,
-        )
+        answer = Answer.to(image, odometry, estimate, seconds)
         with self._lock:
             if self.tracking.state is State.OUTDATED:
                 self._count('before a reset')  # it came during the update
