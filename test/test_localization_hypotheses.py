@@ -48,7 +48,8 @@ def updated(hypotheses, belief, seen, way=0.4):
     prior = Belief(belief.points, belief.weights, belief.odometry)
     posterior = hypotheses.weigh(prior, seen)
     belief.weights = posterior.belief.weights
-    return hypotheses.update(prior, posterior, seen, way)
+    hypotheses.update(prior, posterior, seen, way)
+    return hypotheses.alternatives if hypotheses.elsewhere > 0.5 else None
 
 
 def run(hypotheses, belief, places):

@@ -21,6 +21,9 @@ poses that may leave those X_i of the map. An odometry increment u and an image 
     estimate    mean and covariance of the points within `localized_radius` of the highest mode,
                 facing as it does, of the kernel mean ([MbKSR] eq. 33, by a Gaussian kernel):
                 `estimate`
+
+Two lengths, the bandwidths of k_X (`position_bandwidth`, `heading_bandwidth`), also say how far
+the mode reaches, how wide a start is drawn, and from where on an image has news (`new_after`).
 """
 
 from __future__ import annotations

@@ -119,9 +119,14 @@ class Hypotheses:
         """
         Weigh a belief by an image, which shows its place or says nothing.
 
-        `outlier_rate`: that of the configuration unless it is given. It is a part of the factor of
-        the best point; of a confirmed belief, which is at one place, also of what another place
-        has: an image that is like that one says little of where in this one the robot is.
+        The weight of a point with the factor f of the rule is multiplied by
+
+            i r (f + o) / (1 + o) + 1 - i c,
+
+        whose mean under the belief is E; r and c are those of the belief. `outlier_rate`: that of
+        the configuration unless it is given. o is such a part of the factor of the best point; of
+        a confirmed belief, which is at one place, also of what another place has: an image that is
+        like that one says little of where in this one the robot is.
         """
         match = self.likelihood.match(belief.points, belief.weights, similarity)
         i = self.informative.probability
@@ -156,12 +161,11 @@ class Hypotheses:
 
     def update(
         self, prior: Belief, posterior: Posterior, similarity: Similarity, way: float
-    ) -> Belief | None:
+    ) -> None:
         """
         Weigh what looks elsewhere against the belief by an image, after so many metres of way.
 
-        `prior`, `posterior`: the belief before and after the image (`weigh`). Returns the points
-        elsewhere where they are likelier than the belief, or None.
+        `prior`, `posterior`: the belief before and after the image (`weigh`).
         """
         before = prior.resampled(_COHORT, self.rng).odometry
         here, match = posterior.likelihood, posterior.match
@@ -171,13 +175,12 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), self.weight)
         self.facing.see(float(np.log(posterior.facing)), self.weight)
         if self.config.carried_rate == 0.0:
-            return None
+            return
         way = way_of_update(way, self.config)
         alternatives = self._joined(self._born(similarity, before), way)
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         self.alternatives = self._weighed(alternatives, here, similarity, power)
         self._leave_out(mode_of(posterior.belief, self.config))
-        return self.alternatives if self.elsewhere > 0.5 else None
 
     def _leave_out(self, pose: FloatArray) -> None:
         """
@@ -207,14 +210,8 @@ class Hypotheses:
             self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)
             return born
         self._cohorts = np.append(self._cohorts, np.full(_COHORT, self._cohorts.max() + 1))
-        total = self.elsewhere + fresh
-        weights = [self.alternatives.weights * self.elsewhere, born.weights * fresh]
-        self.elsewhere = total
-        return Belief(
-            np.concatenate([self.alternatives.points, born.points]),
-            np.concatenate(weights) / total,
-            np.concatenate([self.alternatives.odometry, born.odometry]),
-        )
+        self.elsewhere += fresh
+        return self.alternatives.joined(born, fresh / self.elsewhere)
 
     def _weighed(
         self, alternatives: Belief, here: float, similarity: Similarity, power: float

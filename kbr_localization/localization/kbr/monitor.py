@@ -50,7 +50,7 @@ class Monitor:
         self.hypotheses.forget()
         self.check.forget()
         self.fit.forget()
-        self._images, self._moved = 0, False
+        self._moved = self._weighed = False
         self._last_image: np.ndarray | None = None
 
     def predict(self, increment: FloatArray) -> None:
@@ -76,7 +76,7 @@ class Monitor:
 
     def start(self) -> None:
         """Take note of a global start by an image."""
-        self._images = 1
+        self._weighed = True
 
     def update(
         self,
@@ -96,15 +96,15 @@ class Monitor:
         since then.
         """
         self.check.disperse(variances)
-        found = self.hypotheses.update(prior, posterior, seen, way)
-        if self.reliable and self.hypotheses.elsewhere <= self.hypotheses.config.localized_mass:
-            found = None
+        self.hypotheses.update(prior, posterior, seen, way)
+        needed = max(self.hypotheses.config.localized_mass, 0.5) if self.reliable else 0.5
+        found = self.hypotheses.alternatives if self.hypotheses.elsewhere > needed else None
         self._moved = False
         likelihood = self.check.see(seen, posterior.likelihood, posterior.belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
         self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)
         # an image that says nothing of the place makes a given pose no surer
-        self._images += self.hypotheses.informative.responsibility > 0.5
+        self._weighed |= bool(self.hypotheses.informative.responsibility > 0.5)
         return found
 
     @property
@@ -117,7 +117,7 @@ class Monitor:
         return Proof(
             1.0 - self.hypotheses.elsewhere,
             self.reliable,
-            self.hypotheses.facing.mean if self._images else None,
+            self.hypotheses.facing.mean if self._weighed else None,
             self.hypotheses.likelihood.spacing,
             off_map=self.fit.refuted,
         )
