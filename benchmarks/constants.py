@@ -31,7 +31,6 @@ from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.localization import kbr
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.leave_out import with_statistics
-from kbr_localization.localization.map import map_statistics
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -40,7 +39,7 @@ FACTORS = (0.5, 2.0)
 CAP_M = 3.0
 EXACT = {
     'LARGEST_SYSTEM', '_USUAL_SYSTEM', '_CACHED_FACTORS', '_KEPT', '_SAMPLES', '_CELL_NUMBERS',
-    '_CELLS_PER_REACH', '_BLOCK', '_MARGIN', '_LARGEST_SPAN', '_FEW', '_SECTORS', '_SMALLEST',
+    '_CELLS_PER_REACH', '_BLOCK', '_MARGIN', '_LARGEST_SPAN', '_FEW', 'SECTORS', '_SMALLEST',
     '_HALVINGS', '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED',
     'GAUSSIAN_WIDTH', '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_NEGLIGIBLE', '_ROUNDING',
     '_LARGEST',
@@ -51,7 +50,11 @@ BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPL
 LEARNT_BY = 'leave_out'
 """The module by whose numbers a map learns its statistics."""
 ASKED = {'localized_radius', 'localized_mass', 'covariance_scale'}
-"""Parameters that say what is asked of an answer, rather than how it is found."""
+"""
+Parameters that say what is asked of an answer: with others, other figures are asked for.
+
+The first two also tell places apart, and when one is left for another.
+"""
 FIGURES = {'rmse': 'RMSE', 'said': 'said', 'wrong': 'wrong', 'covered': '2 sigma'}
 
 
@@ -59,7 +62,7 @@ def constants() -> dict[str, dict[str, Any]]:
     """Find the constants of the filter that change together: row -> name -> value."""
     found: dict[str, dict[str, Any]] = {'budgets': {}}
     names = [info.name for info in pkgutil.iter_modules(kbr.__path__, f'{kbr.__name__}.')]
-    for module in map(importlib.import_module, [*names, map_statistics.__name__]):
+    for module in map(importlib.import_module, names):
         source = Path(module.__file__ or '').read_text()
         for name, value in vars(module).items():
             numeric = isinstance(value, (int, float, np.ndarray)) and name.isupper()

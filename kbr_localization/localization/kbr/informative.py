@@ -5,8 +5,9 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import OTHER_WAY
+from kbr_localization.localization.kbr.confirmation import MEMORY
 from kbr_localization.localization.kbr.likelihood import Match
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.confirmation import Confirmation
-from kbr_localization.localization.map.map_statistics import MapStatistics, MEMORY
+from kbr_localization.localization.kbr.confirmation import Confirmation, MEMORY
+from kbr_localization.localization.map.map_statistics import MapStatistics
 
 _ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak against the map
 

@@ -4,25 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MEMORY = 16.0
-"""
-Time constant, in images, of the exponential forgetting in the mean log likelihood.
-
-An image counts by its weight (`kbr.hypotheses.Hypotheses.weight`).
-"""
-
-SAFETY_FACTOR = 2.0
-"""
-Of the limit of the evidence: how much against its places a belief has to make up for, at most.
-
-Another building resembles a map more than its halves resemble each other. Of 0, 1, 1.5, 2, 3 and
-4, tried on photographs, rendered drives and 24 drives through buildings that the map does not
-show (all on recorded likelihoods, 1.5 and 2 by running the filter): the larger, the more seldom
-is another building believed (on maps of 100 images in .6% of the frames with 1.5, .2% with 2), and
-the later is a right place called localized (in .5 to 1% less of the frames with each one more,
-most in photographs by night).
-"""
-
 
 @dataclass(frozen=True)
 class MapStatistics:
@@ -34,7 +15,7 @@ class MapStatistics:
     shows the place, and where the neighbourhood is left out. `evidence_limit`: the most
     evidence of images (`confirmation.Evidence`) at a wrong place in drives whose own places are
     left out of the map. `reference_log_likelihood`: the mean log likelihood of the images at the
-    likeliest places of these, which weigh a quarter of the `MEMORY` together.
+    likeliest places of these, which weigh a quarter of `confirmation.MEMORY` together.
     `typical_log_likelihood`: that of the images at all of them; over a long way a robot that is on
     the map has more (`map_fit.MapFit`). The defaults are about the medians of maps of 100 images
     of rendered offices.
