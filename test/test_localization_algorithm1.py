@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from kbr_localization import se2
+from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
 from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
@@ -69,8 +70,10 @@ PRINTED = PrintedConfig(
 def winding():
     """Map of a winding way, of which the printed variances of a step are known."""
     steps = np.column_stack([np.full(39, 0.4), np.zeros(39), 0.15 * np.sin(np.arange(39) / 3)])
-    noise = replace(MotionNoise.default(), step=STEP, drift=0.03)
-    return replace(map_along(se2.chain(np.zeros(3), steps)), motion_noise=noise)
+    noise, known = replace(MotionNoise.default(), step=STEP), Calibration.unknown()
+    known.values[-1], known.covariance[-1, -1] = 0.03, 0.015**2
+    along = map_along(se2.chain(np.zeros(3), steps))
+    return replace(along, motion_noise=noise, calibration=known)
 
 
 def run_along(kernel_map, length=30):

@@ -330,17 +330,6 @@ def test_a_map_keeps_the_errors_of_the_odometry(kernel_map, saved):
     assert half.calibration is kernel_map.calibration
 
 
-def test_a_map_of_before_knows_the_drift_alone(kernel_map, saved):
-    with h5py.File(saved, 'r+') as file:
-        del file['calibration']
-        file['motion_noise'].attrs['drift'] = 0.02
-        file['motion_noise'].attrs['drift_deviation'] = 0.005
-    loaded = KernelMap.load(saved)
-    assert loaded.calibration is None
-    assert loaded.known_odometry.values.tolist() == [0.0] * 6 + [0.02]
-    assert loaded.known_odometry.deviations[-1] == pytest.approx(0.005)
-
-
 @pytest.mark.parametrize(
     ('name', 'values'),
     [

@@ -8,7 +8,7 @@ from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
 
-NOISE = MotionNoise(np.full(3, 1e-5), np.full(3, 1e-5), np.full(4, 1e-4), drift=0.01)
+NOISE = MotionNoise(np.full(3, 1e-5), np.full(3, 1e-5), np.full(4, 1e-4))
 TRUE = np.array([0.08, -0.03, 0.004, 0.008, 0.0, -0.008, 0.016])
 KNOWN = Calibration(np.zeros(SIZE), np.diag((0.01 * UNLIKE) ** 2))
 

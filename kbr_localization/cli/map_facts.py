@@ -36,7 +36,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
         'filter': to_mapping(kernel_map.filter_config),
         'baselines': {name: dict(values) for name, values in kernel_map.baselines.items()},
         'motion_noise': to_mapping(kernel_map.motion_noise),
-        'odometry': described(kernel_map.known_odometry, kernel_map.mapping is not None),
+        'odometry': described(kernel_map.calibration, kernel_map.mapping is not None),
         'poses': _poses_facts(kernel_map.mapping),
     }
 

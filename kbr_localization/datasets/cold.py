@@ -149,7 +149,6 @@ def write_cold_run(
     path: Path | str,
     frames: Iterable[Frame],
     odometry: OdometryTrack,
-    camera: str = 'std_cam',
     quality: int = 95,
     notes: Sequence[str] = (),
 ) -> ColdRun:
@@ -163,7 +162,7 @@ def write_cold_run(
     no frame.
     """
     with new_folder(path) as folder:
-        places = _write_images(folder / camera, frames, quality)
+        places = _write_images(folder / CAMERAS[0], frames, quality)
         _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
         lines = zip(odometry.stamps_ns.tolist(), odometry.poses, strict=True)
         _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))

@@ -106,9 +106,7 @@ def random_origin(rng: np.random.Generator) -> FloatArray:
     return np.array([*rng.uniform(-5, 5, 2), rng.uniform(-math.pi, math.pi)])
 
 
-def made_odometry(
-    truth: OdometryTrack, name: str, seed: int = 0, noise: OdometryNoise | None = None
-) -> OdometryTrack:
+def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
     """
     Odometry of true poses, at 20 Hz over their span, with errors as large as those of COLD.
 
@@ -119,7 +117,7 @@ def made_odometry(
     stamps = _regular(truth.stamps_ns)
     poses = se2.interpolate(truth.stamps_ns, truth.poses, stamps)
     steps = se2.between(poses[:-1], poses[1:])
-    reported = reported_steps(steps, np.diff(stamps), noise or OdometryNoise(), rng)
+    reported = reported_steps(steps, np.diff(stamps), OdometryNoise(), rng)
     return OdometryTrack(stamps, se2.chain(random_origin(rng), reported))
 
 

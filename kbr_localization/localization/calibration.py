@@ -65,13 +65,6 @@ class Calibration:
         """Say that nothing was measured: no errors, give or take those of any rig."""
         return Calibration(np.zeros(SIZE), np.diag(UNLIKE**2))
 
-    @staticmethod
-    def of_drift(drift: float, deviation: float) -> Calibration:
-        """Say that only the drift was measured, in radians per metre."""
-        unknown = Calibration.unknown()
-        unknown.values[-1], unknown.covariance[-1, -1] = drift, max(deviation, 1e-4) ** 2
-        return unknown
-
     def for_another_drive(self) -> Calibration:
         """
         Return what is known of the odometry of another drive, maybe of another robot.

@@ -8,7 +8,7 @@ the increment in the base frame gives the same pose and has no singularity when 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
@@ -27,7 +27,6 @@ import numpy as np
 
 _FLOOR = 1e-7
 _JUMP = 0.5  # of the way over a window: no wheels slip so far
-_USUAL_DRIFT = 0.015  # rad/m: robots whose runs do not tell
 
 
 @dataclass(frozen=True)
@@ -38,16 +37,13 @@ class MotionNoise:
     The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
     (3,) per radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from
     image to image, as [MbKSR] section 6.3 has them. All are those about the systematic errors (see
-    `calibration`), of which the `drift` and its standard deviation, in radians per metre forward,
-    are here for methods that know no other. `per_metre_aside` (3,): the same as `per_metre` of
-    metres to the side, for a base that moves so at will; None for one that does not.
+    `calibration`). `per_metre_aside` (3,): the same as `per_metre` of metres to the side, for a
+    base that moves so at will; None for one that does not.
     """
 
     per_metre: FloatArray
     per_radian: FloatArray
     step: FloatArray
-    drift: float = 0.0
-    drift_deviation: float = _USUAL_DRIFT
     per_metre_aside: FloatArray | None = None
 
     @staticmethod
@@ -88,9 +84,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
         (_corrected(odometry, (run or calibration).values), reference)
         for run, (odometry, reference) in zip(runs, tracks, strict=True)
     ]
-    noise = _noise_about(corrected)
-    drift, deviation = calibration.values[-1], calibration.deviations[-1]
-    return calibration, replace(noise, drift=float(drift), drift_deviation=float(deviation))
+    return calibration, _noise_about(corrected)
 
 
 def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:

@@ -37,7 +37,7 @@ class FilterParts(GatedLocalizer):
         self.likelihood = Likelihood(kernel_map, self.config)
         self.odometry = OdometryCalibration(
             kernel_map.motion_noise,
-            kernel_map.known_odometry,
+            kernel_map.calibration,
             self.config.noise_scale,
             self.config.odometry_calibration,
         )

@@ -17,7 +17,6 @@ import numpy as np
 
 FARTHEST = 1e7
 """Metres; no building is so large."""
-_LARGEST_DRIFT = 10.0  # rad/m
 _LARGEST_LOG_RATIO = 100.0  # of likelihoods
 _LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
 _LONGEST_DELAY = 100.0  # of the odometry: seconds
@@ -112,13 +111,6 @@ def check_noise(noise: MotionNoise) -> None:
         _check(f'motion_noise/{name}', values, (count,), 'f')
         if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > FARTHEST):
             raise MapError(f'motion_noise/{name} is {values.tolist()}: expected variances')
-    for name, lowest in (('drift', -_LARGEST_DRIFT), ('drift_deviation', 0.0)):
-        value = getattr(noise, name)
-        if not isinstance(value, float) or not lowest <= value <= _LARGEST_DRIFT:
-            raise MapError(
-                f'motion_noise/{name} is {value}: expected a number in [{lowest:g}, '
-                f'{_LARGEST_DRIFT:g}]'
-            )
 
 
 def check_statistics(statistics: MapStatistics) -> None:

@@ -137,8 +137,7 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     write_array(file, 'run_names', np.array(names))
     _write_mapping(file.create_group('filter'), to_mapping(kernel_map.filter_config))
     _write_mapping(file.create_group('motion_noise'), to_mapping(kernel_map.motion_noise))
-    if kernel_map.calibration is not None:
-        _write_mapping(file.create_group('calibration'), to_mapping(kernel_map.calibration))
+    _write_mapping(file.create_group('calibration'), to_mapping(kernel_map.calibration))
     _write_mapping(file.create_group('describer'), kernel_map.describer.state())
     if kernel_map.statistics is not None:
         _write_mapping(
@@ -282,9 +281,7 @@ def _read_statistics(file: h5py.File) -> MapStatistics | None:
     return statistics
 
 
-def _read_calibration(file: h5py.File) -> Calibration | None:
-    if 'calibration' not in file:
-        return None
+def _read_calibration(file: h5py.File) -> Calibration:
     calibration = from_mapping(Calibration, _read_mapping(file['calibration']))
     check_calibration(calibration)
     return calibration

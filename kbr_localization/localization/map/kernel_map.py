@@ -48,8 +48,7 @@ class KernelMap:
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.
-    `calibration`: systematic errors of the odometry of the runs; None in maps made before they
-    were measured, which only know the drift.
+    `calibration`: systematic errors of the odometry of the runs.
     `mapping`: where the poses come from odometry and closures, with their covariances.
     """
 
@@ -68,7 +67,7 @@ class KernelMap:
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
     statistics: MapStatistics | None = None
-    calibration: Calibration | None = None
+    calibration: Calibration = field(default_factory=Calibration.unknown)
     mapping: MappingRecord | None = None
 
     def __post_init__(self) -> None:
@@ -97,12 +96,6 @@ class KernelMap:
     def aligned(self) -> bool | None:
         """Whether the frame was given; False: that of the first image; None: not known."""
         return True if self.mapping is None else self.mapping.aligned
-
-    @property
-    def known_odometry(self) -> Calibration:
-        """Return what the map knows of the systematic errors of the odometry."""
-        noise = self.motion_noise
-        return self.calibration or Calibration.of_drift(noise.drift, noise.drift_deviation)
 
     def subset(self, indices: np.ndarray) -> KernelMap:
         """Map of some of the images; indices (m,) into 0..n-1."""

@@ -135,13 +135,13 @@ def move_map(
     What the map knows of the odometry is then in the new metres as well. `aligned`: what is known
     of the frame that it comes into (see `MappingRecord`).
     """
-    record, known = kernel_map.mapping, kernel_map.calibration
+    record = kernel_map.mapping
     return replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
         mapping=None if record is None else _moved_record(record, motion, scale, aligned),
-        calibration=None if known is None else known.in_metres(scale),
+        calibration=kernel_map.calibration.in_metres(scale),
         statistics=None,
     )
 

@@ -46,7 +46,7 @@ def at_base(kernel_map: KernelMap) -> KernelMap:
         )
     if np.any(record.point):
         return kernel_map
-    known = kernel_map.known_odometry
+    known = kernel_map.calibration
     point = known.values[: len(_PLACE)].copy()
     return replace(
         kernel_map,

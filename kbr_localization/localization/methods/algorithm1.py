@@ -56,7 +56,7 @@ class Algorithm1(Localizer):
         noise = GaussianNoise(kernel_map.motion_noise.step)
         self._transition = ModelTransition(AdditiveNoiseModel(moved, noise), self.kernels.kernel)
         how = self.config.odometry_calibration
-        self._errors = kernel_map.known_odometry.for_a_drive(how).values
+        self._errors = kernel_map.calibration.for_a_drive(how).values
         self.diagnostics: dict[str, float] = {'updates': 0.0, 'restarts': 0.0}
         self.alpha: FloatArray | None = None
         self._mu: FloatArray | None = None

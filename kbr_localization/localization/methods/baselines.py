@@ -75,7 +75,7 @@ class DeadReckoning(Localizer):
         self.config = config or DeadReckoningConfig()
         self._noise = kernel_map.motion_noise
         how = self.config.odometry_calibration
-        self._errors = kernel_map.known_odometry.for_a_drive(how).values
+        self._errors = kernel_map.calibration.for_a_drive(how).values
         self._nearest = NearestImage(kernel_map)
         self._pose: FloatArray | None = None
         self._covariance = np.zeros((3, 3))

@@ -31,7 +31,7 @@ class BeliefMethod(GatedLocalizer):
         self.rng = rng or np.random.default_rng(0)
         self.gate = UpdateGate(config.update_min_d, config.update_min_a)
         self.diagnostics: dict[str, float] = {}
-        self._errors = kernel_map.known_odometry.for_a_drive(config.odometry_calibration).values
+        self._errors = kernel_map.calibration.for_a_drive(config.odometry_calibration).values
         self._updated = False
 
     @abstractmethod

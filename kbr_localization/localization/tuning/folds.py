@@ -120,7 +120,7 @@ def fingerprint(folds: Sequence[Fold]) -> str:
             noise = part.motion_noise
             arrays += [part.descriptors, part.poses, part.controls, part.next_poses]
             arrays += [noise.per_metre, noise.per_radian, noise.step]
-            arrays += [part.known_odometry.values, part.known_odometry.covariance]
+            arrays += [part.calibration.values, part.calibration.covariance]
         for array in arrays:
             sums.update(np.ascontiguousarray(array).tobytes())
     return sums.hexdigest()
