@@ -84,13 +84,13 @@ def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tm
 
 def test_details_beside_the_trajectory_give_the_coverage(run_and_estimate):
     from kbr_localization.evaluation import read_tum
-    from kbr_localization.evaluation.details import write_details
+    from kbr_localization.evaluation.details import write_detailed
 
     run, path = run_and_estimate
     estimate = read_tum(path)
     count = len(estimate)
-    write_details(
-        path.with_suffix('.csv'),
+    write_detailed(
+        path,
         Trajectory(
             estimate.stamps_ns,
             estimate.poses,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
-from kbr_localization.evaluation.details import details_path, with_details, write_details
+from kbr_localization.evaluation.details import with_details, write_detailed
 from kbr_localization.files import new_file, write_text
 from kbr_localization.stamps import LATEST_S
 from kbr_localization.trajectory import Trajectory
@@ -122,8 +122,7 @@ def detailed(run):
 
 def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
     run = detailed(wavy_run())
-    write_tum(tmp_path / 'run.tum', run)
-    write_details(details_path(tmp_path / 'run.tum'), run)
+    write_detailed(tmp_path / 'run.tum', run)
     back = with_details(read_tum(tmp_path / 'run.tum'), tmp_path / 'run.csv')
     np.testing.assert_allclose(back.covariances, run.covariances)
     np.testing.assert_allclose(back.confidences, run.confidences, atol=1e-6)
@@ -133,7 +132,7 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
 
 
 def test_details_of_another_trajectory_are_refused(tmp_path):
-    write_details(tmp_path / 'run.csv', detailed(wavy_run()))
+    write_detailed(tmp_path / 'run.tum', detailed(wavy_run()))
     with pytest.raises(EvaluationError, match='localize again'):
         with_details(wavy_run(count=49), tmp_path / 'run.csv')
 
@@ -146,7 +145,7 @@ def test_a_foreign_csv_is_refused(tmp_path):
 
 def test_a_bare_trajectory_has_no_details_to_write(tmp_path):
     with pytest.raises(EvaluationError, match='without details'):
-        write_details(tmp_path / 'run.csv', wavy_run())
+        write_detailed(tmp_path / 'run.tum', wavy_run())
 
 
 def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):

@@ -46,14 +46,12 @@ def check_details(path: Path) -> None:
             )
 
 
-def write_details(path: str | Path, trajectory: Trajectory) -> None:
-    """Write one row per pose; refuses a trajectory that carries no details."""
-    with new_file(path) as part:
-        _write_rows(part, trajectory)
-
-
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
-    """Write a TUM file and the details beside it; after an error both are what they were."""
+    """
+    Write a TUM file and, beside it, the details, a row for each pose.
+
+    After an error both are what they were. Refuses a trajectory that carries no details.
+    """
     with new_file(path) as tum, new_file(details_path(path)) as details:
         tum.write_text(tum_text(trajectory), encoding='utf-8')
         _write_rows(details, trajectory)

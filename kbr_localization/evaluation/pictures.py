@@ -64,10 +64,10 @@ def run_figure(
     return figure
 
 
-def save_figure(figure: Figure, path: str | Path, dpi: int = 110) -> None:
+def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a figure in the format that the name says; a PNG with few colours, to be small."""
     with new_file(path) as part:
-        figure.savefig(part, dpi=dpi)
+        figure.savefig(part, dpi=110)
         if part.suffix == '.png':
             with Image.open(part) as picture:
                 small = picture.convert('RGB').quantize(PNG_COLOURS)

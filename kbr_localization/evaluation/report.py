@@ -139,7 +139,7 @@ def _parameters(record: RunRecord) -> dict[str, Any]:
         'odometry of the map': {
             name: facts['words']
             for name, facts in described(
-                kernel_map.known_odometry, kernel_map.mapping is not None
+                kernel_map.calibration, kernel_map.mapping is not None
             ).items()
         },
         'map': {

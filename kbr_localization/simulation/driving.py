@@ -68,12 +68,10 @@ class Drive:
         return se2.interpolate(self.stamps_ns, self.poses, stamps_ns)
 
 
-def random_walk(
-    plan: FloorPlan, length: float, rng: np.random.Generator, start: int | None = None
-) -> list[int]:
+def random_walk(plan: FloorPlan, length: float, rng: np.random.Generator) -> list[int]:
     """Nodes of a way of at least `length` metres that turns back in dead ends only."""
     neighbours = _neighbours(plan)
-    nodes = [int(rng.integers(len(plan.nodes))) if start is None else start]
+    nodes = [int(rng.integers(len(plan.nodes)))]
     covered = 0.0
     while covered < length:
         onward = [node for node in neighbours[nodes[-1]] if node not in nodes[-2:-1]]
