@@ -20,6 +20,7 @@ from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
 from kbr_localization.ros.recording.image_sizes import ImageSizes
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
+from kbr_localization.ros.session.odometry_buffer import Added
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
@@ -197,6 +198,76 @@ def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
     assert len(run) > 10
     steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
     assert np.hypot(*steps[:, :2].T).max() < 0.1
+
+
+def go_with_a_stray(drive, ahead, at=4.0):
+    """Drive for 14 s with one odometry message whose stamp is too large by so many seconds."""
+    if at > 0.0:
+        drive.go(0.0, at)
+    pose = se2.compose(ORIGIN, np.array([0.5 * at, 0.0, 0.0]))
+    drive.session.add_odometry(START + round((at + ahead) * SECOND), pose)
+    drive.work()
+    drive.go(at + 0.05, 14.0)
+
+
+@pytest.mark.parametrize('at', [0.0, 4.0])
+@pytest.mark.parametrize('ahead', [2.0, 5.0, 9.0])
+def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead, at):
+    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    go_with_a_stray(drive, ahead, at)
+    whole.go(0.05 if at == 0.0 else 0.0, 14.0)
+    for one in (drive, whole):
+        one.session.close()
+    assert Added.RETURNED.value in drive.session.odometry_counts or at == 0.0
+    files = [(tmp_path / run / 'odom_scans' / 'odom.tdf').read_text() for run in ('run', 'whole')]
+    assert files[0] == files[1]
+    positions, run = drive.positions()
+    assert len(positions) > 30
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_images_that_wait_for_a_pose_wait_on_behind_a_stamp_in_the_future(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=2.0)
+    drive.go(0.0, 1.0, pose_every=None)
+    drive.session.add_odometry(START + 6 * SECOND, se2.compose(ORIGIN, [0.5, 0.0, 0.0]))
+    drive.work()
+    drive.pose(0.5)
+    drive.go(1.05, 2.0, pose_every=None)
+    drive.session.close()
+    assert drive.session.recorded > 5 and drive.session.dropped == {}
+
+
+def test_odometry_behind_a_stamp_that_is_somewhat_ahead_is_written(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    go_with_a_stray(drive, 0.8)
+    drive.session.close()
+    stamps = drive.positions()[1].odometry.stamps_ns
+    assert np.diff(stamps).max() < 0.11 * SECOND and stamps[-1] == START + 14 * SECOND
+
+
+def test_only_the_newest_odometry_waits_for_the_next_and_the_end_writes_it(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 4.0)
+    stamps = [drive.positions()[1].odometry.stamps_ns]
+    drive.session.close()
+    stamps.append(drive.positions()[1].odometry.stamps_ns)
+    assert [round((each[-1] - START) / SECOND, 6) for each in stamps] == [3.95, 4.0]
+    assert len(stamps[1]) == 81
+
+
+def test_an_image_is_not_placed_by_odometry_that_nothing_continues(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.01)
+    drive.go(0.0, 4.0)
+    drive.session.add_odometry(START + round(5.5 * SECOND), se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
+    drive.image(4.3)
+    drive.pose(4.3)
+    drive.work()
+    last = drive.recording.last_image.stamp_ns
+    assert last <= START + 4 * SECOND
+    drive.go(4.05, 5.0, pose_every=None)
+    positions, run = drive.positions()
+    assert START + round(4.3 * SECOND) in run.stamps_ns
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
 
 
 def test_at_the_end_what_waits_is_recorded_or_counted(tmp_path):

@@ -8,7 +8,8 @@ import math
 
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
+from kbr_localization.datasets.odometry_jumps import FEWEST
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
 
 SECOND = 1_000_000_000
@@ -41,17 +42,17 @@ class PoseAnchors:
         """Take in a pose (3,) in the map, to wait for the odometry at its stamp."""
         self._waiting = [*self._waiting[-MOST_WAITING:], (stamp_ns, pose)]
 
-    def settle(self, buffer: OdometryBuffer) -> None:
+    def settle(self, sure: SureOdometry) -> None:
         """Find where each pose that the odometry has reached puts the odometry frame."""
         early = []
         for stamp_ns, pose in self._waiting:
-            state = buffer.coverage(stamp_ns)
+            state = sure.coverage(stamp_ns)
             if state is Coverage.EARLY:
                 early.append((stamp_ns, pose))
             elif state is Coverage.READY:
                 at = bisect.bisect_left(self._stamps, stamp_ns)
                 self._stamps.insert(at, stamp_ns)
-                odometry = buffer.at(stamp_ns)
+                odometry = sure.buffer.at(stamp_ns)
                 self._odom_in_map.insert(at, se2.compose(pose, se2.inverse(odometry)))
         self._waiting = early
         del self._stamps[:-MOST_ANCHORS], self._odom_in_map[:-MOST_ANCHORS]
@@ -69,6 +70,50 @@ class PoseAnchors:
         """Pose (3,) in the map at a stamp with that odometry (3,); None without an anchor."""
         nearest = self.nearest(stamp_ns)
         return None if nearest is None else se2.compose(self._odom_in_map[nearest], odometry)
+
+
+class SureOdometry:
+    """
+    The odometry without its newest sample, which waits for the one that continues it.
+
+    A sample with a stamp in the future is found out only by those that come after it: on the disk
+    it would keep them out until that time has come, and images would be placed by it.
+    """
+
+    def __init__(self) -> None:
+        self.buffer = OdometryBuffer()
+        self._held: list[Stamped] = []
+        self.until_ns = -1
+        """Stamp up to which the odometry is sure."""
+
+    def follow(self, outcome: Added, stamp_ns: int, pose: se2.FloatArray) -> list[Stamped]:
+        """Return the samples that are sure now that the buffer has taken in another (3,)."""
+        if outcome is Added.INSERTED:  # behind the newest one, which it says nothing of
+            self.until_ns = max(self.until_ns, stamp_ns)
+            return [(stamp_ns, self.buffer.continued(pose))]
+        if not outcome.leads:
+            return []
+        track = [
+            (stamp, self.buffer.continued(each))
+            for stamp, each in self.buffer.newest(1 if outcome is Added.NEWEST else FEWEST)
+        ]
+        # one that is not older than what the track goes on with was a stray
+        sure = [held for held in self._held if held[0] < track[0][0]] + track[:-1]
+        self._held = track[-1:]
+        self.until_ns = sure[-1][0] if sure else self.until_ns
+        return sure
+
+    def end(self) -> list[Stamped]:
+        """Return the sample that is held back: no other one follows."""
+        sure, self._held = self._held, []
+        self.until_ns = sure[-1][0] if sure else self.until_ns
+        return sure
+
+    def coverage(self, stamp_ns: int) -> Coverage:
+        """Say whether a pose at a stamp can be had of what is sure, will be, or never."""
+        state = self.buffer.coverage(stamp_ns)
+        unsure = state is not Coverage.LATE and stamp_ns > self.until_ns
+        return Coverage.EARLY if unsure else state
 
 
 class OdometryRecord:

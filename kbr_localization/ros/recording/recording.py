@@ -20,10 +20,15 @@ from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
-from kbr_localization.ros.recording.poses import OdometryRecord, PoseAnchors, Stamped
+from kbr_localization.ros.recording.poses import (
+    OdometryRecord,
+    PoseAnchors,
+    Stamped,
+    SureOdometry,
+)
 from kbr_localization.ros.recording.tally import Tally
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage
 import numpy as np
 
 SECOND = 1_000_000_000
@@ -73,7 +78,7 @@ class RecordingSession:
         self.config, self._recording = config, recording
         self._log, self._encode = log, encode
         self._news = threading.Condition()
-        self._buffer = OdometryBuffer()
+        self._sure = SureOdometry()
         # every image may be one too many, none is more urgent than another
         self._queue = ImageQueue(config.image_queue, backlog=config.image_queue)
         self._anchors = PoseAnchors(round(config.max_pose_age * SECOND))
@@ -102,14 +107,13 @@ class RecordingSession:
     def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
         """Take in a raw odometry pose (3,)."""
         with self._news:
-            outcome = self._buffer.add(stamp_ns, pose)
+            outcome = self._sure.buffer.add(stamp_ns, pose)
             self.odometry_counts[outcome.value] += 1
             if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
                 self._log('warning', f'{outcome.value} in the odometry: poses are awaited anew')
                 self._queue.clear('before a jump')
                 self._anchors.clear()
-            if outcome.leads:
-                self._unwritten.append((stamp_ns, self._buffer.continued(pose)))
+            self._unwritten += self._sure.follow(outcome, stamp_ns, pose)
             self._news.notify()
             return outcome
 
@@ -149,7 +153,7 @@ class RecordingSession:
         What cannot be written is kept, as far as there is room, and tried again in a moment.
         """
         with self._news:
-            self._anchors.settle(self._buffer)
+            self._anchors.settle(self._sure)
             if time.monotonic() < self._retry_at:
                 self._news.wait(timeout)
                 return None
@@ -202,6 +206,8 @@ class RecordingSession:
 
         Raises DatasetError when that cannot be written.
         """
+        with self._news:
+            self._unwritten += self._sure.end()
         self._retry_at = 0.0
         waiting = -1
         while waiting != len(self._queue):
@@ -221,17 +227,17 @@ class RecordingSession:
             self._recording.close()
 
     def _coverage(self, stamp_ns: int) -> Coverage:
-        state = self._buffer.coverage(stamp_ns)
+        state = self._sure.coverage(stamp_ns)
         known = not self.needs_poses or self._anchors.nearest(stamp_ns) is not None
         if state is not Coverage.READY or known:
             return state
-        waited_ns = (self._buffer.newest_ns or 0) - stamp_ns
+        waited_ns = self._sure.until_ns - stamp_ns
         late = waited_ns > self.config.max_pose_age * SECOND
         return Coverage.UNPLACED if late else Coverage.EARLY
 
     def _pose_at(self, stamp_ns: int) -> se2.FloatArray | None:
         """Pose (3,) in the map at an image's stamp, or by the odometry where that is enough."""
-        odometry = self._buffer.at(stamp_ns)
+        odometry = self._sure.buffer.at(stamp_ns)
         return self._anchors.carried(stamp_ns, odometry) if self.needs_poses else odometry
 
     def _is_due(self, image: QueuedImage, pose: se2.FloatArray) -> bool:

@@ -127,6 +127,10 @@ class OdometryBuffer:
             raise RosError('no odometry yet: check the odometry topic')
         return self._poses[-1]
 
+    def newest(self, count: int) -> list[tuple[int, se2.FloatArray]]:
+        """Return the newest samples, in order."""
+        return list(zip(self._stamps[-count:], self._poses[-count:], strict=True))
+
     def clear(self) -> None:
         """Forget everything."""
         self.resets += 1
