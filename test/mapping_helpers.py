@@ -32,8 +32,8 @@ class RingRun(Dataset):
     A drive along the ring: an image every `STEP` metres, by an odometry with errors.
 
     `begin`, `metres`: of the way. `drift`: rad/m. `wall`: which building it is. `reset`: metres
-    after which the odometry begins again, `carried`: metres after which the robot is carried by
-    so much way unnoticed.
+    after which the odometry begins again at `origin` after a `pause` of seconds, `carried`: metres
+    after which the robot is carried by so much way unnoticed.
     """
 
     metres: float = 2.5 * ROUND
@@ -43,6 +43,8 @@ class RingRun(Dataset):
     name: str = 'ring'
     seed: int = 0
     reset: float | None = None
+    origin: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    pause: float = 0.0
     carried: tuple[float, float] | None = None
     skipped: dict = field(default_factory=dict)
 
@@ -62,7 +64,9 @@ class RingRun(Dataset):
         poses = se2.chain(np.array([3.0, -2.0, 1.0]), steps)
         if self.reset is not None:
             after = way - self.begin >= self.reset
-            poses[after] = se2.between(poses[after][0], poses[after])
+            begun = se2.between(poses[after][0], poses[after])
+            poses[after] = se2.compose(np.array(self.origin), begun)
+            stamps[after] += round(self.pause * 1e9)
         self.odometry = OdometryTrack(stamps, poses)
 
     def __len__(self):

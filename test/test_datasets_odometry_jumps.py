@@ -53,6 +53,7 @@ def test_a_driver_that_was_started_again_moves_nothing(origin):
     expected[HALF - 1] = 0.0
     np.testing.assert_allclose(increments(going_on), expected, atol=1e-9)
     np.testing.assert_array_equal(going_on.stamps_ns, track.stamps_ns)
+    assert going_on.resets_ns == (track.stamps_ns[HALF],)
 
 
 def test_a_driver_that_was_started_again_near_its_origin_is_told_by_the_pause():

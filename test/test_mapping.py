@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import h5py
 from kbr_localization import se2
+from kbr_localization.datasets import OdometryTrack
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.calibration import NAMES
@@ -13,7 +14,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, lines_of, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.onto import align_onto
-from kbr_localization.localization.mapping.pieces import carried_places
+from kbr_localization.localization.mapping.pieces import carried_places, odometry_leaps
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
@@ -115,6 +116,59 @@ def test_an_odometry_that_begins_again_is_cut_and_joined():
     assert any('its odometry leaps' in note for note in mapped.notes)
     assert len(mapped.kernel_map) == len(run)
     assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.5
+
+
+def test_an_odometry_that_begins_elsewhere_after_a_long_pause_is_cut_and_joined():
+    run = RingRun(reset=ROUND, origin=(1.0, 0.5, 0.3), pause=60.0)
+    mapped = map_from_odometry([run], VISION)
+    pauses = 'its odometry pauses for 60 s and does not go on where it was'
+    assert sum(pauses in note for note in mapped.notes) == 1
+    assert len(mapped.kernel_map) == len(run)
+    assert trajectory_error(mapped.kernel_map.poses, run.true) < 0.5
+
+
+def test_what_the_odometry_says_across_a_cut_is_no_noise_of_its_motion():
+    runs = [RingRun(reset=ROUND, origin=(far, 0.0, 0.0), pause=60.0) for far in (10.0, 60.0)]
+    near, far = (map_from_odometry([run], VISION).kernel_map for run in runs)
+    np.testing.assert_allclose(far.motion_noise.step, near.motion_noise.step)
+    np.testing.assert_allclose(far.poses, near.poses, atol=0.05)
+
+
+PARKED = np.array([3.0, -2.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    'seconds, step, reset, why',
+    [
+        (60.0, (0.0, 0.0, 0.0), False, ''),  # the robot stood still
+        (60.0, (0.3, 0.0, 0.3), False, ''),
+        (9.0, (2.0, 0.0, 0.0), False, ''),  # some messages were lost
+        (60.0, (2.0, 0.0, 0.0), False, 'pauses for 60 s'),
+        (60.0, (0.0, 0.0, 0.8), False, 'pauses for 60 s'),
+        (60.0, (0.0, 0.0, 0.0), True, 'pauses for 60 s'),  # made to go on by its reader
+        (60.0, (900.0, 0.0, 0.0), False, 'pauses for 60 s'),
+        (9.0, (0.0, 0.0, 0.0), True, ''),
+        (0.1, (2.0, 0.0, 0.0), False, 'leaps by 2.0 m'),
+    ],
+)
+def test_where_an_odometry_is_broken(seconds, step, reset, why):
+    before = se2.compose(PARKED, np.linspace(-10.0, 0.0, 201)[:, np.newaxis] * [1.0, 0.0, 0.0])
+    after = se2.compose(
+        se2.compose(PARKED, step), np.linspace(0, 10.0, 201)[:, np.newaxis] * [1.0, 0.0, 0.0]
+    )
+    stamps = np.round(np.concatenate([np.arange(201), 200 + np.arange(201)]) * 5e7).astype(int)
+    stamps[201:] += round(seconds * 1e9)
+    resets = (int(stamps[201]),) if reset else ()
+    track = OdometryTrack(stamps, np.concatenate([before, after]), resets)
+    cuts = odometry_leaps(track, stamps[::10], 7)
+    assert [cut.image for cut in cuts] == [7 + 21] * bool(why)
+    assert all(why in cut.why for cut in cuts)
+
+
+def test_an_odometry_that_always_comes_seldom_does_not_pause():
+    count = np.arange(50)
+    poses = count[:, np.newaxis] * np.array([2.0, 0.0, 0.0])
+    assert odometry_leaps(OdometryTrack(20_000_000_000 * count, poses), count * 10**10, 0) == []
 
 
 def test_a_robot_that_is_carried_is_noticed_and_joined():

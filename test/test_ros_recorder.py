@@ -16,6 +16,7 @@ from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
 from kbr_localization.ros.recording.image_sizes import ImageSizes
@@ -198,6 +199,40 @@ def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
     assert len(run) > 10
     steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
     assert np.hypot(*steps[:, :2].T).max() < 0.1
+
+
+@pytest.mark.parametrize('pause', [4.0, 60.0])
+@pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (1.0, 0.5, 0.3), (900.0, 0.0, 0.0), None])
+@pytest.mark.parametrize('restarted', [False, True])
+def test_what_the_odometry_did_in_a_long_pause_is_seen_in_the_run(
+    tmp_path, pause, origin, restarted
+):
+    drive, begin = Drive(tmp_path / 'run'), 3.0 + pause
+    drive.go(0.0, 3.0)
+    if restarted:  # the recorder
+        drive.session.close()
+        drive = Drive(tmp_path / 'run')
+    last = se2.compose(ORIGIN, [1.5, 0.0, 0.0]) if origin is None else np.array(origin)
+    drive.go(begin, begin + 3.0, origin=se2.compose(last, [-0.5 * begin, 0.0, 0.0]))
+    drive.session.close()
+    run = open_dataset(tmp_path / 'run')
+    assert len(run.odometry.stamps_ns) == 122
+    cuts = odometry_leaps(run.odometry, run.stamps_ns, 0)
+    first = int(np.searchsorted(run.stamps_ns, START + round(begin * SECOND)))
+    assert [cut.image for cut in cuts] == [first] * (pause > 10.0 and origin is not None)
+    jumped = 'the odometry jumped once: taken as reset, without motion'
+    assert (jumped in run.notes) == (origin in ((0.0, 0.0, 0.0), (900.0, 0.0, 0.0)))
+
+
+def test_a_jump_is_seen_in_a_run_of_few_odometry_poses(tmp_path):
+    drive = Drive(tmp_path / 'run', odometry_rate=1.0)
+    drive.go(0.0, 4.0)
+    drive.go(4.05, 8.0, origin=se2.compose(ORIGIN, [0.0, 1.5, 0.0]))
+    drive.session.close()
+    run = open_dataset(tmp_path / 'run')
+    assert run.notes == ('the odometry jumped once: taken as reset, without motion',)
+    steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
+    assert np.hypot(*steps[:, :2].T).max() < 0.6 and len(steps) < 12
 
 
 def go_with_a_stray(drive, ahead, at=4.0):

@@ -40,10 +40,15 @@ class Frame:
 
 @dataclass(frozen=True)
 class OdometryTrack:
-    """The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3)."""
+    """
+    The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3).
+
+    `resets_ns`: stamps of samples at which it began again and was made to go on, without motion.
+    """
 
     stamps_ns: se2.StampArray
     poses: se2.FloatArray
+    resets_ns: tuple[int, ...] = ()
 
     def at(self, stamp_ns: int) -> se2.FloatArray:
         """Pose (3,) at a stamp; raises DatasetError outside of the track."""

@@ -24,6 +24,8 @@ FEWEST = 3
 """Poses in a row that do not continue a track, but each other, are the odometry from then on."""
 PAUSE, PAUSE_PERIODS = 1.0, 5
 """Seconds without odometry, or so many of its usual periods: its driver may have been started."""
+LONG_PAUSE = 10.0
+"""Seconds without odometry after which nothing tells what became of the robot and its driver."""
 AT_ORIGIN = 0.1
 """Metres and radians from zero where the odometry of a driver that was started again begins."""
 _USUAL = 3.0  # times the usual speed is plausible too: a car is faster than robots
@@ -36,20 +38,20 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     if plausible.all():
         return track, ()
     pieces = np.split(np.arange(len(stamps)), np.flatnonzero(~plausible) + 1)
-    kept, corrected, jumps, correction = [pieces[0]], [poses[pieces[0]]], 0, np.zeros(3)
+    kept, corrected, correction = [pieces[0]], [poses[pieces[0]]], np.zeros(3)
+    resets: list[int] = []
     for piece in pieces[1:]:
         end, start = kept[-1][-1:], piece[:1]
         if not _continues(stamps[end], poses[end], stamps[start], poses[start], *usual).all():
             if len(piece) < FEWEST:
                 continue
-            jumps += 1
+            resets.append(int(stamps[piece[0]]))
             correction = se2.compose(corrected[-1][-1], se2.inverse(poses[piece[0]]))
         kept.append(piece)
         corrected.append(se2.compose(correction, poses[piece]))
     left = np.concatenate(kept)
-    return OdometryTrack(stamps[left], np.concatenate(corrected)), _notes(
-        jumps, len(stamps) - len(left)
-    )
+    going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets))
+    return going_on, _notes(len(resets), len(stamps) - len(left))
 
 
 def begins_anew(before: FloatArray, pose: FloatArray, slack: float = SLACK) -> bool:

@@ -220,9 +220,9 @@ def _with_poses(
     ends = np.concatenate([np.diff(trajectories.piece[members]) != 0, [True]])
     ends |= np.isnan(part.controls[:, 0])
     following[ends] = np.nan
+    pieces = trajectories.piece[members]
     tracks = [
-        (part.poses[part.run_index == run], solved.poses[part.run_index == run])
-        for run in range(len(part.run_names))
+        (part.poses[pieces == piece], solved.poses[pieces == piece]) for piece in np.unique(pieces)
     ]
     return replace(
         part,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
+from kbr_localization.datasets.odometry_jumps import LONG_PAUSE, PAUSE_PERIODS
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.consistency import Agreement
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
@@ -19,7 +20,7 @@ from kbr_localization.vision import Describer
 import numpy as np
 
 LEAP = 0.5
-"""Metres within which an odometry may jump between two of its messages."""
+"""Metres within which an odometry may jump between two of its messages, radians after a pause."""
 _FASTEST = 5.0  # times the speed that a run usually has, and metres per second
 _SPIN = 12.0  # rad/s
 _STILL = np.array([0.05, 0.05, 0.05])
@@ -41,18 +42,34 @@ class Cut:
 
 
 def odometry_leaps(track: OdometryTrack, stamps_ns: StampArray, first: int) -> list[Cut]:
-    """Find images (of stamps (n,), numbered from `first`) before which the odometry leaps."""
+    """
+    Find images (of stamps (n,), numbered from `first`) before which the odometry is broken.
+
+    It leaps faster than robots go; or it pauses for long and does not go on where it was, by more
+    than `LEAP` metres or radians, or was made to, as it had begun again. A robot that stood still
+    goes on where it was. One that drove on unrecorded cannot be told from one that was pushed, or
+    whose driver was started again: only images tell where it is then.
+    """
+    if len(track.poses) < 2:
+        return []
     steps = se2.between(track.poses[:-1], track.poses[1:])
     seconds = np.maximum(np.diff(track.stamps_ns) * 1e-9, 1e-3)
     metres = np.hypot(steps[:, 0], steps[:, 1])
-    usual = float(np.quantile(metres / seconds, 0.9)) if len(metres) else 0.0
+    usual = float(np.quantile(metres / seconds, 0.9))
     leaping = (metres > LEAP) & (metres / seconds > _FASTEST * max(usual, 1.0))
-    spinning = np.abs(steps[:, 2]) > np.maximum(_SPIN * seconds, 1.0)
+    leaping |= np.abs(steps[:, 2]) > np.maximum(_SPIN * seconds, 1.0)
+    elsewhere = np.maximum(metres, np.abs(steps[:, 2])) > LEAP
+    elsewhere |= np.isin(track.stamps_ns[1:], track.resets_ns)
+    # a pause is none where the odometry never comes more often
+    pausing = seconds > max(LONG_PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
     found = []
-    for at in np.flatnonzero(leaping | spinning):
+    for at in np.flatnonzero(leaping | (pausing & elsewhere)):
         image = int(np.searchsorted(stamps_ns, track.stamps_ns[at + 1]))
+        why = f'its odometry leaps by {metres[at]:.1f} m'
+        if pausing[at]:
+            why = f'its odometry pauses for {seconds[at]:.0f} s and does not go on where it was'
         if 0 < image < len(stamps_ns):
-            found.append(Cut(first + image, f'its odometry leaps by {metres[at]:.1f} m'))
+            found.append(Cut(first + image, why))
     return found
 
 

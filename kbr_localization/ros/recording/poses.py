@@ -8,12 +8,11 @@ import math
 
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.odometry_jumps import FEWEST
+from kbr_localization.datasets.odometry_jumps import FEWEST, SLACK
 from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
 
 SECOND = 1_000_000_000
-_FASTEST = 3.0  # metres per second that a robot goes, with half a metre of slack
 MOST_WAITING, MOST_ANCHORS = 200, 500
 """Pose messages that wait for odometry, and those that are remembered with it."""
 
@@ -90,13 +89,10 @@ class SureOdometry:
         """Return the samples that are sure now that the buffer has taken in another (3,)."""
         if outcome is Added.INSERTED:  # behind the newest one, which it says nothing of
             self.until_ns = max(self.until_ns, stamp_ns)
-            return [(stamp_ns, self.buffer.continued(pose))]
+            return [(stamp_ns, pose)]
         if not outcome.leads:
             return []
-        track = [
-            (stamp, self.buffer.continued(each))
-            for stamp, each in self.buffer.newest(1 if outcome is Added.NEWEST else FEWEST)
-        ]
+        track = self.buffer.newest(1 if outcome is Added.NEWEST else FEWEST)
         # one that is not older than what the track goes on with was a stray
         sure = [held for held in self._held if held[0] < track[0][0]] + track[:-1]
         self._held = track[-1:]
@@ -117,35 +113,35 @@ class SureOdometry:
 
 
 class OdometryRecord:
-    """The odometry of a run that is written at most `rate` times a second, and goes on."""
+    """
+    The odometry of a run, written at most `rate` times a second as its driver sends it.
+
+    Where it begins again is seen by whoever reads the run, who can say so; a pose that was made
+    to go on here would hide it.
+    """
 
     def __init__(self, recording: ColdRecording, rate: float) -> None:
         self._recording, self._period_ns = recording, SECOND / rate
         self._written_ns = recording.last_odometry.stamp_ns if recording.last_odometry else 0
-        self._correction: se2.FloatArray | None = None
 
     def write(self, samples: Sequence[Stamped]) -> None:
         """Write the samples that are due; raises DatasetError."""
         last_ns, chosen = self._written_ns, []
-        for stamp_ns, pose in samples:
+        for before, (stamp_ns, pose) in zip([None, *samples], samples, strict=False):
+            # the samples about a jump would be plausible if they were further apart
+            jumps = before is not None and _is_jump(before[1], pose)
+            if before is not None and jumps and before[0] > last_ns:
+                chosen.append(before)
+                last_ns = before[0]
             # a little early is on time, or 20 Hz with jitter would become 10 Hz
-            if stamp_ns - last_ns >= 0.9 * self._period_ns:
-                chosen.append((stamp_ns, self._continued(stamp_ns, pose)))
+            if stamp_ns - last_ns >= (1 if jumps else 0.9 * self._period_ns):
+                chosen.append((stamp_ns, pose))
                 last_ns = stamp_ns
         if chosen:
             self._recording.append_odometry(chosen)
             self._written_ns = last_ns
 
-    def _continued(self, stamp_ns: int, pose: se2.FloatArray) -> se2.FloatArray:
-        """Pose (3,) that goes on from the odometry of the existing run, if that was reset."""
-        if self._correction is None:
-            self._correction = np.zeros(3)
-            last = self._recording.last_odometry
-            if last is not None and not _plausible(last.stamp_ns, last.pose, stamp_ns, pose):
-                self._correction = se2.compose(last.pose, se2.inverse(pose))
-        return se2.compose(self._correction, pose)
 
-
-def _plausible(last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray) -> bool:
-    step = se2.between(last, pose)
-    return math.hypot(step[0], step[1]) <= _FASTEST * (stamp_ns - last_ns) * 1e-9 + 0.5
+def _is_jump(before: se2.FloatArray, pose: se2.FloatArray) -> bool:
+    step = np.abs(se2.between(before, pose))
+    return max(math.hypot(step[0], step[1]), float(step[2])) > SLACK
