@@ -340,6 +340,43 @@ def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
     assert beside.exists() and len(KernelMap.load(path)) == 17
 
 
+@pytest.mark.parametrize('options', [(), ('--merge',), ('--drop',)], ids=str)
+@pytest.mark.parametrize('link', [None, Path.symlink_to, Path.hardlink_to])
+def test_the_map_itself_is_no_file_of_added_images(tiny, tmp_path, options, link):
+    """Merged into itself it was deleted."""
+    path = Path(shutil.copy(tiny / 'map.h5', tmp_path / 'map.h5'))
+    added = path if link is None else tmp_path / 'other.h5'
+    if link:
+        link(added, path)
+    before = path.read_bytes()
+    result = invoke('map', 'grown', path, '--added', added, *options)
+    assert_one_line(result, f'{added}: is the map itself')
+    assert path.read_bytes() == before and added.exists()
+
+
+def test_only_what_was_added_to_the_map_is_dropped(tiny, tmp_path):
+    path, beside = grown_beside(tiny, tmp_path)
+    notes, other = tmp_path / 'notes.txt', tmp_path / 'other.h5'
+    notes.write_text('mine\n')
+    KernelMap.load(path).subset(np.arange(3, 20)).save(other)
+    damaged = tmp_path / 'damaged.h5'
+    damaged.write_bytes(beside.read_bytes()[:-1000])
+    for file, why in ((notes, 'no map'), (damaged, 'no map'), (other, 'did not grow from')):
+        before = file.read_bytes()
+        assert_one_line(invoke('map', 'grown', path, '--drop', '--added', file), str(file), why)
+        assert file.read_bytes() == before
+    nowhere = invoke('map', 'grown', tmp_path / 'no.h5', '--drop', '--added', beside)
+    assert_one_line(nowhere, 'no.h5 does not exist')
+    assert beside.exists()
+
+
+def test_a_damaged_file_of_added_images_can_be_dropped(tiny, tmp_path):
+    path, beside = grown_beside(tiny, tmp_path)
+    beside.write_bytes(beside.read_bytes()[:-1000])
+    assert invoke('map', 'grown', path, '--drop').returncode == 0
+    assert path.exists() and not beside.exists()
+
+
 def test_a_map_of_an_earlier_version_is_measured_and_keeps_that(tiny, tmp_path):
     old, new = tmp_path / 'old.h5', tmp_path / 'new.h5'
     shutil.copy(tiny / 'map.h5', old)

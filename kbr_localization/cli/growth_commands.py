@@ -6,7 +6,7 @@ from typing import Annotated, Any, Optional
 from kbr_localization.cli import console
 from kbr_localization.cli.options import Json, MapFile
 from kbr_localization.cli.saving import with_statistics_of_all
-from kbr_localization.errors import KbrError
+from kbr_localization.errors import KbrError, MapError
 import typer
 
 
@@ -36,6 +36,7 @@ def grown(
     if merge and drop:
         raise KbrError('--merge and --drop: expected one of them')
     path = added or grown_path(map_file)
+    _refuse_the_map(map_file, path)
     if not path.is_file():
         _refuse_no_map(map_file)
         raise KbrError(f'{path}: no such file: nothing was added to {map_file}; see --added')
@@ -45,6 +46,12 @@ def grown(
     # a node that adds to it would write it again
     with GrownFile(path).claimed():
         (_merge if merge else _drop)(map_file, path)
+
+
+def _refuse_the_map(map_file: Path, path: Path) -> None:
+    # also by another name: merging and dropping delete the file
+    if path.exists() and map_file.exists() and path.samefile(map_file):
+        raise KbrError(f'{path}: is the map itself: expected the file with the added images')
 
 
 def _refuse_no_map(map_file: Path) -> None:
@@ -72,10 +79,30 @@ def _merge(map_file: Path, path: Path) -> None:
 
 
 def _drop(map_file: Path, path: Path) -> None:
-    if path.resolve() == map_file.resolve():
-        raise KbrError(f'{path}: is the map itself: expected the file with the added images')
+    _refuse_no_map(map_file)
+    _refuse_foreign(map_file, path)
     path.unlink()
     console.note(f'{path}: deleted; {map_file} stays as it is')
+
+
+def _refuse_foreign(map_file: Path, path: Path) -> None:
+    """Raise KbrError for a file that has something else than images added to this map."""
+    from kbr_localization.localization.map.grow import grown_path, is_grown_from
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    base, why = KernelMap.load(map_file), f'it did not grow from {map_file}'
+    try:
+        if is_grown_from(KernelMap.load(path), base):
+            return
+    except MapError:
+        # of that name it was a node's, and there is nothing left to lose
+        if path == grown_path(map_file):
+            return
+        why = 'it is no map that can be read'
+    raise KbrError(
+        f'{path}: expected the file with the images added to {map_file}, but {why}: it stays; '
+        'delete it yourself if nobody needs it'
+    )
 
 
 def _read(map_file: Path, path: Path) -> tuple[Any, Any]:
