@@ -34,8 +34,8 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
 
     After an error `path` is what it was. A device or a pipe is written as it is, but for the null
     device, which keeps nothing. `sync`: it is on the disk before it takes the place, so that a
-    power cut cannot leave an empty file. What processes that were killed have left of the same
-    file is removed. Raises OSError when the folder cannot be written.
+    power cut cannot leave an empty file. What processes that were killed have left of any file in
+    that folder is removed. Raises OSError when the folder cannot be written.
     """
     target = Path(path).resolve()
     refuse_null_device(target)

@@ -1,6 +1,8 @@
 """Outputs that cannot be written: one line, no traceback, and nothing half written."""
 
+from pathlib import Path
 import resource
+import shutil
 import signal
 
 from command import assert_one_line, invoke, kbr
@@ -28,6 +30,36 @@ def full_disk():
 @pytest.mark.parametrize('out', ['/', '.', ''])
 def test_a_folder_is_no_trajectory(world, out):
     assert_one_line(invoke('localize', world / 'map.h5', world / 'run', '--out', out), 'a folder')
+
+
+def test_a_file_of_the_run_is_not_overwritten(world, tmp_path):
+    run = Path(shutil.copytree(world / 'run', tmp_path / 'run'))
+    odometry = run / 'odom_scans' / 'odom.tdf'
+    (run / 'linked.tum').symlink_to(Path(shutil.copy(odometry, tmp_path / 'elsewhere.tum')))
+    (tmp_path / 'link.tum').symlink_to(odometry)
+    before = odometry.read_bytes()
+    localize = ('localize', world / 'map.h5', run, '--method', 'dead-reckoning')
+    for command in (
+        (*localize, '--out', odometry),
+        (*localize, '--out', run / 'linked.tum'),
+        (*localize, '--out', tmp_path / 'link.tum'),
+        ('report', world / 'map.h5', run, '--out', odometry),
+        ('map', 'build', run, '--out', odometry),
+        ('map', 'extend', world / 'map.h5', run, '--out', odometry),
+        ('tune', run, '--out', odometry),
+    ):
+        assert_one_line(invoke(*command), f'{command[-1]} is a file of the run', 'another file')
+    assert odometry.read_bytes() == before == (tmp_path / 'elsewhere.tum').read_bytes()
+
+
+def test_a_new_file_in_a_run_is_none_that_a_format_looks_for(world, tmp_path):
+    run = Path(shutil.copytree(world / 'run', tmp_path / 'run'))
+    localize = ('localize', world / 'map.h5', run, '--method', 'dead-reckoning', '--out')
+    for name in ('trajectory.tum', 'groundtruth.tum', 'poses.txt', 'metadata.yaml', 'a.db3'):
+        assert_one_line(invoke(*localize, run / name), f'{name} would be read as a file of the')
+        assert not (run / name).exists()
+    assert invoke(*localize, run / 'answers.tum').returncode == 0
+    assert (run / 'answers.csv').exists()
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])

@@ -129,8 +129,9 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     """
     Make sure, before the long work, that a file can be written: create its folder.
 
-    A device or a pipe is left for the writer. Raises KbrError when the path is a folder or one of
-    the inputs; OSError when it is the null device, or the folder cannot be made or written.
+    A device or a pipe is left for the writer. Raises KbrError when the path is a folder, one of
+    the inputs or a file of a run among them; OSError when it is the null device, or the folder
+    cannot be made or written.
     """
     refuse_null_device(path)
     if path.is_dir():
@@ -140,6 +141,8 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     for given in inputs:
         if path.exists() and given.exists() and path.samefile(given):
             raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
+        if given.is_dir():
+            _refuse_file_of(given, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     with path.open('ab'):
@@ -147,6 +150,20 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     if not existed:
         path.unlink()
     return path
+
+
+def _refuse_file_of(run: Path, path: Path) -> None:
+    """Raise KbrError for an output that is a file of a run, or would be taken for one."""
+    from kbr_localization.datasets.run_files import has_meaning  # noqa: PLC0415
+
+    # a link in the run is a part of it, wherever it leads to
+    places = (path.resolve(), path.parent.resolve() / path.name)
+    if not any(run.resolve() in place.parents for place in places):
+        return
+    if path.exists():
+        raise KbrError(f'{path} is a file of the run {run}: write another file')
+    if has_meaning(path):
+        raise KbrError(f'{path} would be read as a file of the run {run}: write another file')
 
 
 def prepare_map(path: Path, *inputs: Path) -> Path:

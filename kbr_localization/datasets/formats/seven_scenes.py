@@ -20,6 +20,7 @@ import numpy as np
 RATE = 30
 """Images a second."""
 NAME = 'a sequence of 7-Scenes (frame-000000.color.png)'
+POSE_SUFFIX = '.pose.txt'
 _IMAGE, _SUFFIX = re.compile(r'frame-(\d+)\.color\.png'), '.color.png'
 
 
@@ -37,7 +38,7 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     """Read what the sequence holds; raises DatasetError."""
     images, stamps, poses = [], [], []
     for file in sorted(path.glob(f'frame-*{_SUFFIX}')):
-        pose = file.with_name(file.name.removesuffix(_SUFFIX) + '.pose.txt')
+        pose = file.with_name(file.name.removesuffix(_SUFFIX) + POSE_SUFFIX)
         number = _IMAGE.fullmatch(file.name)
         if number is None or not pose.is_file():
             continue
