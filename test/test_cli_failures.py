@@ -109,6 +109,26 @@ def test_a_closed_pipe_is_silent(run_with_truth):
     assert result.stderr == ''
 
 
+@pytest.mark.parametrize('closed', ['>&-', '2>&-', '<&- >&- 2>&-'])
+def test_a_stream_that_is_closed_is_no_defect(run_with_truth, closed):
+    run, truth = run_with_truth
+    command = f'"$0" -m kbr_localization evaluate "$1" "$2" {closed}'
+    words = ['sh', '-c', command, sys.executable, run, truth]
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, '')
+    assert ('position_rmse_m' in result.stdout) == (closed == '2>&-')
+    missing = subprocess.run([*words[:5], 'nowhere'], capture_output=True, text=True, check=False)
+    assert missing.returncode == 2 and 'Traceback' not in missing.stderr
+    assert missing.stdout == ''
+
+
+@pytest.mark.parametrize('encoding', ['latin-1', 'ascii'])
+def test_a_table_stands_on_a_stdout_of_few_characters(encoding):
+    result = kbr('parameters', env=os.environ | {'PYTHONIOENCODING': encoding})
+    assert (result.returncode, result.stderr) == (0, '')
+    assert 'vision.working_width' in result.stdout
+
+
 def _heed_interrupts():
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

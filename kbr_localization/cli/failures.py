@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 import logging
 import os
+from pathlib import Path
 import sys
 from typing import Any
 
@@ -28,6 +29,7 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     when the reader of stdout is gone.
     Anything else that is raised is a defect of this package and leaves with its traceback.
     """
+    _make_writable()
     logging.basicConfig(format='kbr: %(message)s', level=logging.WARNING, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.addFilter(_make_printable)
@@ -43,6 +45,17 @@ def run_command(command: Callable[..., Any], arguments: Sequence[str] | None) ->
     except (Exception, KeyboardInterrupt) as error:
         return _explain(error)
     return _explain(KeyboardInterrupt()) if code == INTERRUPTED else int(code or 0)
+
+
+def _make_writable() -> None:
+    """Let stdout and stderr take any text, also where they are closed or know few characters."""
+    for name in ('stdout', 'stderr'):
+        if getattr(sys, name) is None:
+            # else the next file that is opened would get their number, and what libraries print
+            nowhere = Path(os.devnull).open('w', encoding='utf-8')  # noqa: SIM115
+            setattr(sys, name, nowhere)
+    if hasattr(sys.stdout, 'reconfigure'):
+        sys.stdout.reconfigure(errors='replace')
 
 
 def _make_printable(record: logging.LogRecord) -> bool:
