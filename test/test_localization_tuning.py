@@ -290,6 +290,9 @@ def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
         {'methods': ()},
         {'trials': 0},
         {'sizes': ()},
+        {'sizes': (0,)},
+        {'sizes': (10, -3)},
+        {'sizes': (None, 0)},
     ],
 )
 def test_a_plan_without_work_is_refused(plan):

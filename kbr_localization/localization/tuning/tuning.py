@@ -62,7 +62,7 @@ class TuningPlan:
     random_maps: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse an empty plan and methods that have no parameters."""
+        """Refuse an empty plan, methods that have no parameters and maps of no image."""
         unknown = [method for method in self.methods if method not in TUNED]
         if unknown or not self.methods:
             raise LocalizationError(
@@ -73,6 +73,10 @@ class TuningPlan:
             raise LocalizationError(
                 f'tuning: expected at least one trial and one map size, got {self.trials} trials, '
                 f'sizes {list(self.sizes)}'
+            )
+        if any(size is not None and size < 1 for size in self.sizes):
+            raise LocalizationError(
+                f'tuning: expected map sizes of at least one image, got {list(self.sizes)}'
             )
 
 
