@@ -75,7 +75,9 @@ def test_the_tolerance_decides_which_stamps_belong_together(run_and_estimate, tm
     run, _ = run_and_estimate
     truth = reference_trajectory(open_dataset(run))
     write_tum(tmp_path / 'late.tum', Trajectory(truth.stamps_ns + 50_000_000, truth.poses))
-    evaluate(run, tmp_path / 'late.tum', '--tolerance', 'inf')
+    evaluate(run, tmp_path / 'late.tum', '--tolerance', '1e300')
+    endless = invoke('evaluate', run, tmp_path / 'late.tum', '--tolerance', 'inf')
+    assert_one_line(endless, '--tolerance inf: expected a finite number of seconds')
     result = evaluate(run, tmp_path / 'late.tum', '--json', '--tolerance', '0.06')
     assert json.loads(result.stdout)['position_rmse_m'] == pytest.approx(0, abs=1e-6)
     refused = invoke('evaluate', run, tmp_path / 'late.tum')

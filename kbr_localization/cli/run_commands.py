@@ -1,5 +1,6 @@
 """Commands about one run: localize, evaluate."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -126,6 +127,8 @@ def evaluate(
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
     from kbr_localization.localization.map.kernel_map import KernelMap
 
+    if not math.isfinite(tolerance):
+        raise KbrError(f'--tolerance {tolerance}: expected a finite number of seconds')
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     if map_file is None:
         kernel_map, dataset = None, reading.dataset(run)

@@ -18,6 +18,10 @@ import numpy as np
 
 HEADER = '# seconds x y z qx qy qz qw'
 FIELDS = 8
+FARTHEST_M = 1e9
+"""A position farther away is a broken number, also of an estimate that ran away."""
+_LARGEST_NORM = 1e100
+"""Of a quaternion whose squares are numbers, and one over the smallest."""
 
 
 def write_tum(path: str | Path, trajectory: Trajectory) -> None:
@@ -38,8 +42,8 @@ def read_tum(path: str | Path) -> Trajectory:
     """
     Read a TUM file; of the orientation the heading is kept, the height is dropped.
 
-    Raises EvaluationError for a file without poses, a line that is not eight numbers, and stamps
-    that do not increase; OSError when the file cannot be read.
+    Raises EvaluationError for a file without poses, a line that is not eight numbers or is beyond
+    `FARTHEST_M`, and stamps that do not increase; OSError when the file cannot be read.
     """
     rows = [
         _parse_line(line, f'{path}, line {number}')
@@ -82,7 +86,11 @@ def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]
     except ValueError as error:
         raise EvaluationError(f'{where}: {error}') from error
     norm = math.hypot(qx, qy, qz, qw)
-    if not (math.isfinite(x + y + norm) and norm > 0.0):
-        raise EvaluationError(f'{where}: expected a finite pose, got {line!r:.80}')
+    # a comparison with NaN is false
+    near = abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M
+    if not (near and 1.0 / _LARGEST_NORM < norm < _LARGEST_NORM):
+        raise EvaluationError(
+            f'{where}: expected a finite pose within {FARTHEST_M:g} m, got {line!r:.80}'
+        )
     heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
     return stamp, (x, y, heading)
