@@ -92,6 +92,14 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
     [
         ((), 'expected one of --at, --tum, --bag, --onto, got none'),
         (('--at', '1,2'), "--at '1,2': expected SECONDS,X,Y"),
+        (('--at', '1e30,2,3'), "--at '1e30,2,3': expected SECONDS,X,Y"),
+        (('--at', '-1,2,3'), "--at '-1,2,3': expected SECONDS,X,Y"),
+        (('--at', '1,nan,3'), "--at '1,nan,3': expected SECONDS,X,Y"),
+        (('--at', '1,2,1e300'), 'metres of at most 1e+09'),
+        (
+            ('--at', '1,2,3', '--reference-topic', '/known'),
+            '--reference-topic /known: expected --bag beside it, --at has no topics',
+        ),
         (('--at', '1,2,3', '--at', '2,2,3'), '2 of 2 known poses'),
         (('--at', '1,2,3', '--at', '2,2,3', '--at', '3,2,3'), 'lie 0.00 m about their middle'),
     ],

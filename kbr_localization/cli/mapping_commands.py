@@ -1,5 +1,6 @@
 """`kbr map align` and `kbr map extend`: a finished map into another frame, and more runs in it."""
 
+import math
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
@@ -62,6 +63,11 @@ def align(
         raise KbrError(
             f'expected one of {", ".join(ways)}, got {" and ".join(given) or "none of them"}'
         )
+    if reference_topic is not None and bag is None:
+        raise KbrError(
+            f'--reference-topic {reference_topic}: expected --bag beside it, {given[0]} has no '
+            'topics'
+        )
     kernel_map = KernelMap.load(map_file)
     console.prepare_map(out, *(path for path in (map_file, tum, bag, onto) if path))
     if onto is not None:
@@ -104,20 +110,27 @@ def known_poses(
             raise KbrError(f'{bag}: expected a topic of known poses, see --reference-topic')
         return fixes.stamps_ns, fixes.poses
     rows = [_typed(text) for text in at or ()]
-    stamps = np.array([round(1e9 * row[0]) for row in rows], dtype=np.int64)
+    stamps = np.array([row[0] for row in rows], dtype=np.int64)
     return stamps, np.array([[row[1], row[2], np.nan] for row in rows])
 
 
-def _typed(text: str) -> tuple[float, float, float]:
-    import math
+def _typed(text: str) -> tuple[int, float, float]:
+    """Nanoseconds and metres of SECONDS,X,Y; raises KbrError."""
+    from kbr_localization.evaluation.tum import FARTHEST_M
+    from kbr_localization.stamps import LATEST_S, parse_seconds
 
     try:
-        seconds, x, y = (float(word) for word in text.split(','))
+        seconds, x, y = text.split(',')
+        stamp_ns, position = parse_seconds(seconds), (float(x), float(y))
     except ValueError:
-        seconds = math.nan
-    if not math.isfinite(seconds) or not math.isfinite(x + y) or seconds < 0.0:
-        raise KbrError(f'--at {text!r}: expected SECONDS,X,Y as in 12.5,3.0,-1.2')
-    return seconds, x, y
+        stamp_ns, position = 0, (math.nan, math.nan)
+    # a comparison with NaN is false
+    if not all(abs(metres) <= FARTHEST_M for metres in position):
+        raise KbrError(
+            f'--at {text!r:.80}: expected SECONDS,X,Y as in 12.5,3.0,-1.2, seconds in '
+            f'[0, {LATEST_S}) and metres of at most {FARTHEST_M:g}'
+        )
+    return stamp_ns, *position
 
 
 def _residuals(alignment: Any) -> list[dict[str, Any]]:
