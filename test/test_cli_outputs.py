@@ -90,3 +90,9 @@ def test_a_piece_of_a_run_has_an_end(world, seconds):
     with pytest.raises(DatasetError, match='expected seconds in'):
         schedule(run, start=seconds)
     assert schedule(run, start=0.5, duration=1.0)
+
+
+def test_a_storage_is_for_bags(world, tmp_path):
+    words = ('convert', world / 'run', tmp_path / 'out', '--to', 'cold', '--storage', 'sqlite3')
+    assert_one_line(invoke(*words), '--storage sqlite3: expected --to bag')
+    assert not (tmp_path / 'out').exists()

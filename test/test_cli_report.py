@@ -1,5 +1,6 @@
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
+from map_helpers import tiny_map
 import pytest
 
 
@@ -32,3 +33,22 @@ def test_parameters_can_be_set_as_for_localize(map_and_run, tmp_path):
 def test_a_page_that_cannot_be_written_is_refused_before_the_work(map_and_run, tmp_path):
     result = invoke('report', *map_and_run, '--out', tmp_path)
     assert_one_line(result, 'is a folder')
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        ('--rerun', 'x.rrd'),
+        ('--method', 'kbr'),
+        ('--set', 'image_bandwidth=0.1', '--init', 'reference', '--seed', '0'),
+        ('--cameras', 'std_cam', '--spacing', '1', '--odometry-topic', 'a'),
+        ('--reference-topic', 'b'),
+    ],
+    ids=str,
+)
+def test_options_of_a_run_are_refused_without_one(tmp_path, options):
+    tiny_map().save(tmp_path / 'map.h5')
+    result = invoke('report', tmp_path / 'map.h5', '--out', tmp_path / 'page.html', *options)
+    given = [word for word in options if word.startswith('--')]
+    assert_one_line(result, *given, ': expected RUN beside MAP')
+    assert not (tmp_path / 'page.html').exists()

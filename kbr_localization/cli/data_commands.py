@@ -82,20 +82,24 @@ def convert(
     to: Annotated[
         Format, typer.Option('--to', help='What to make: a rosbag2 or a run in the COLD format.')
     ] = Format.BAG,
-    storage: Annotated[Storage, typer.Option(help='Storage of the bag.')] = Storage.MCAP,
+    storage: Annotated[
+        Optional[Storage], typer.Option(help='Storage of the bag.', show_default='mcap')
+    ] = None,
     cameras: Cameras = None,
     odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
     spacing: Spacing = None,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
+    if to is Format.COLD and storage is not None:
+        raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
     if to is Format.COLD:
         _write_cold(dataset, out)
     else:
         from kbr_localization.datasets.rosbag import write_bag
 
-        write_bag(dataset, out, storage=storage.value)
+        write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
     console.note_skipped(dataset.skipped)
     console.note(f'{out}: {len(dataset)} frames')
 

@@ -20,6 +20,7 @@ from kbr_localization.cli.options import (
 from kbr_localization.cli.reading import Reading
 from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import with_settings_of
+from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 import typer
 
@@ -28,7 +29,12 @@ OneRun = Annotated[
 ]
 
 
+_OF_A_MAP = ('map_file', 'run', 'out')
+"""What the page about a map alone goes by."""
+
+
 def report(
+    context: typer.Context,
     map_file: MapFile,
     run: OneRun = None,
     *,
@@ -56,6 +62,7 @@ def report(
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     if run is None:
+        _refuse_options_of_a_run(context)
         _show_map(map_file, out)
         return
     for path in (out, rerun):
@@ -76,6 +83,17 @@ def report(
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
+
+
+def _refuse_options_of_a_run(context: typer.Context) -> None:
+    sources = {p: context.get_parameter_source(str(p.name)) for p in context.command.params}
+    given = [
+        parameter.opts[0]
+        for parameter, source in sources.items()
+        if parameter.name not in _OF_A_MAP and source is not None and source.name == 'COMMANDLINE'
+    ]
+    if given:
+        raise KbrError(f'{" and ".join(given)}: expected RUN beside MAP, no run is shown without')
 
 
 def _show_map(map_file: Path, out: Path) -> None:
