@@ -1,5 +1,7 @@
 """Which topics of a bag a command uses, and how a user chooses others."""
 
+import re
+
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
@@ -63,6 +65,33 @@ def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path, ambig
     ):
         result = invoke(*command, *chosen)
         assert 'odometry on /wheels, reference poses on /mocap' in result.stderr, result.stderr
+
+
+@pytest.mark.parametrize(
+    ('text', 'told'),
+    [
+        ('', 'metadata.yaml: is empty or no metadata of a bag: `ros2 bag reindex` writes it anew'),
+        ('- a\n- b\n', 'metadata.yaml: is empty or no metadata of a bag: '),
+        ('frames: 3\n', 'metadata.yaml: is empty or no metadata of a bag: '),
+        (99, 'Rosbag2 version 99 not supported: `pip install --upgrade rosbags`'),
+    ],
+)
+def test_metadata_that_cannot_be_used_is_told_with_what_helps(tmp_path, text, told):
+    run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
+    metadata = run / 'metadata.yaml'
+    if text == 99:
+        text = re.sub(r'\bversion: \d+', 'version: 99', metadata.read_text())
+    metadata.write_text(text)
+    result = build(tmp_path, run)
+    assert_one_line(result, f'cannot read bag {run}: {told}')
+    assert 'is it complete' not in result.stderr
+
+
+def test_a_bag_that_is_cut_off_is_told_without_a_full_stop(tmp_path):
+    run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
+    (file,) = run.glob('*.mcap')
+    file.write_bytes(file.read_bytes()[:-100])
+    assert_one_line(build(tmp_path, run), ' is invalid: is it complete? `ros2 bag reindex`')
 
 
 def test_a_cold_run_has_no_topics(tmp_path):

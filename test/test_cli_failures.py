@@ -85,6 +85,12 @@ def test_a_trajectory_that_is_none_is_one_line(run_with_truth, tmp_path):
     assert_one_line(invoke('evaluate', run, tmp_path), 'is a directory')
 
 
+@pytest.mark.parametrize('cameras', [',', 'std_cam,', ' '])
+def test_a_camera_without_a_name_is_one_line(run_with_truth, cameras):
+    result = invoke('evaluate', *run_with_truth, '--cameras', cameras)
+    assert_one_line(result, f'--cameras {cameras!r}: expected names with commas between')
+
+
 def test_a_full_disk_is_one_line(run_with_truth):
     with Path('/dev/full').open('w') as full:
         result = kbr(

@@ -38,7 +38,7 @@ class Reading:
         # not for `--help`
         from kbr_localization.datasets import open_dataset  # noqa: PLC0415
 
-        names = [name.strip() for name in self.cameras.split(',')] if self.cameras else cameras
+        names = _names(self.cameras) if self.cameras else cameras
         dataset = open_dataset(
             run,
             names,
@@ -67,6 +67,13 @@ class Reading:
                 f'{_counted(dataset.cameras)}: give --cameras {given}'
             )
         return dataset
+
+
+def _names(text: str) -> list[str]:
+    names = [name.strip() for name in text.split(',')]
+    if not all(names):
+        raise KbrError(f'--cameras {text!r}: expected names with commas between, as front,rear')
+    return names
 
 
 def _counted(cameras: Sequence[str]) -> str:

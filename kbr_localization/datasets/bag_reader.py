@@ -121,11 +121,20 @@ class Bag:
         except DatasetError:
             raise
         except Exception as error:
-            reason = ' '.join(str(error).split())[:200] or type(error).__name__
-            raise DatasetError(
-                f'cannot read bag {self.path}: {reason}: is it complete? '
-                '`ros2 bag reindex` repairs a recording that was cut off'
-            ) from error
+            raise DatasetError(f'cannot read bag {self.path}: {_explained(error)}') from error
+
+
+def _explained(error: Exception) -> str:
+    """Say in one line what the reader found, and what helps."""
+    reason = ' '.join(str(error).split())[:200].rstrip('.') or type(error).__name__
+    if 'not supported' in reason:
+        reason = reason.removesuffix('; please report issue')
+        return (
+            f'{reason}: `pip install --upgrade rosbags`, or write it anew with `ros2 bag convert`'
+        )
+    if reason.startswith(METADATA):
+        return f'{reason}: `ros2 bag reindex` writes it anew'
+    return f'{reason}: is it complete? `ros2 bag reindex` repairs a recording that was cut off'
 
 
 def deserialize(data: bytes, type_name: str) -> Any:

@@ -22,7 +22,7 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 import yaml
 
-METADATA = 'metadata.yaml'
+METADATA, _INFORMATION = 'metadata.yaml', 'rosbag2_bagfile_information'
 _LARGEST_METADATA = 1 << 22
 _MCAP, _MCAP_START = '.mcap', 8
 _CHUNK, _CHUNK_INDEX = 0x06, 0x08
@@ -56,13 +56,19 @@ def compression(folder: Path) -> tuple[str, list[Path]]:
     """Tell how a bag is compressed: '', 'file' or 'message'; and its files. Raises ValueError."""
     try:
         text = read_text(folder / METADATA, most=_LARGEST_METADATA)
-        described = yaml.safe_load(text)['rosbag2_bagfile_information']
+        described = _described(yaml.safe_load(text))
         names = described['relative_file_paths']
         mode = str(described.get('compression_mode') or '').lower()
         return mode, [folder / PurePath(name).name for name in names]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
         reason = ' '.join(str(error).split())[:200]
         raise ValueError(f'{METADATA}: {reason}') from error
+
+
+def _described(metadata: Any) -> Any:
+    if not isinstance(metadata, dict) or _INFORMATION not in metadata:
+        raise ValueError('is empty or no metadata of a bag')
+    return metadata[_INFORMATION]
 
 
 def check_message(data: bytes, path: Path) -> None:
