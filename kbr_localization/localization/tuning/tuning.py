@@ -22,7 +22,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import parameter_value, with_values
-from kbr_localization.localization.tuning.folds import make_folds
+from kbr_localization.localization.tuning.folds import Fold, make_folds
 from kbr_localization.localization.tuning.journal import Journal, Record
 from kbr_localization.localization.tuning.score import CALIBRATION, FRESH, FULL, QUICK
 from kbr_localization.localization.tuning.space import (
@@ -117,8 +117,10 @@ def tune(
     kernel_map = build_map(
         datasets, vision, filter_config, seed=plan.seed, progress=progress, workers=workers
     )
+    folds = _folds(kernel_map, datasets, plan, progress, workers)
+    # runs that cannot be tuned leave no journal
     with Journal(journal, fresh) as trials:
-        kernel_map, tuned = tune_map(kernel_map, datasets, plan, trials, progress, workers)
+        kernel_map, tuned = _tune_on(folds, kernel_map, plan, trials, progress, workers)
     if plan.max_images is not None:
         rng = np.random.default_rng([plan.seed, 1])
         kernel_map = kernel_map.subset(cover(kernel_map.poses, plan.max_images, rng))
@@ -139,10 +141,30 @@ def tune_map(
     Returns the map with the parameters found. Raises LocalizationError when the runs do not let
     each other be localized, or no candidate works at all.
     """
+    folds = _folds(kernel_map, datasets, plan, progress, workers)
+    return _tune_on(folds, kernel_map, plan, journal or Journal(None), progress, workers)
+
+
+def _folds(
+    kernel_map: KernelMap,
+    datasets: Sequence[Dataset],
+    plan: TuningPlan,
+    progress: Progress | None,
+    workers: Workers | None,
+) -> list[Fold]:
     sizes = [size or plan.max_images for size in plan.sizes]
-    report, workers = progress or silent, workers or ThisProcess()
-    folds = make_folds(kernel_map, datasets, sizes, plan.seed, report, plan.random_maps, workers)
-    study = Study(folds, plan.seed, workers, journal or Journal(None), report)
+    return make_folds(kernel_map, datasets, sizes, plan.seed, progress, plan.random_maps, workers)
+
+
+def _tune_on(
+    folds: list[Fold],
+    kernel_map: KernelMap,
+    plan: TuningPlan,
+    journal: Journal,
+    progress: Progress | None,
+    workers: Workers | None,
+) -> tuple[KernelMap, list[TunedMethod]]:
+    study = Study(folds, plan.seed, workers or ThisProcess(), journal, progress or silent)
     results = []
     for method in plan.methods:
         result, spread = _tune_method(study, method, plan.trials)
