@@ -29,5 +29,6 @@ def xfeat(
     """
     from kbr_localization.vision.xfeat import write_xfeat
 
+    console.prepare_output(out, *(path for path in (weights,) if path))
     write_xfeat(weights, out)
     console.note(f'{out}: {out.stat().st_size / 1e6:.1f} MB; give it as vision.network_file')

@@ -89,6 +89,8 @@ def labelled(progress: Progress, name: str) -> Progress:
 
 def new_results_folder(parent: Path) -> Path:
     """Make a folder named after the time inside of `parent`; nothing is ever overwritten."""
+    if parent.exists() and not parent.is_dir():
+        raise KbrError(f'{parent} is a file: expected a folder, or the name of a new one')
     name = datetime.now().strftime('%Y-%m-%d_%H-%M-%S')
     for suffix in ('', *(f'_{number}' for number in range(2, 1000))):
         try:

