@@ -25,7 +25,7 @@ from kbr_localization.cli.options import (
 from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_map, save_measured, with_statistics_of_all
 from kbr_localization.cli.settings import configurations
-from kbr_localization.errors import KbrError
+from kbr_localization.errors import KbrError, MapError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -137,7 +137,12 @@ def built(
 
     resumed = ResumedWorkers(options['workers'], out.with_name(f'.{out.name}.described'))
     options |= {'workers': resumed}
-    mapped = map_from_odometry(datasets, vision, given, max_images, **options)
+    try:
+        mapped = map_from_odometry(datasets, vision, given, max_images, **options)
+    except MapError:
+        # the same images would give no map again: there is nothing to go on with
+        resumed.discard()
+        raise
     resumed.close()
     if resumed.taken:
         console.note(f'{resumed.taken} images were described by a build that was interrupted')

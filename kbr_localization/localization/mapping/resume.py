@@ -9,6 +9,7 @@ the same images are described by the same describer again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 import functools
 import hashlib
@@ -42,13 +43,14 @@ class ResumedWorkers:
 
     Any other work is done as ever. `taken`, `followed`, `found`: images whose descriptors were
     there, whose points had been followed, and found for closures. `close` removes the folder when
-    the work is done.
+    the work is done, `discard` what is of these images when they give no map.
     """
 
     def __init__(self, workers: Workers, folder: Path) -> None:
         self.jobs, self.taken, self.followed, self.found = workers.jobs, 0, 0, 0
         self._workers, self._folder = workers, folder
         self._images = ''
+        self._files: set[Path] = set()
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
         """Yield the number of a task and what it gave, now or before the interruption."""
@@ -95,8 +97,17 @@ class ResumedWorkers:
         """Remove what was kept."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def discard(self) -> None:
+        """Remove what was kept of these images, and the folder if it has nothing else."""
+        for file in self._files:
+            file.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._folder.rmdir()
+
     def _file(self, kept: _Kept, number: int) -> Path:
-        return self._folder / f'{kept.name}_{number}.npz'
+        file = self._folder / f'{kept.name}_{number}.npz'
+        self._files.add(file)
+        return file
 
 
 def _describer_of(work: Work) -> SentDescriber | None:
