@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+import math
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,12 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 import numpy as np
 
 BELIEF = '#6741d9'
+FEWEST_TICKS = 3
+"""With numbers, by which an axis can be read."""
 FIGURE, TABLE = 'comparison.png', 'comparison.md'
 COLUMNS = {
     'localized_after_s': 'localized after s',
@@ -139,8 +143,22 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_yscale('log')
     axes.set_xticks(sizes, labels=[str(size) for size in sizes])
     axes.minorticks_off()
+    ticks = log_ticks(*axes.get_ylim())
+    axes.set_yticks(ticks, labels=[f'{tick:g}' for tick in ticks])
     plain_axes(axes, 'images in the map', 'position RMSE [m], mean ± sd of the trials')
     axes.legend(**LEGEND)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Choose round numbers between two, closer to each other where an axis is short."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    for digits in ((1,), (1, 2, 5), range(1, 10)):
+        ticks = [float(f'{digit}e{decade}') for decade in decades for digit in digits]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) >= FEWEST_TICKS:
+            return inside
+    even = MaxNLocator(2 * FEWEST_TICKS).tick_values(low, high)
+    return [float(tick) for tick in even if low <= tick <= high]
 
 
 def _bars(rows: Sequence[Row]) -> FloatArray:

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 LEAP_M = 1.5
+FOLLOWED = 0.3
+"""How far a plan follows an estimate out of the building, as a part of the longer side of it."""
 PNG_COLOURS = 96
 FAINT = '#cbd2d9'
 INK, MUTED, TRUTH, ACCENT, ALARM = '#1f2933', '#9aa5b1', '#52606d', '#0b7285', '#c92a2a'
@@ -103,7 +105,8 @@ def plan_axes(
         track = _without_jumps(trajectory.poses[:, :2])
         style = {'lw': 1.8, 'zorder': 4} if order == 0 else {'lw': 0.7, 'marker': '.', 'ms': 3}
         axes.plot(*track.T, color=colours[name], label=name, **style)
-    _frame_plan(axes, map_poses, reference)
+    focus = next((trajectory.poses for trajectory in estimates.values()), reference.poses)
+    _frame_plan(axes, np.concatenate([map_poses, reference.poses]), focus)
     axes.legend(**LEGEND)
 
 
@@ -113,9 +116,11 @@ def _without_jumps(track: FloatArray) -> FloatArray:
     return np.insert(track, leaps + 1, np.nan, axis=0)
 
 
-def _frame_plan(axes: Axes, map_poses: FloatArray, reference: Trajectory) -> None:
-    """Show the building, however far a lost estimate strays."""
-    points = np.concatenate([map_poses[:, :2], reference.poses[:, :2]])
+def _frame_plan(axes: Axes, building: FloatArray, estimate: FloatArray) -> None:
+    """Show the building, and as much around as it takes to follow an estimate that strays."""
+    low, high = building[:, :2].min(axis=0), building[:, :2].max(axis=0)
+    reach = FOLLOWED * float(np.max(high - low))
+    points = np.clip(np.vstack([building, estimate])[:, :2], low - reach, high + reach)
     low, high = points.min(axis=0), points.max(axis=0)
     margin = 0.06 * float(np.max(high - low)) + 0.5
     axes.set_xlim(low[0] - margin, high[0] + margin)

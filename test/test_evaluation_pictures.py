@@ -1,0 +1,55 @@
+"""What a picture of a run or a comparison shows, whatever its numbers are."""
+
+from kbr_localization.evaluation.comparison_figure import comparison_figure, log_ticks, Scene
+from kbr_localization.evaluation.pictures import plan_axes
+from kbr_localization.evaluation.protocol import Task
+from kbr_localization.trajectory import Trajectory
+from matplotlib.figure import Figure
+import numpy as np
+import pytest
+
+
+def along(x, y):
+    x, y = np.broadcast_arrays(x, y)
+    return Trajectory(np.arange(len(x)), np.column_stack([x, y, np.zeros(len(x))]))
+
+
+METRES = np.linspace(0.0, 10.0, 21)
+STRAIGHT = along(METRES, 0.0)
+
+
+@pytest.mark.parametrize(('aside', 'shown'), [(2.0, 2.0), (-2.5, 2.5), (500.0, 3.0)])
+def test_a_plan_follows_an_estimate_out_of_the_building_but_not_to_its_end(aside, shown):
+    (axes,) = np.ravel(Figure().subplots())
+    strayed = along(METRES, np.linspace(0.0, aside, len(METRES)))
+    plan_axes(axes, STRAIGHT.poses, STRAIGHT, {'kbr': strayed, 'other': along(METRES, 900.0)})
+    low, high = axes.get_ylim()
+    assert max(-low, high) >= shown
+    assert high - low < 2.0 * shown + 3.0
+
+
+@pytest.mark.parametrize(
+    ('low', 'high', 'ticks'),
+    [
+        (0.05, 20.0, [0.1, 1.0, 10.0]),
+        (0.15, 2.5, [0.2, 0.5, 1.0, 2.0]),
+        (0.7, 4.4, [0.7, 0.8, 0.9, 1.0, 2.0, 3.0, 4.0]),
+        (0.71, 0.76, [0.71, 0.72, 0.73, 0.74, 0.75, 0.76]),
+    ],
+)
+def test_an_axis_of_any_length_has_numbers_to_read(low, high, ticks):
+    np.testing.assert_allclose(log_ticks(low, high), ticks)
+
+
+def test_the_errors_of_a_comparison_can_be_read_from_its_figure():
+    rows = [
+        {'method': 'kbr', 'size': size, 'position_rmse_m_mean': rmse, 'position_rmse_m_sd': None}
+        for size, rmse in ((50, 0.73), (100, 0.84))
+    ]
+    shown = Scene(Task('kbr', 50, 0), STRAIGHT.poses, STRAIGHT, np.zeros((0, 3)))
+    figure = comparison_figure(rows, STRAIGHT, [shown])
+    axes = figure.axes[-1]
+    low, high = axes.get_ylim()
+    labels = [float(label.get_text()) for label in axes.get_yticklabels(which='both')]
+    assert len(labels) >= 3 and all(low <= label <= high for label in labels)
+    assert low < 0.73 and high > 0.84
