@@ -115,7 +115,7 @@ def known_poses(
 
 
 def _typed(text: str) -> tuple[int, float, float]:
-    """Nanoseconds and metres of SECONDS,X,Y; raises KbrError."""
+    """Return the nanoseconds and metres of SECONDS,X,Y; raises KbrError."""
     from kbr_localization.evaluation.tum import FARTHEST_M
     from kbr_localization.stamps import LATEST_S, parse_seconds
 
