@@ -52,6 +52,12 @@ def test_a_file_of_the_run_is_not_overwritten(world, tmp_path):
     assert odometry.read_bytes() == before == (tmp_path / 'elsewhere.tum').read_bytes()
 
 
+def test_links_in_a_circle_are_one_line(world, tmp_path):
+    (tmp_path / 'circle.tum').symlink_to('circle.tum')
+    words = ('localize', world / 'map.h5', world / 'run', '--out', tmp_path / 'circle.tum')
+    assert_one_line(invoke(*words), 'circle.tum: too many levels of symbolic links')
+
+
 def test_a_new_file_in_a_run_is_none_that_a_format_looks_for(world, tmp_path):
     run = Path(shutil.copytree(world / 'run', tmp_path / 'run'))
     localize = ('localize', world / 'map.h5', run, '--method', 'dead-reckoning', '--out')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 import json
 import math
+import os
 from pathlib import Path
 import sys
 from typing import Any
@@ -157,7 +158,9 @@ def _refuse_file_of(run: Path, path: Path) -> None:
     from kbr_localization.datasets.run_files import has_meaning  # noqa: PLC0415
 
     # a link in the run is a part of it, wherever it leads to
-    places = (path.resolve(), path.parent.resolve() / path.name)
+    # (realpath, since resolve has no words for links in a circle: the writer has)
+    real = Path(os.path.realpath(path))
+    places = (real, Path(os.path.realpath(path.parent)) / path.name)
     if not any(run.resolve() in place.parents for place in places):
         return
     if path.exists():
