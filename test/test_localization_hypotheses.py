@@ -115,6 +115,20 @@ def test_the_best_factor_on_the_map_is_that_of_a_place_where_all_is_alike():
     assert match.best_on_map >= match.factors.max()
 
 
+def test_what_has_left_the_map_does_not_keep_its_room_from_what_is_found_on_it():
+    """A drive that begins where the map shows nothing: belief and other points have left it."""
+    hypotheses, belief = make(), belief_at(-100.0)
+    left = Belief.gaussian(straight(-50.0), np.eye(3), 300, np.random.default_rng(2))
+    hypotheses.alternatives, hypotheses._cohorts = left, np.repeat(np.arange(10), 30)
+    hypotheses.elsewhere = 0.4
+    for _ in range(40):
+        hypotheses.see(seen_at(10.0))
+        found = updated(hypotheses, belief, seen_at(10.0), way=0.1)
+        if found is not None:
+            break
+    assert found is not None and found.weights @ (found.points[:, 0] > 5.0) > 0.9
+
+
 def test_all_hypotheses_are_weighed_with_one_probability_of_the_image():
     hypotheses, belief = make(), belief_at(3.0)
     hypotheses.see(seen_at(15.0))

@@ -149,15 +149,17 @@ class Hypotheses:
         values = self.likelihood.image_kernel(similarity.at(away), similarity.best)
         return float(values.max(initial=0.0))
 
-    def likely_at(self, points: FloatArray, similarity: Similarity) -> FloatArray:
+    def likely_at(
+        self, points: FloatArray, similarity: Similarity
+    ) -> tuple[FloatArray, FloatArray]:
         """
-        Return the marginal likelihood E (m,) of an image at each of some points (m, 3).
+        Return the marginal likelihood E of an image at points (m, 3), and their c: (m,), (m,).
 
         Each has the r and c of its own place, where `weigh` has their means under a belief.
         """
         ratios, covered = self.likelihood.ratios(points, similarity)
         i = self.informative.probability
-        return np.asarray(i * ratios + 1.0 - i * covered)
+        return np.asarray(i * ratios + 1.0 - i * covered), covered
 
     def update(
         self, prior: Belief, posterior: Posterior, similarity: Similarity, way: float
@@ -221,17 +223,19 @@ class Hypotheses:
 
         Each cohort is a hypothesis of its own and is resampled by itself. Its points are of many
         places, so each has the E of its own place: a few points at the right place are not held
-        back by what the image says of the others.
+        back by what the image says of the others. The map says nothing of a cohort that has left
+        it, for which such a one does not keep its room, however likely it was.
         """
-        likely = self.likely_at(alternatives.points, similarity)
+        likely, covered = self.likely_at(alternatives.points, similarity)
         names, of = np.unique(self._cohorts, return_inverse=True)
         before = np.bincount(of, weights=alternatives.weights)
         alternatives.weights = alternatives.weights * likely
         there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
+        known = np.bincount(of, weights=covered) / np.bincount(of)
         # the newest stands for the robot anywhere, whatever part of the map was looked at
         there[-1] = 1.0
         odds = self.elsewhere * before * there**power
-        chosen = _kept(odds)
+        chosen = _kept(odds * known)
         odds = odds[chosen]
         total = float(odds.sum())
         self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
@@ -257,7 +261,7 @@ def happened(rate: float, way: float, config: KbrConfig) -> float:
 
 
 def _kept(odds: FloatArray) -> NDArray[np.intp]:
-    """Choose cohorts, which are in the order of age: the newest half, the likeliest of others."""
+    """Choose cohorts, which are in the order of age: the newest half, the best of the others."""
     old = max(len(odds) - _COHORTS // 2, 0)
     unlikely = max(len(odds) - _COHORTS, 0)
     best = np.argsort(odds[:old])[unlikely:]

@@ -80,7 +80,8 @@ class OdometryCheck:
         """
         likelihood = here
         if self.led is not None:
-            there = self.led.reweigh(self._hypotheses.likely_at(self.led.points, similarity))
+            likely, _ = self._hypotheses.likely_at(self.led.points, similarity)
+            there = self.led.reweigh(likely)
             likelihood = (1.0 - self.wrong) * here + self.wrong * there
             self.wrong *= there / likelihood
         self._join(follows)
