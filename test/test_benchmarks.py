@@ -138,6 +138,7 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
         ('constants', ['--only', 'filter|budgets|delta']),
         ('other_buildings', ['--sizes', '8,9']),
         ('wrong_odometry', ['--rates', '1e-5', '1e-3']),
+        ('half_mapped', []),
     ],
 )
 def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):

@@ -1,0 +1,93 @@
+"""
+A robot that drives where its map shows nothing, too: `python -m benchmarks.half_mapped`.
+
+The map of every case is halved four times, along its longer and its shorter axis, and the run is
+driven from a global start on each half.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from benchmarks import cases, results
+from benchmarks.cases import Case
+from benchmarks.place_recognition import mean_of
+from joblib import delayed, Parallel
+from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.pipeline import localize
+import numpy as np
+from scipy.spatial import cKDTree
+from threadpoolctl import threadpool_limits
+
+
+def halves(case: Case) -> Iterator[Case]:
+    """Take half of the images of a map, to each side of the middle of both axes."""
+    centred = case.kernel_map.poses[:, :2] - case.kernel_map.poses[:, :2].mean(axis=0)
+    for axis in np.linalg.svd(centred, full_matrices=False)[2]:
+        position = centred @ axis
+        for side in (position > np.median(position), position <= np.median(position)):
+            if side.any() and not side.all():
+                half = replace(case.kernel_map.subset(np.flatnonzero(side)), statistics=None)
+                yield replace(case, kernel_map=half)
+
+
+def measured(case: Case, seed: int) -> tuple[bool, dict[str, float]]:
+    """Drive a case: whether the map shows where it begins, and the figures of `described`."""
+    threadpool_limits(1, 'blas')
+    reference = reference_trajectory(case.run)
+    trajectory = localize(with_statistics(case.kernel_map), case.run, 'kbr', seed=seed)
+    errors = run_errors(reference, trajectory)
+    said = np.array([*trajectory.statuses, ''])[errors.estimate] == 'localized'
+    right = errors.position_m <= case.right_m
+    metres, _ = cKDTree(case.kernel_map.poses[:, :2]).query(reference.poses[:, :2])
+    shown, unknown = metres <= 0.5 * case.right_m, metres > 2.0 * case.right_m
+    figures = {
+        'said': said[shown & right].sum() / max(shown.sum(), 1),
+        'misled': said[shown & ~right].sum() / max(shown.sum(), 1),
+        'misled, unmapped': said[unknown & ~right].sum() / max(unknown.sum(), 1),
+    }
+    return bool(shown[0]), {name: float(value) for name, value in figures.items()}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure all halves; print the table, and put it into the page when one is named."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    cases.add_options(parser)
+    parser.add_argument('--seeds', type=int, default=1, help='drives of every half')
+    parser.add_argument('--jobs', type=int, default=1)
+    parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
+    options = parser.parse_args(arguments)
+    tasks = [
+        (half, seed)
+        for case in cases.given(options)
+        for half in halves(case)
+        for seed in range(options.seeds)
+    ]
+    found = Parallel(n_jobs=options.jobs, verbose=5)(delayed(measured)(*task) for task in tasks)
+    cells: dict[tuple[str, bool], list[dict[str, float]]] = {}
+    for (case, _), (begins, figures) in zip(tasks, found, strict=True):
+        cells.setdefault((case.group, begins), []).append(figures)
+    results.publish(described(cells), options.section)
+
+
+def described(cells: Mapping[tuple[str, bool], Sequence[dict[str, float]]]) -> str:
+    """Lay the table out."""
+    rows = [
+        [group, 'mapped' if begins else 'unmapped', len(kept), *mean_of(kept).values()]
+        for (group, begins), kept in sorted(cells.items())
+    ]
+    header = ['run', 'begins where it is', 'drives', *mean_of([*cells.values()][0])]
+    return (
+        '### Half of a building mapped\n\nMeans over drives from a global start. *said*, *misled*: '
+        'of the frames at an image of the map, called localized and right, and called localized '
+        'and wrong; *misled, unmapped*: the same of the frames far from all of its images.\n\n'
+        f'{results.table(header, rows)}'
+    )
+
+
+if __name__ == '__main__':
+    main()
