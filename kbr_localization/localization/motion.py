@@ -8,7 +8,7 @@ the increment in the base frame gives the same pose and has no singularity when 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
@@ -35,10 +35,11 @@ class MotionNoise:
     Errors of an odometry increment in the base frame: along, across, heading.
 
     The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
-    (3,) per radian of turning. `step` (4,) are the variances of x, y, cos, sin for one step from
-    image to image, as [MbKSR] section 6.3 has them. All are those about the systematic errors (see
-    `calibration`). `per_metre_aside` (3,): the same as `per_metre` of metres to the side, for a
-    base that moves so at will; None for one that does not.
+    (3,) per radian of turning. They are those about the systematic errors (see `calibration`).
+    `per_metre_aside` (3,): the same as `per_metre` of metres to the side, for a base that moves so
+    at will; None for one that does not. `step` (4,) are the variances of x, y, cos, sin for one
+    step from image to image, as [MbKSR] section 6.3 has them: those of the odometry as it is,
+    systematic errors included.
     """
 
     per_metre: FloatArray
@@ -74,7 +75,9 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     that about the errors of each run, by maximum likelihood over windows of a metre of way:
     wheel errors are correlated, and the variance of a single step is overconfident. Windows that
     err by more than half their way are jumps of the reference. Runs that are too short give
-    `MotionNoise.default()`. Raises LocalizationError where a run has not one pose of each a frame.
+    `MotionNoise.default()`. The variances of a `step` are those of the odometry as it is, by
+    maximum likelihood over the steps, however few. Raises LocalizationError where a run has not
+    one pose of each a frame.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
@@ -84,7 +87,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
         (_corrected(odometry, (run or calibration).values), reference)
         for run, (odometry, reference) in zip(runs, tracks, strict=True)
     ]
-    return calibration, _noise_about(corrected)
+    return calibration, replace(_noise_about(corrected), step=_step_variances(tracks))
 
 
 def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:
@@ -108,7 +111,7 @@ def _corrected(odometry: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
-    """Noise of odometry that has no systematic errors."""
+    """Noise of odometry that has no systematic errors, but for its `step`."""
     found = [_window_errors(*track) for track in tracks]
     ways = np.concatenate([np.zeros((0, 3)), *(way for way, _ in found)])
     errors = np.concatenate([np.zeros((0, 3)), *(error for _, error in found)])
@@ -121,10 +124,10 @@ def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
         ways = np.stack([np.hypot(ways[:, 0], ways[:, 2]), ways[:, 1]], axis=-1)
     fitted = np.array([fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
     fitted = np.maximum(fitted, _FLOOR)
-    return MotionNoise(
+    return replace(
+        MotionNoise.default(),
         per_metre=fitted[:, 0],
         per_radian=fitted[:, 1],
-        step=_step_variances(tracks),
         per_metre_aside=fitted[:, 2] if aside else None,
     )
 
@@ -141,11 +144,18 @@ def _window_errors(odometry: FloatArray, reference: FloatArray) -> tuple[FloatAr
 
 
 def _step_variances(tracks: Sequence[Track]) -> FloatArray:
-    """Variances (4,) of x', y', cos', sin' given the pose and the odometry before."""
-    residuals = []
+    """
+    Variances (4,) of x', y', cos', sin' given the pose and the odometry before.
+
+    The usual ones where no run has a step.
+    """
+    residuals = [np.zeros((0, 4))]
     for odometry, reference in tracks:
         predicted = se2.compose(reference[:-1], se2.between(odometry[:-1], odometry[1:]))
         residuals.append(
             se2.to_plane_and_circle(reference[1:]) - se2.to_plane_and_circle(predicted)
         )
-    return np.asarray(np.maximum(np.mean(np.concatenate(residuals) ** 2, axis=0), 1e-9))
+    errors = np.concatenate(residuals)
+    if len(errors) == 0:
+        return MotionNoise.default().step
+    return np.asarray(np.maximum(np.mean(errors**2, axis=0), 1e-9))

@@ -41,8 +41,9 @@ class Algorithm1(Localizer):
     The localizer `algorithm1`, with signed weights alpha (n,) on the map poses.
 
     The variances of the motion are the maximum-likelihood estimates for one step from image to
-    image. Where the posterior has no positive weight at all, which the paper does not treat, it
-    starts again from the conditional mean. See `Localizer` for the interface.
+    image, of the odometry as it is. Where the posterior has no positive weight at all, which the
+    paper does not treat, it starts again from the conditional mean. See `Localizer` for the
+    interface.
     """
 
     def __init__(
