@@ -76,6 +76,19 @@ def test_lengths_shrink_with_the_map(kernel_map):
     small = replace(kernel_map, poses=kernel_map.poses * [0.05, 0.05, 1.0])
     scale = length_scale(small.poses)
     assert 0.05 < scale < 1.0
-    for method in ('algorithm1', 'kmcf', 'knn-particle', 'gp-particle'):
+    for method in ('algorithm1', 'fkbf', 'knn-particle', 'gp-particle'):
         usual, shrunk = (method_config(method, m).position_bandwidth for m in (kernel_map, small))
         assert shrunk == pytest.approx(scale * usual)
+
+
+def test_the_bandwidth_of_kmcf_reaches_from_image_to_image(kernel_map):
+    def bandwidth(factor):
+        poses = kernel_map.poses * [factor, factor, 1.0]
+        return method_config('kmcf', replace(kernel_map, poses=poses)).position_bandwidth
+
+    assert bandwidth(0.75) == pytest.approx(6.0 * 0.75 * 0.4, rel=1e-3)
+    assert bandwidth(4.0) == 2.9
+    scale = length_scale(kernel_map.poses * [0.05, 0.05, 1.0])
+    assert bandwidth(0.05) == pytest.approx(scale)
+    kept = with_values('kmcf', kernel_map, {'position_bandwidth': 0.3})
+    assert method_config('kmcf', kept).position_bandwidth == 0.3

@@ -126,11 +126,7 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
         localized_radius=min(
-            max(
-                defaults.localized_radius,
-                2.0 * _spacing(poses, _SPOT * scale * defaults.position_bandwidth),
-            ),
-            _LARGEST_RADIUS,
+            max(defaults.localized_radius, 2.0 * image_spacing(poses)), _LARGEST_RADIUS
         ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
@@ -142,8 +138,13 @@ def length_scale(poses: FloatArray) -> float:
     return min(1.0, max(_SMALLEST_SCALE, spread / _USUAL_SPREAD))
 
 
-def _spacing(poses: FloatArray, spot: float) -> float:
-    """Median metres from a place, `spot` wide, of poses (n, 3) to the nearest other one."""
+def image_spacing(poses: FloatArray) -> float:
+    """
+    Return the median distance in metres from a place of poses (n, 3) to the nearest one.
+
+    Images within a small part of the bandwidth are at one place: those of a robot that stands.
+    """
+    spot = _SPOT * length_scale(poses) * KbrConfig().position_bandwidth
     _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)
     places = poses[first, :2]
     if len(places) < 2:

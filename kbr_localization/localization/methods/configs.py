@@ -162,14 +162,21 @@ class KmcfConfig(GatedConfig):
     """
     Parameters of the Kernel Monte Carlo Filter [KMCF].
 
-    The defaults are the best of a search on training runs.
+    The defaults are the best of a search on training runs; `position_bandwidth` without a value
+    of its own is wider on sparse maps, see `method_configs.default_values`.
     """
 
     covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 2.0)
     update_min_d: float = with_default(GatedConfig, 'update_min_d', 0.33)
     update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.12)
     noise_scale: float = with_default(GatedConfig, 'noise_scale', 0.55)
-    position_bandwidth: float = with_default(OnMapConfig, 'position_bandwidth', 2.9)
+    position_bandwidth: float = parameter(
+        1.0,
+        'bandwidth of k_X in x and y, metres; by default at least 6 times the distance between '
+        'images of the map, up to 2.9',
+        low=1e-3,
+        high=100.0,
+    )
     heading_bandwidth: float = with_default(OnMapConfig, 'heading_bandwidth', 0.6)
     state_ridge: float = with_default(OnMapConfig, 'state_ridge', 0.24)
     delta: float = with_default(OnMapConfig, 'delta', 1.2e-3)

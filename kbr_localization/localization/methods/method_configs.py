@@ -14,7 +14,7 @@ from typing import Any
 
 from kbr_localization.configuration import from_mapping
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.config import KbrConfig, length_scale
+from kbr_localization.localization.config import image_spacing, KbrConfig, length_scale
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import (
     AdaptedConfig,
@@ -44,6 +44,8 @@ CONFIGS: Mapping[str, type[Any]] = {
 
 _OF_THE_ROBOT = ('localized_radius', 'localized_mass')  # the same for all methods on a map
 _LENGTHS = ('position_bandwidth', 'update_min_d')
+# A belief that is herded on the map poses has to reach from one to the next, and no wider.
+_KMCF_SPACINGS, _KMCF_WIDEST = 6.0, 2.9
 
 
 def config_class(method: str) -> type[Any]:
@@ -71,13 +73,16 @@ def default_values(method: str, kernel_map: KernelMap) -> dict[str, Any]:
     """
     Values with which a method runs on a map without tuning, where they are not the class's.
 
-    Lengths shrink on a map that is small itself, like a table top, and what the map says of a
-    sure pose holds for all methods. Raises LocalizationError for an unknown method, as the other
-    functions that take one do.
+    Lengths shrink on a map that is small itself, like a table top, the bandwidth of `kmcf` grows
+    with the distance between images, and what the map says of a sure pose holds for all methods.
+    Raises LocalizationError for an unknown method, as the other functions that take one do.
     """
     base, scale = asdict(kernel_map.filter_config), length_scale(kernel_map.poses)
     known: dict[str, Any] = {f.name: f.default for f in fields(config_class(method))}
     shrunk = {name: scale * known[name] for name in _LENGTHS if name in known}
+    if method == 'kmcf':
+        wide = min(_KMCF_SPACINGS * image_spacing(kernel_map.poses), _KMCF_WIDEST)
+        shrunk['position_bandwidth'] = max(shrunk['position_bandwidth'], wide)
     shared = {n: base[n] for n in _OF_THE_ROBOT if n in known and n in base}
     return shrunk | shared
 
