@@ -80,11 +80,12 @@ def described(cells: Mapping[tuple[str, bool], Sequence[dict[str, float]]]) -> s
         [group, 'mapped' if begins else 'unmapped', len(kept), *mean_of(kept).values()]
         for (group, begins), kept in sorted(cells.items())
     ]
-    header = ['run', 'begins where it is', 'drives', *mean_of([*cells.values()][0])]
+    header = ['run', 'begins where it is', 'drives', *mean_of(next(iter(cells.values())))]
     return (
-        '### Half of a building mapped\n\nMeans over drives from a global start. *said*, *misled*: '
-        'of the frames at an image of the map, called localized and right, and called localized '
-        'and wrong; *misled, unmapped*: the same of the frames far from all of its images.\n\n'
+        '### Half of a building mapped\n\nMeans over drives from a global start. *said*: '
+        'of the frames at an image of the map, called localized and right; *misled*: of these, '
+        'called localized and wrong; *misled, unmapped*: the same of the frames far from all of '
+        'its images.\n\n'
         f'{results.table(header, rows)}'
     )
 
