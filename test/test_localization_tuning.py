@@ -242,7 +242,7 @@ def test_baselines_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_pat
     neighbours = make_localizer('knn-particle', loaded)
     assert neighbours.neighbours.neighbours == results[0].values['neighbours']
     assert neighbours.neighbours.points == 40
-    assert neighbours.gate.min_distance == results[0].values['update_min_d']
+    assert neighbours.gate.wanted[0] == results[0].values['update_min_d']
     for localizer, result in zip(('algorithm1', 'fkbf'), results[1:], strict=True):
         assert make_localizer(localizer, loaded).config.delta == result.values['delta']
 

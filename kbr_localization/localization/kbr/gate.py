@@ -25,7 +25,7 @@ class UpdateGate:
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:
-        self._wanted = np.array([min_distance, min_angle])
+        self.wanted = np.array([min_distance, min_angle])
         self.reopen()
 
     @property
@@ -48,7 +48,7 @@ class UpdateGate:
         self._step = _size(increment)
         self._moved = se2.compose(self._moved, increment)
         size = _size(self._moved)
-        if np.any(size > _JITTER * self._wanted):
+        if np.any(size > _JITTER * self.wanted):
             self._way, self._moved = self._way + size, np.zeros(3)
 
     def due(self) -> bool:
@@ -62,7 +62,7 @@ class UpdateGate:
     def _suffices(self, moved: FloatArray, step: FloatArray) -> bool:
         """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
         way = self._way + _size(moved)
-        return self._open or bool(np.any(way + 0.5 * step >= self._wanted))
+        return self._open or bool(np.any(way + 0.5 * step >= self.wanted))
 
 
 class GatedLocalizer(Localizer):

@@ -26,9 +26,10 @@ _RATE = 3e-5
 Probability, per metre, that the odometry goes wrong, or is right again.
 
 Chosen on photographs by night, whose images look like the next place for some metres, and on
-drives with a wrong odometry. With 5e-6 none of the right answers on the former is hidden, and 0.7%
-of the answers on the latter are wrong and called localized; with 3e-5 3% and 0.6%, with 5e-4 8%
-and 0.3%.
+drives with a wrong odometry (`benchmarks.wrong_odometry` tries others). Before points that leave
+the belief weighed what is left of it: with 5e-6 none of the right answers on the former was
+hidden, and 0.7% of the answers on the latter were wrong and called localized; with 3e-5 3% and
+0.6%, with 5e-4 8% and 0.3%.
 """
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
