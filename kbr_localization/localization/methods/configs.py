@@ -229,10 +229,10 @@ class GaussianProcessConfig(GatedConfig):
         0.45, 'length scale of the process in (cos, sin) of the heading', low=1e-3, high=100.0
     )
     noise: float = parameter(
-        0.6, 'variance of the noise, as a fraction of that of a component', low=1e-6, high=1e3
+        0.45, 'variance of the noise, as a fraction of that of a component', low=1e-6, high=1e3
     )
     power: float = parameter(
-        0.12, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
+        0.1, 'exponent on the likelihood: images close by err alike', low=0.0, high=100.0
     )
     outlier_rate: float = parameter(
         1e-5, 'likelihood elsewhere, relative to the best particle', low=1e-12, high=1.0
