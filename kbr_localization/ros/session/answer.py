@@ -35,7 +35,7 @@ class Answer:
     An estimate at an image's stamp with the raw odometry (3,) there, and what it cost.
 
     `resets`: how often time or odometry had been reset when the odometry was taken. `continued`:
-    the odometry as if no driver had been reset; None is the same.
+    the odometry (3,) as if no driver had been reset, None where it is not known.
     """
 
     stamp_ns: int
@@ -80,7 +80,7 @@ class Answer:
             estimate.covariance,
             self.stamp_ns,
             estimate.localized,
-            self.odometry if self.continued is None else self.continued,
+            self.continued,
         )
 
 

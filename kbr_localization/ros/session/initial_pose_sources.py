@@ -76,7 +76,9 @@ def gather(
 ) -> InitialPoseSources:
     """Gather what a belief may start from on a map."""
     config = settings.config
-    if saved is not None and not _is_on(saved, in_use, log):
+    if saved is not None and not (
+        saved.map_id == in_use.map_id and _is_usable(saved.pose, 'saved pose', in_use, log)
+    ):
         saved = None
     anyway = config.initialize_at_saved_pose
     # nav2_amcl prefers the saved one as well
@@ -92,23 +94,16 @@ def gather(
     )
 
 
-def _is_on(saved: persistence.SavedPose, in_use: MapInUse, log: NodeLogger) -> bool:
-    """Whether a saved pose is one on a map."""
-    if saved.map_id != in_use.map_id:
-        return False
-    try:
-        check_is_near(in_use, saved.pose, log)
-    except RosError as error:
-        log('warning', f'saved pose not used: {error}')
-        return False
-    return True
-
-
 def _initial_pose(pose: InitialPose, in_use: MapInUse, log: NodeLogger) -> GivenPose | None:
     given = GivenPose(np.array([pose.x, pose.y, pose.yaw]), pose.covariance)
+    return given if _is_usable(given.pose, 'parameter initial_pose', in_use, log) else None
+
+
+def _is_usable(pose: se2.FloatArray, name: str, in_use: MapInUse, log: NodeLogger) -> bool:
+    """Whether a pose (3,) is not far off the map; else it is told, by name."""
     try:
-        check_is_near(in_use, given.pose, log)
+        check_is_near(in_use, pose, log)
     except RosError as error:
-        log('warning', f'parameter initial_pose not used: {error}')
-        return None
-    return given
+        log('warning', f'{name} not used: {error}')
+        return False
+    return True
