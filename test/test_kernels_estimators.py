@@ -135,6 +135,15 @@ def test_gram_matrices_may_be_given(kind):
         kind('precomputed').fit(asymmetric, y)
 
 
+def test_the_score_of_a_column_is_that_of_a_flat_array():
+    X, y = pairs()
+    flat, column = (ConditionalMeanRegressor().fit(X, target) for target in (y, y[:, None]))
+    assert flat.score(X, y[:, None]) == flat.score(X, y) == column.score(X, y) > 0.9
+    for other in (y[:1], y[:30], y[None], y[0]):
+        with pytest.raises(KernelError, match=r'y: expected shape \(60,\), that of the pred'):
+            flat.score(X, other)
+
+
 def test_what_an_estimator_cannot_take_is_refused():
     X, y = pairs()
     with pytest.raises(KernelError, match='elsewhere give a PrecomputedKernel'):

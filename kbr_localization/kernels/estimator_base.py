@@ -64,8 +64,14 @@ class Estimator:
 
     def score(self, X: Any, y: Any) -> float:
         """Return the coefficient of determination, 1 - |y - predict(X)|^2 / |y - mean(y)|^2."""
-        truth = as_floats('y', y)
-        residual = float(np.sum((truth - self.predict(X)) ** 2))
+        truth, predicted = as_floats('y', y), self.predict(X)
+        if truth.size != predicted.size or truth.shape[:1] != predicted.shape[:1]:
+            raise KernelError(
+                f'y: expected shape {predicted.shape}, that of the predictions, got '
+                f'{truth.shape}: give one target for each row of X'
+            )
+        # a column of targets and a flat array of them would be subtracted each from each
+        residual = float(np.sum((truth.reshape(predicted.shape) - predicted) ** 2))
         spread = float(np.sum((truth - truth.mean(axis=0)) ** 2))
         return 1.0 - residual / spread if spread > 0 else float(residual == 0)
 
