@@ -156,6 +156,13 @@ def test_what_an_estimator_cannot_take_is_refused():
         KernelBayesRegressor(prior=elsewhere).fit(X, y).predict(X)
 
 
+@pytest.mark.parametrize('estimator', ALL, ids=repr)
+def test_masked_targets_are_no_targets(estimator):
+    X, y = pairs()
+    with pytest.raises(KernelError, match=r'y: expected .* with 1 masked entries'):
+        estimator.fit(X, np.ma.masked_array(y, mask=np.arange(60) == 3))
+
+
 @pytest.mark.parametrize('kind', [ConditionalMeanRegressor, KernelBayesRegressor])
 def test_strings_may_be_data(kind):
     words = ['banana', 'bananas', 'ananas', 'cherry', 'cherries', 'sherry']

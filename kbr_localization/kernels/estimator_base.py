@@ -109,14 +109,13 @@ class Estimator:
                 f'y: expected targets, got none: {type(self).__name__} requires y to be passed, '
                 'but the target y is None'
             )
-        y = np.asarray(y)
         points, target = self._rows(X), as_target(y)
         if len(points) != len(target):
             raise KernelError(
                 f'X, y: expected as many rows in one as in the other, got {len(points)} and '
                 f'{len(target)}: inconsistent numbers of samples'
             )
-        self._target_shape = y.shape[1:]
+        self._target_shape = target.shape[1:]
         return points, target.reshape(len(target), -1)
 
     def _is_of_objects(self) -> bool:
