@@ -99,6 +99,17 @@ def test_a_mean_that_is_positive_nowhere_has_no_mode(kernel):
             call()
 
 
+@pytest.mark.parametrize('normalised', [True, False])
+@pytest.mark.parametrize('unit', [1e-4, 1e-2, 1e2, 1e5])
+def test_a_mode_does_not_depend_on_the_unit_of_the_points(unit, normalised):
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]])
+    radial = k.GaussianKernel(unit**2, normalised)
+    expected = k.KernelMean.of_sample(radial, unit * points).mode() / unit
+    for kernel in (radial.on(0) * radial.on(1), radial.on(0, 1) + radial):
+        mode = k.KernelMean.of_sample(kernel, unit * points).mode() / unit
+        np.testing.assert_allclose(mode, expected, atol=1e-4)
+
+
 def test_a_mean_of_mixed_signs_has_its_modes_among_the_points():
     points = np.array([[0.0], [5.0], [10.0]])
     mean = k.KernelMean(k.GaussianKernel(0.5), points, [0.4, -1.0, 0.2])

@@ -23,6 +23,10 @@ _MAX_HALVINGS = 12
 # squared steps and separations, in squared bandwidths
 _SMALL_STEP = 1e-8
 _DISTINCT = 1e-4
+# of the deviation of the points: the first step of a search stays on the hill it starts from
+_FIRST_STEP = 0.1
+# of k(x, x): below it rounding hides the slopes of m
+_SMALL_HEIGHT = 1e-6
 # heights below this fraction of the largest possible one are as good as zero
 _NEGLIGIBLE = 1e-100
 # starts are sought among this many of the heaviest points
@@ -60,16 +64,21 @@ def _find_modes(
 
     Any kernel on vectors: quasi-Newton from each start.
     """
-
-    def loss(x: FloatArray) -> float:
-        row = x[np.newaxis]
-        value = weights @ kernel.cross_gram(points, row)[:, 0]
-        return float(0.5 * kernel.diagonal(row)[0] - value)
-
     begin = points[_spread_starts(kernel, points, weights, starts)]
-    ends = np.array([_minimize(loss, x, method='L-BFGS-B').x for x in begin])
     spread = np.maximum(points.std(axis=0), 1e-12)
-    ends = _distinct(ends, -np.array([loss(x) for x in ends]), spread)
+    # the optimiser stops at slopes of a fixed size and steps by one: it gets lengths and heights
+    # that do not depend on the units of the points and of the kernel
+    length = np.where(spread > 1e-12, _FIRST_STEP * spread, 1.0)
+    floor = _SMALL_HEIGHT * float(kernel.diagonal(begin).max())
+    unit = max(float(np.abs(_heights(kernel, points, weights, begin)).max()), floor) or 1.0
+
+    def loss(u: FloatArray) -> float:
+        row = (length * u)[np.newaxis]
+        value = weights @ kernel.cross_gram(points, row)[:, 0]
+        return float(0.5 * kernel.diagonal(row)[0] - value) / unit
+
+    scaled = [_minimize(loss, x / length, method='L-BFGS-B').x for x in begin]
+    ends = _distinct(length * np.array(scaled), -np.array([loss(u) for u in scaled]), spread)
     return ends, _heights(kernel, points, weights, ends)
 
 
