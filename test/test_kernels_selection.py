@@ -62,6 +62,19 @@ def test_median_distance_of_mostly_equal_points_is_positive():
         median_distance(np.zeros((10, 1)))
 
 
+@pytest.mark.parametrize('dimension', [2, 17, 100, 500, 501, 4200])
+def test_rounding_does_not_part_equal_points(dimension):
+    points = np.random.default_rng(0).uniform(size=(60, dimension))
+    points[:50] = points[0]
+    distances = pdist(points)
+    assert median_distance(points) == pytest.approx(np.median(distances[distances > 0]))
+    points[:] = points[0]
+    points[::2, 0] = 0.0
+    points[1::2, 0] = -0.0
+    with pytest.raises(KernelError, match='points: expected at least two different points'):
+        median_distance(points)
+
+
 @pytest.mark.parametrize('rng', [None, np.random.default_rng(0)])
 def test_folds_cover_the_sample_once(rng):
     folds = k_fold(11, 3, rng)
