@@ -107,6 +107,14 @@ def test_objects_that_cannot_be_hashed_and_equal_ones():
     )
 
 
+def test_a_tuple_with_a_list_in_it_is_an_object():
+    kernel = ObjectKernel(lambda a, b: float(a[0] == b[0] and a[1] == b[1]))
+    items = [('a', [1]), ('b', (1,)), ('a', [1]), ('b', (1,))]
+    np.testing.assert_array_equal(kernel.encode('x', items)[:, 0], [0, 1, 2, 1])
+    np.testing.assert_array_equal(kernel.gram(items), kernel.cross_gram(items, items))
+    np.testing.assert_array_equal(kernel.gram(items)[0], [1, 0, 1, 0])
+
+
 def test_a_single_string_is_no_list_of_letters():
     with pytest.raises(KernelError, match='x: expected a list of objects, got str'):
         ObjectKernel(spectrum).gram('banana')

@@ -117,13 +117,14 @@ class ObjectKernel(Kernel):
         return self._checked([self.function(a, a) for a in self.objects(self.encode('x', x))])
 
     def _handle(self, item: Any) -> int:
-        if not isinstance(item, Hashable):
+        new = len(self._known)
+        try:
+            handle = self._handles.setdefault(item, new)
+        except TypeError:  # a list; also a tuple of lists, whose class says that it can be hashed
+            handle = new
+        if handle == new:
             self._known.append(item)
-            return len(self._known) - 1
-        if item not in self._handles:
-            self._handles[item] = len(self._known)
-            self._known.append(item)
-        return self._handles[item]
+        return handle
 
     def _checked(self, values: Any) -> FloatArray:
         return as_floats(f'{self!r}(a, b)', values)
