@@ -6,8 +6,10 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     GaussianKernel,
     hsic,
+    incomplete_cholesky,
     KernelBayesFilter,
     KernelBayesRule,
+    KernelKalmanFilter,
     KernelMean,
     LearntTransition,
     NonparametricModel,
@@ -95,6 +97,30 @@ def test_means_of_objects_add_and_compare():
     assert fruit.mmd(drink) > 1.5 * fruit.mmd(KernelMean.of_sample(strings, WORDS[:2]))
     assert (fruit - fruit).norm() == pytest.approx(0.0, abs=1e-8)
     assert hsic(strings, PLAIN, WORDS, [[0.0]] * 3 + [[3.0]] * 3) > 0.05
+
+
+def test_lists_of_objects_go_wherever_points_go():
+    strings = ObjectKernel(spectrum)
+    fruit = KernelMean.of_sample(strings, WORDS[:3])
+    np.testing.assert_allclose(fruit(WORDS), strings.gram(WORDS)[:, :3].mean(axis=1))
+    assert set(strings.objects(fruit.herd(3, WORDS[1:]))) <= set(WORDS[1:3])
+    gram = incomplete_cholesky(strings, WORDS[:5], 1e-12)
+    new = gram.features(strings, WORDS[:5], WORDS[5:])
+    np.testing.assert_allclose(gram.factor @ new.T, strings.cross_gram(WORDS[:5], WORDS[5:]))
+    x = np.arange(6.0)[:, np.newaxis]
+    kalman = KernelKalmanFilter(strings, PLAIN, WORDS, WORDS[1:] + WORDS[:1], x, 1e-3, 0.1)
+    assert kalman.start(['ananas']).kernel_mean().heaviest() == strings.encode_one('x', 'ananas')
+
+
+def test_controls_may_be_words():
+    x, turn = np.linspace(-2.0, 2.0, 40)[:, np.newaxis], ['left', 'right'] * 20
+    step = np.array([[-1.0], [1.0]] * 20)
+    kernel = ObjectKernel(lambda a, b: float(a == b))
+    transition = LearntTransition(PLAIN, x, x + step, 1e-6, turn, kernel)
+    belief = KernelMean.of_sample(PLAIN, [[0.0]])
+    for word, expected in (('left', -1.0), ('right', 1.0)):
+        found = transition.predict(belief, np.array([[-1.0], [0.0], [1.0]]), word)
+        assert np.argmax(found) == expected + 1
 
 
 def test_objects_that_cannot_be_hashed_and_equal_ones():

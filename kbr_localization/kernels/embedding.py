@@ -37,7 +37,7 @@ class Embedding(ABC):
     def __call__(self, z: ArrayLike) -> FloatArray:
         """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
         terms = self.terms()
-        queries = as_points_like('z', z, terms[0][0])
+        queries = as_points_like('z', self.kernel.encode('z', z), terms[0][0])
         values = (
             smoothed(self.kernel, noise).cross_gram(queries, points) @ weights
             for points, weights, noise in terms

@@ -123,9 +123,10 @@ class LearntTransition(Transition):
         pairs = kernel.encode('x', x), kernel.encode('x_next', x_next)
         self.x, self.x_next = as_pairs(*pairs, ('x', 'x_next'))
         self.controls = None
-        if controls is not None:
+        if kernel_u is not None:
             require_kernel('kernel_u', kernel_u)
-            self.controls = as_pairs(controls, self.x, ('controls', 'x'))[0]
+            encoded = kernel_u.encode('controls', controls)
+            self.controls = as_pairs(encoded, self.x, ('controls', 'x'))[0]
         on_states = gram_matrix(kernel, self.x, tolerance)
         self._products = CrossGramProducts(kernel, self.x, on_states)
         self._regularised_gram = regularise(self._with_controls(on_states), epsilon)

@@ -101,7 +101,7 @@ class KernelKalmanFilter:
         """
         projection = np.eye(len(self.x))
         if states is not None:
-            first = as_points_like('states', states, self.x)
+            first = as_points_like('states', self.kernel_x.encode('states', states), self.x)
             projection = self._regularised_gram_x.solve(self.kernel_x.cross_gram(self.x, first))
         count = projection.shape[1]
         mean = projection.mean(axis=1)

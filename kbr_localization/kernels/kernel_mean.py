@@ -169,7 +169,8 @@ class KernelMean(Embedding):
         chosen = np.empty(as_count('count', count), dtype=np.int64)
         pool = self.points
         if candidates is not None:
-            pool = as_points_like('candidates', candidates, self.points)
+            encoded = self.kernel.encode('candidates', candidates)
+            pool = as_points_like('candidates', encoded, self.points)
         target = self.normalised()(pool)
         repulsion = np.zeros(len(pool))
         for t in range(chosen.size):

@@ -66,7 +66,7 @@ class LowRankGram:
 
         `points`: the sample that was factored. Shapes: (n, d), (m, d) -> (m, r).
         """
-        pivots = np.asarray(points, dtype=np.float64)[self.pivots]
+        pivots = kernel.encode('points', points)[self.pivots]
         columns = kernel.cross_gram(pivots, new_points)
         rows = scipy.linalg.solve_triangular(
             self.triangle, columns, lower=True, check_finite=False
