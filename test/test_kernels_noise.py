@@ -3,6 +3,7 @@
 import math
 
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels.kernel_mean import ModelKernelMean
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
     LaplaceKernel,
@@ -232,6 +233,21 @@ def test_a_mixture_needs_one_weight_and_location_per_component():
         MixtureNoise([1.0], [GaussianNoise(1.0)] * 2)
     with pytest.raises(KernelError, match=r'locations: expected shape \(2, d\)'):
         MixtureNoise([1.0, 1.0], [GaussianNoise(1.0)] * 2, [[0.0]])
+
+
+@pytest.mark.parametrize('locations', [[[1.0], [-1.0]], [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]])
+def test_the_locations_of_a_mixture_have_the_dimension_of_the_points(locations):
+    noise = MixtureNoise([1.0, 1.0], [GaussianNoise(1.0)] * 2, locations)
+    points, kernel = np.zeros((2, 2)), GaussianKernel(0.5)
+    mean = ModelKernelMean(kernel, points, [0.5, 0.5], noise)
+    for call in (
+        lambda: noise.sample(3, 2, np.random.default_rng(0)),
+        lambda: noise.conditional_kernel_mean(kernel).cross_gram(points, points),
+        lambda: mean(points),
+        mean.norm,
+    ):
+        with pytest.raises(KernelError, match='locations: expected rows of 2, the dimension of'):
+            call()
 
 
 def test_variance_gamma_samples_have_the_variance_of_the_characteristic_function():

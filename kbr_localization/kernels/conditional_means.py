@@ -36,6 +36,18 @@ def relative_cross_gram(
     return np.asarray(mean.cross_gram(z, f_x) / math.exp(log_unit), dtype=np.float64)
 
 
+def moved(points: FloatArray, locations: FloatArray | None) -> FloatArray:
+    """Add locations (d,) or (n, d) of a mixture to points (n, d), which have to have that d."""
+    if locations is None:
+        return points
+    if points.shape[1:] != locations.shape[-1:]:
+        raise KernelError(
+            f'locations: expected rows of {points.shape[1]}, the dimension of the images, got '
+            f'{locations.shape[-1]}: give a location in every coordinate'
+        )
+    return np.asarray(points + locations, dtype=np.float64)
+
+
 Smoothing = Callable[[Any], ConditionalKernelMean]
 
 
@@ -66,9 +78,9 @@ class WeightedMeans(Smoothable):
     def relative_cross_gram(self, z: ArrayLike, f_x: ArrayLike, log_unit: float) -> FloatArray:
         """Matrix of m(z_i | x_j) / exp(log_unit)."""
         images = np.asarray(f_x, dtype=np.float64)
-        offsets = [0.0] * len(self.means) if self.locations is None else list(self.locations)
+        offsets = [None] * len(self.means) if self.locations is None else list(self.locations)
         terms = (
-            weight * relative_cross_gram(mean, z, images + offset, log_unit)
+            weight * relative_cross_gram(mean, z, moved(images, offset), log_unit)
             for weight, mean, offset in zip(self.weights, self.means, offsets, strict=True)
         )
         return reduce(np.add, terms)

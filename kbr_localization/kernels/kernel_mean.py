@@ -24,6 +24,7 @@ from kbr_localization.kernels.checks import (
     require_callable,
     select_columns,
 )
+from kbr_localization.kernels.conditional_means import moved
 from kbr_localization.kernels.conjugacy import require_noise
 from kbr_localization.kernels.embedding import (
     as_factor,
@@ -217,8 +218,8 @@ def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
         return [(points, weights, noise)]
     terms = []
     for k, component in enumerate(noise.components):
-        offset = 0.0 if noise.locations is None else noise.locations[k]
-        terms += _split(points + offset, weights * noise.weights[k], component)
+        offset = None if noise.locations is None else noise.locations[k]
+        terms += _split(moved(points, offset), weights * noise.weights[k], component)
     return terms
 
 

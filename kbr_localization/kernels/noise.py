@@ -19,6 +19,7 @@ from kbr_localization.kernels.algebra import ColumnsKernel, Kernel, ProductKerne
 from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.conditional_means import (
     ConditionalKernelMean,
+    moved,
     ProductMean,
     WeightedMeans,
 )
@@ -201,7 +202,7 @@ class MixtureNoise(Noise):
         chosen = rng.choice(len(self.components), size=size, p=self.weights)
         draws = np.stack([part.sample(size, dimension, rng) for part in self.components])
         noise = draws[chosen, np.arange(size)]
-        return noise if self.locations is None else noise + self.locations[chosen]
+        return moved(noise, None if self.locations is None else self.locations[chosen])
 
 
 class IndependentNoise(Noise):
