@@ -181,6 +181,7 @@ def test_conditional_kernel_mean_is_the_monte_carlo_average(name):
         (CauchyNoise(1.0), GaussianKernel(1.0), 'expected a RationalQuadraticKernel'),
         (CauchyNoise(1.0), RationalQuadraticKernel(1.0, 3.0), r'with exponent \(1 \+ d\) / 2'),
         (CauchyNoise([1.0, 2.0]), RationalQuadraticKernel(1.0), 'a scale proportional'),
+        (CauchyNoise([1e6, 2e-6]), RationalQuadraticKernel([1e6, 1e-6]), 'a scale proportional'),
         (VarianceGammaNoise(1.0), GaussianKernel(1.0), 'expected a MaternKernel'),
         (VarianceGammaNoise(1.0), MaternKernel(2.0, alpha=1.0), 'MaternKernel of alpha 1.0'),
         (WrappedNormalNoise(1.0), GaussianKernel(1.0), 'expected a WrappedNormalKernel'),

@@ -75,8 +75,9 @@ class Covariance:
         if mine.shape != theirs.shape:
             return None
         ratio = float(np.trace(mine) / np.trace(theirs))
-        close = np.allclose(mine, ratio * theirs, rtol=1e-10, atol=1e-12 * np.abs(mine).max())
-        return ratio if close else None
+        # each entry in the units of its two coordinates, which may differ by orders of magnitude
+        unit = np.sqrt(np.multiply.outer(mine.diagonal(), mine.diagonal()))
+        return ratio if np.all(np.abs(mine - ratio * theirs) <= 1e-10 * unit) else None
 
     def __repr__(self) -> str:
         return f'Covariance({self.value.tolist()})'
