@@ -3,10 +3,11 @@
 from functools import partial
 
 from kbr_localization.errors import KernelError
+from kbr_localization.kernels.algebra import LinearKernel
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernels import GaussianKernel
-from kbr_localization.kernels.manifold import nearest_rotation
+from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 from kbr_localization.kernels.rules import thresholded_bayes_rule
 from kbr_localization.kernels.selection import (
     filter_score,
@@ -100,6 +101,21 @@ def test_two_fold_search_finds_the_width_that_is_neither_tiny_nor_huge():
     assert result.best['width'] == 0.1
     assert result.scores.shape == (6, 2)
     assert result.mean_scores.min() < 0.5 * np.mean((x - x.mean()) ** 2)
+
+
+def test_point_score_of_rotations_is_that_of_their_entries():
+    rotations = nearest_rotation(np.random.default_rng(0).normal(size=(30, 3, 3)))
+    flat = rotations.reshape(30, 9)
+    y, noise = flat[:, :3], GaussianKernel(0.3, normalised=False)
+
+    def score(kernel, x):
+        def make(x, y):
+            return KernelBayesRule(kernel, noise, x, y, 1e-3, 1e-3)
+
+        return point_score(x, y, make, np.arange(20), np.arange(20, 30))
+
+    # the trace kernel is the linear one of the entries
+    assert score(TraceKernel(), rotations) == pytest.approx(score(LinearKernel(), flat))
 
 
 def test_kernel_mean_criterion_is_the_formula_of_the_paper():

@@ -44,12 +44,13 @@ class KernelGaussian:
         return KernelMean(self.kernel, self.points, self.weights)
 
     def mean(self) -> FloatArray:
-        """Mean of the state, sum_i m_i X_i without normalisation. Shapes: -> (d,)."""
-        return np.asarray(self.weights @ self.points, dtype=np.float64)
+        """Mean of the state, sum_i m_i X_i without normalisation. Shapes: -> (d,), (3, 3)."""
+        return np.asarray(np.tensordot(self.weights, self.points, axes=1), dtype=np.float64)
 
     def covariance(self) -> FloatArray:
         """Covariance X^T S X of the state's mean estimate. Shapes: -> (d, d)."""
-        return np.asarray(self.points.T @ self.covariance_weights @ self.points, dtype=np.float64)
+        flat = self.points.reshape(len(self.points), -1)
+        return np.asarray(flat.T @ self.covariance_weights @ flat, dtype=np.float64)
 
 
 class KernelKalmanFilter:

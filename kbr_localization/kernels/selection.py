@@ -193,7 +193,7 @@ def point_score(
     rule = make_rule(x[training], y[training], **setting)
     prior = KernelMean.of_sample(rule.kernel_x, rule.x)
     columns = rule.posterior_weights(prior, y[validation]).T
-    estimates = [normalise(weights) @ rule.x for weights in columns]
+    estimates = [np.tensordot(normalise(weights), rule.x, axes=1) for weights in columns]
     return float(np.mean((np.array(estimates) - x[validation]) ** 2))
 
 
