@@ -49,7 +49,7 @@ def updated(hypotheses, belief, seen, way=0.4):
     posterior = hypotheses.weigh(prior, seen)
     belief.weights = posterior.belief.weights
     hypotheses.update(prior, posterior, seen, way)
-    return hypotheses.alternatives if hypotheses.elsewhere > 0.5 else None
+    return hypotheses.cohorts.found if hypotheses.elsewhere > 0.5 else None
 
 
 def run(hypotheses, belief, places):
@@ -119,8 +119,9 @@ def test_what_has_left_the_map_does_not_keep_its_room_from_what_is_found_on_it()
     """A drive that begins where the map shows nothing: belief and other points have left it."""
     hypotheses, belief = make(), belief_at(-100.0)
     left = Belief.gaussian(straight(-50.0), np.eye(3), 300, np.random.default_rng(2))
-    hypotheses.alternatives, hypotheses._cohorts = left, np.repeat(np.arange(10), 30)
-    hypotheses.elsewhere = 0.4
+    cohorts = hypotheses.cohorts
+    cohorts.points, cohorts._of = left, np.repeat(np.arange(10), 30)
+    cohorts._carried, cohorts.mass = np.ones(300), 0.4
     for _ in range(40):
         hypotheses.see(seen_at(10.0))
         found = updated(hypotheses, belief, seen_at(10.0), way=0.1)
@@ -258,7 +259,7 @@ def test_the_place_of_the_belief_itself_is_not_elsewhere():
 
 def test_points_that_look_elsewhere_stay_few_and_their_weights_add_up():
     hypotheses, belief = make(carried_rate=1e-3), belief_at(8.0)
-    hypotheses._leave_out = lambda place: None
+    hypotheses.cohorts.leave_out = lambda place: None
     sizes = []
     for place in np.linspace(8.0, 8.4, 20):
         assert run(hypotheses, belief, [place]) is None
@@ -437,8 +438,8 @@ def test_points_elsewhere_are_drawn_with_the_doubt_or_with_the_hazard_of_the_way
     for evidence, rate in [(0.0, 3e-5), (1.0, 3e-5), (50.0, 3e-5), (50.0, 0.01)]:
         hypotheses, belief = make(carried_rate=rate), belief_at(8.0)
         hypotheses.confirmation.total = evidence
-        hypotheses._weighed = lambda alternatives, *others: alternatives
-        hypotheses._leave_out = lambda place: None
+        hypotheses.cohorts.weigh = lambda *image: None
+        hypotheses.cohorts.leave_out = lambda place: None
         updated(hypotheses, belief, seen_at(8.0))
         carried = 1.0 - np.exp(-rate * 0.4)
         doubt = hypotheses.confirmation.doubt

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
+from kbr_localization.localization.kbr.cohorts import COHORT, Cohorts
 from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.informative import Informative, margin, other_places
@@ -35,11 +36,9 @@ from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import NDArray
 
-_COHORT = 30  # points that look elsewhere, drawn about what one image is like
-_COHORTS = 10  # images from which such points are kept
 _SOUGHT = 4  # images that they are drawn about, of a map that is searched by its index
+_HALF = 0.5  # of the belief on the map, or of the likelihood of an image that says nothing
 _MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most, as evidence of elsewhere
 
 
@@ -61,13 +60,11 @@ class Hypotheses:
     """
     The belief against the hypothesis that the robot is elsewhere.
 
-    `alternatives`: points that look elsewhere than at the belief's place, or None. They stay in
-    cohorts, by the image about which they were drawn: if they were resampled together, the
-    descendants of one look-alike place would soon replace all others, those at the right place
-    among them. `elsewhere`: the posterior probability of being there. `here`, `coverage`: the
+    `cohorts`: points that look elsewhere than at the belief's place. `here`, `coverage`: the
     marginal likelihood E of the last image under the belief, and the fraction c of this that the
     map covers; `new`: what was new in it. `facing`: log E of the last images if the belief's
-    heading were known (`Posterior.facing`).
+    heading were known (`Posterior.facing`). `at_mode`: the part of the belief after the last image
+    that is within `localized_radius` of its highest mode, facing as it does.
     """
 
     def __init__(
@@ -81,6 +78,7 @@ class Hypotheses:
         self.informative = Informative(statistics)
         self.confirmation = Confirmation(statistics)
         self.facing = RecentMean()
+        self.cohorts = Cohorts(config)
         self.forget()
 
     def forget(self) -> None:
@@ -88,9 +86,19 @@ class Hypotheses:
         self.informative.forget()
         self.confirmation.forget()
         self.facing.forget()
-        self.alternatives: Belief | None = None
-        self._cohorts = np.zeros(0, dtype=np.intp)
-        self.elsewhere, self.here, self.coverage, self.new = 0.0, 1.0, 0.0, 0.0
+        self.cohorts.forget()
+        self.here, self.coverage, self.new, self.at_mode = 1.0, 0.0, 0.0, 1.0
+        self._driven_off = False
+
+    @property
+    def alternatives(self) -> Belief | None:
+        """Return the points that look elsewhere, if there are any."""
+        return self.cohorts.points
+
+    @property
+    def elsewhere(self) -> float:
+        """Return the posterior probability of being where they are."""
+        return self.cohorts.elsewhere
 
     @property
     def weight(self) -> float:
@@ -104,9 +112,8 @@ class Hypotheses:
         They keep its posterior probability. A belief that was left in a gap of the map for a place
         that looks alike is found again by the first images of its own.
         """
-        self.alternatives = belief.resampled(_COHORT, self.rng)
-        self._cohorts = np.zeros(_COHORT, dtype=np.intp)
-        self.elsewhere = 1.0 - self.elsewhere
+        self.cohorts.exchange(belief, self.rng)
+        self._driven_off = False
         self.facing.forget()
 
     def see(self, similarity: Similarity) -> None:
@@ -169,7 +176,7 @@ class Hypotheses:
 
         `prior`, `posterior`: the belief before and after the image (`weigh`).
         """
-        before = prior.resampled(_COHORT, self.rng).odometry
+        before = prior.resampled(COHORT, self.rng).odometry
         here, match = posterior.likelihood, posterior.match
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
@@ -178,71 +185,43 @@ class Hypotheses:
         self.facing.see(float(np.log(posterior.facing)), self.weight)
         if self.config.carried_rate == 0.0:
             return
+        self._follow_off_the_map(way)
         way = way_of_update(way, self.config)
-        alternatives = self._joined(self._born(similarity, before), way)
+        self._join(self._born(similarity, before), way)
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
-        self.alternatives = self._weighed(alternatives, here, similarity, power)
-        self._leave_out(mode_of(posterior.belief, self.config))
-
-    def _leave_out(self, pose: FloatArray) -> None:
-        """
-        Take points at the belief's own place (3,) from those that look elsewhere.
-
-        They would explain all that the belief explains, and once the robot is carried away they
-        would take the place of cohorts that have found it (`_kept`): those are younger.
-        """
         assert self.alternatives is not None
-        config = self.config
-        away = ~self.alternatives.within(pose, config.localized_radius, OTHER_WAY)
-        self.elsewhere *= float(self.alternatives.weights[away].sum())
-        self.alternatives = self.alternatives.among(away) if away.any() else None
-        self._cohorts = self._cohorts[away]
+        likely, covered = self.likely_at(self.alternatives.points, similarity)
+        self.cohorts.weigh(likely, covered, here, power, self.rng)
+        mode = mode_of(posterior.belief, self.config)
+        self.cohorts.leave_out(mode)
+        at_mode = posterior.belief.within(mode, self.config.localized_radius, OTHER_WAY)
+        self.at_mode = float(posterior.belief.weights[at_mode].sum())
+
+    def _follow_off_the_map(self, way: float) -> None:
+        """
+        Take note of whether the belief has been driven off the map, by an image after so much way.
+
+        It has where the last image that told, while the map showed its place, spoke for that. One
+        that leaves the map with images that contradict it, or all at once, may have been carried.
+        Of a belief that is only half on the map little contradicts: E is never below 1 - c.
+        """
+        if self.coverage >= _HALF:
+            spoken = self.here >= 1.0 or (self._driven_off and self.here >= _HALF)
+            self._driven_off = spoken and self.confirmation.confirmed
+        elif way > self.config.position_bandwidth + self.config.update_min_d:
+            self._driven_off = False
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
-        born = drawn_from_image(self.likelihood, similarity, _COHORT, self.rng, _SOUGHT)
+        born = drawn_from_image(self.likelihood, similarity, COHORT, self.rng, _SOUGHT)
         born.odometry = odometry  # wherever it is, the robot is the same
         return born
 
-    def _joined(self, born: Belief, way: float) -> Belief:
+    def _join(self, born: Belief, way: float) -> None:
         """Let the robot have been carried with the hazard of the way, or never have been here."""
         carried = happened(self.config.carried_rate, way, self.config)
         hazard = max(carried, self.confirmation.doubt)
-        fresh = (1.0 - self.elsewhere) * hazard
-        if self.alternatives is None:
-            self.elsewhere, self._cohorts = fresh, np.zeros(_COHORT, dtype=np.intp)
-            return born
-        self._cohorts = np.append(self._cohorts, np.full(_COHORT, self._cohorts.max() + 1))
-        self.elsewhere += fresh
-        return self.alternatives.joined(born, fresh / self.elsewhere)
-
-    def _weighed(
-        self, alternatives: Belief, here: float, similarity: Similarity, power: float
-    ) -> Belief:
-        """
-        Weigh each cohort by E to that power of an image that the belief explains with E = `here`.
-
-        Each cohort is a hypothesis of its own and is resampled by itself. Its points are of many
-        places, so each has the E of its own place: a few points at the right place are not held
-        back by what the image says of the others. The map says nothing of a cohort that has left
-        it, for which such a one does not keep its room, however likely it was.
-        """
-        likely, covered = self.likely_at(alternatives.points, similarity)
-        names, of = np.unique(self._cohorts, return_inverse=True)
-        before = np.bincount(of, weights=alternatives.weights)
-        alternatives.weights = alternatives.weights * likely
-        there = np.bincount(of, weights=alternatives.weights) / np.maximum(before, 1e-300)
-        known = np.bincount(of, weights=covered) / np.bincount(of)
-        # the newest stands for the robot anywhere, whatever part of the map was looked at
-        there[-1] = 1.0
-        odds = self.elsewhere * before * there**power
-        chosen = _kept(odds * known)
-        odds = odds[chosen]
-        total = float(odds.sum())
-        self.elsewhere = total / (total + (1.0 - self.elsewhere) * here**power)
-        self._cohorts = np.repeat(names[chosen], _COHORT)
-        kept = alternatives.resampled_in_parts(of, chosen, _COHORT, self.rng)
-        kept.weights = np.repeat(odds / (_COHORT * odds.sum()), _COHORT)
-        return kept
+        unmapped = (1.0 - self.coverage) * self._driven_off
+        self.cohorts.join(born, hazard, unmapped, way)
 
 
 def new_after(way: float, config: KbrConfig) -> float:
@@ -258,11 +237,3 @@ def way_of_update(way: float, config: KbrConfig) -> float:
 def happened(rate: float, way: float, config: KbrConfig) -> float:
     """Return the probability that what has this rate, per metre, happened since an update."""
     return 1.0 - float(np.exp(-rate * way_of_update(way, config)))
-
-
-def _kept(odds: FloatArray) -> NDArray[np.intp]:
-    """Choose cohorts, which are in the order of age: the newest half, the best of the others."""
-    old = max(len(odds) - _COHORTS // 2, 0)
-    unlikely = max(len(odds) - _COHORTS, 0)
-    best = np.argsort(odds[:old])[unlikely:]
-    return np.concatenate([np.sort(best), np.arange(old, len(odds))])

@@ -1,11 +1,11 @@
 """
 Monitoring of a belief by every image: its place, the map, the odometry and the camera.
 
-A belief is left for another place where that is likelier, and one that is reliable where that is
-as likely as has to be for *localized*: between the images of a sparse map another place may look
-more like them than the robot's own for a few metres. 0.99 in place of 0.9 does the same on 48
-rendered drives; 0.9 for every belief makes starts longer, and after an odometry that was grossly
-wrong it keeps a place that this has led to.
+A belief is left for another place where that is likelier, and one that is reliable, with most of
+it at one place, where that is as likely as has to be for *localized*: between the images of a
+sparse map another place may look more like them than the robot's own for a few metres. 0.99 in
+place of 0.9 does the same on 48 rendered drives; 0.9 for every belief makes starts longer, and
+after an odometry that was grossly wrong it keeps a place that this has led to.
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ class Monitor:
         """
         self.check.disperse(variances)
         self.hypotheses.update(prior, posterior, seen, way)
-        needed = max(self.hypotheses.config.localized_mass, 0.5) if self.reliable else 0.5
-        found = self.hypotheses.alternatives if self.hypotheses.elsewhere > needed else None
+        kept = self.reliable and self.hypotheses.at_mode > 0.5
+        needed = max(self.hypotheses.config.localized_mass, 0.5) if kept else 0.5
+        found = self.hypotheses.cohorts.found if self.hypotheses.elsewhere > needed else None
         self._moved = False
         likelihood = self.check.see(seen, posterior.likelihood, posterior.belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])

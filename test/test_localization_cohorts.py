@@ -1,0 +1,141 @@
+"""Points elsewhere: the robot may be there, or off the map where it looks like there."""
+
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.kbr.cohorts import COHORT, Cohorts
+from kbr_localization.localization.kbr.likelihood import Likelihood
+from kbr_localization.localization.kbr.monitor import Monitor
+from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.map.similarity import FullSimilarity
+from map_helpers import map_along, straight
+import numpy as np
+import pytest
+
+STATISTICS = MapStatistics(
+    margin_here=0.05,
+    margin_elsewhere=0.006,
+    evidence_limit=3.0,
+    typical_log_likelihood=0.1,
+    reference_log_likelihood=0.3,
+)
+MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
+CONFIG = KbrConfig(image_bandwidth=0.12)
+STEP = 0.4
+ALIKE_EVERY, ALIKE_FOR = 100.0, 10.0
+
+
+def seen_at(metres):
+    distance = np.abs(MAP.poses[:, 0] - metres)
+    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
+
+
+def points_at(metres, size=COHORT):
+    rng = np.random.default_rng(1)
+    return Belief.gaussian(straight(metres), np.diag([0.02, 0.02, 0.002]), size, rng)
+
+
+def drive(begins, steps, seen, leap=0.0):
+    """
+    Drive on from metres of the map, seeing what a place of it shows, and be asked for another.
+
+    `seen`: the place that an image after so many steps is of. `leap`: metres that the belief goes
+    at once where the map ends. Returns the step after which it was left, None for never.
+    """
+    rng = np.random.default_rng(0)
+    monitor = Monitor(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, rng)
+    belief = points_at(begins, 500)
+    monitor.confirmation.go_on()
+    for step in range(steps):
+        ends = abs(begins + STEP * step - MAP.poses[-1, 0] + 1.0) < 0.5 * STEP
+        way = STEP + leap * ends
+        moving = [belief, *filter(None, [monitor.hypotheses.alternatives])]
+        for points in moving:
+            points.move(np.array([way if points is belief else STEP, 0.0, 0.0]))
+        image = seen_at(seen(step))
+        monitor.hypotheses.see(image)
+        posterior = monitor.hypotheses.weigh(belief, image)
+        found = monitor.update(belief, posterior, image, np.zeros((3, 3)), way)
+        belief = posterior.belief
+        if found is not None:
+            return step
+    return None
+
+
+def continued(step):
+    """Return what a corridor shows that goes on, beyond the map, as it began."""
+    place = 14.0 + STEP * (step + 1)
+    return place if place < 20.0 else place - 18.0
+
+
+def test_a_belief_that_is_driven_off_the_map_is_not_left_where_that_looks_alike():
+    assert drive(14.0, 50, continued) is None
+
+
+def test_one_that_leaps_off_the_map_is_left():
+    left = drive(14.0, 50, continued, leap=3.0)
+    assert left is not None and left > 11
+
+
+def test_one_that_leaves_the_map_with_images_that_contradict_it_is_left():
+    left = drive(14.0, 50, lambda step: 2.0 + STEP * max(step - 8, 0))
+    assert left is not None and left > 8
+
+
+def test_what_looks_alike_for_long_is_where_the_robot_is():
+    """Likelihoods for which a likeness would have to go on for a hundred metres."""
+    cohorts = Cohorts(CONFIG)
+    told = []
+    for _ in range(300):
+        cohorts.join(points_at(3.0), 1e-5, 1.0, STEP)
+        size = len(cohorts.points.points)
+        cohorts.weigh(np.full(size, 20.0), np.ones(size), 1.0, 0.2, np.random.default_rng(0))
+        told.append(cohorts.elsewhere)
+    assert max(told[: int(30 / STEP)]) < 0.1
+    assert told[-1] > 0.5
+
+
+def test_masses_go_from_one_hypothesis_to_another_as_their_rates_say():
+    cohorts, hazard, unmapped = Cohorts(CONFIG), 0.02, 0.75
+    carried = alike = 0.0
+    alone = 1.0
+    for _ in range(6):
+        cohorts.join(points_at(3.0), hazard, unmapped, STEP)
+        lasting = unmapped * np.exp(-STEP / ALIKE_FOR)
+        alone, alike = alone + (1.0 - lasting) * alike, lasting * alike
+        carried += hazard * (alone + alike)
+        alone, alike = (1.0 - hazard) * alone, (1.0 - hazard) * alike
+        begins = unmapped * (1.0 - np.exp(-STEP / ALIKE_EVERY)) * alone
+        alone, alike = alone - begins, alike + begins
+        assert cohorts.elsewhere == pytest.approx(carried)
+        assert cohorts.mass == pytest.approx(carried + alike)
+        assert alone + alike + carried == pytest.approx(1.0)
+        assert cohorts.points.weights.sum() == pytest.approx(1.0)
+
+
+def test_on_the_map_nothing_looks_like_another_place():
+    cohorts = Cohorts(CONFIG)
+    for _ in range(5):
+        cohorts.join(points_at(3.0), 0.01, 1.0, 10.0)
+    assert cohorts.elsewhere < 0.5 * cohorts.mass
+    cohorts.join(points_at(3.0), 0.01, 0.0, 10.0)
+    assert cohorts.elsewhere == pytest.approx(cohorts.mass)
+
+
+def test_a_belief_that_was_left_is_carried_for_sure():
+    cohorts = Cohorts(CONFIG)
+    cohorts.join(points_at(3.0), 0.3, 1.0, 50.0)
+    before = cohorts.elsewhere
+    cohorts.exchange(points_at(9.0), np.random.default_rng(0))
+    assert cohorts.mass == pytest.approx(1.0 - before)
+    assert cohorts.elsewhere == pytest.approx(cohorts.mass)
+    np.testing.assert_allclose(cohorts.found.weights, cohorts.points.weights)
+
+
+def test_what_is_found_is_where_the_robot_may_have_been_carried():
+    """Not where it looks alike: two cohorts, one of each kind."""
+    cohorts = Cohorts(CONFIG)
+    cohorts.join(points_at(3.0), 0.01, 0.0, STEP)
+    cohorts.join(points_at(9.0), 0.0, 1.0, 50.0)
+    there = cohorts.found.points[:, 0] < 6.0
+    assert cohorts.found.weights[there].sum() == pytest.approx(1.0)
+    assert cohorts.points.weights[there].sum() < 0.1
