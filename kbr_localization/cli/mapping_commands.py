@@ -55,6 +55,7 @@ def align(
     """
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.align import align as align_map
+    from kbr_localization.localization.mapping.align import since_first_image
     from kbr_localization.localization.mapping.onto import align_onto
 
     ways = {'--at': at, '--tum': tum, '--bag': bag, '--onto': onto}
@@ -74,8 +75,11 @@ def align(
         with terminal_progress() as progress:
             moved, found = align_onto(kernel_map, KernelMap.load(onto), scale, progress)
     else:
-        known = known_poses(at, tum, bag, reference_topic)
-        moved, found = align_map(kernel_map, *known, scale)
+        stamps_ns, known = known_poses(at, tum, bag, reference_topic)
+        if at:
+            # also where the clock of the map is a simulated one
+            stamps_ns = since_first_image(kernel_map, stamps_ns)
+        moved, found = align_map(kernel_map, stamps_ns, known, scale)
     _save_aligned(moved, found, out, onto is None)
 
 

@@ -26,7 +26,7 @@ _MISFIT = 0.1
 """Of the spread of known poses: those that are missed by more are hardly of the map's places."""
 _GAP_NS = 2_000_000_000  # between images of a run from one to the other of which a pose is known
 RELATIVE_NS = 10**9 * 10**7
-"""Times before that are counted from the first image of the map."""
+"""Times before that are of no clock: they count from some first image."""
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,13 @@ def align(
     """
     Move a map to known poses (k, 3) at stamps (k,), between images of one run.
 
-    Stamps before `RELATIVE_NS` count from the map's first image. Poses at times of which the map
-    has no images are left out. `aligned`: what is known of their frame (see `MappingRecord`).
-    Raises MapError when fewer than `FEWEST` are left.
+    Stamps before `RELATIVE_NS` count from the map's first image, unless its images have such ones
+    themselves, of a simulated clock. Poses at times of which the map has no images are left out.
+    `aligned`: what is known of their frame (see `MappingRecord`). Raises MapError when fewer than
+    `FEWEST` are left.
     """
-    stamps = np.where(stamps_ns < RELATIVE_NS, kernel_map.stamps_ns.min() + stamps_ns, stamps_ns)
+    simulated = bool(kernel_map.stamps_ns.min() < RELATIVE_NS)
+    stamps = stamps_ns if simulated else since_first_image(kernel_map, stamps_ns)
     places = places_at(kernel_map, stamps)
     usable = np.isfinite(places[:, 0])
     if usable.sum() < FEWEST:
@@ -124,6 +126,12 @@ def align(
         free,
     )
     return move_map(kernel_map, motion, scale, aligned), found
+
+
+def since_first_image(kernel_map: KernelMap, stamps_ns: StampArray) -> StampArray:
+    """Return stamps (k,), of which those before `RELATIVE_NS` count from the first image."""
+    first = int(kernel_map.stamps_ns.min())
+    return np.where(stamps_ns < RELATIVE_NS, first + stamps_ns, stamps_ns)
 
 
 def move_map(

@@ -1,0 +1,45 @@
+"""Maps moved to known poses and onto other maps: which poses are those of which images."""
+
+from dataclasses import replace
+
+from command import invoke
+from kbr_localization import se2
+from kbr_localization.evaluation import write_tum
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping.align import align, move_map
+from kbr_localization.localization.mapping.onto import align_onto
+from kbr_localization.trajectory import Trajectory
+from map_helpers import map_along
+import numpy as np
+import pytest
+
+SECOND_NS = 10**9
+FRAME = np.array([5.0, -6.0, 1.0])
+
+
+@pytest.fixture(scope='module')
+def bend():
+    """Drive a bend with an image every second, by a simulated clock that shows 12 at the first."""
+    angles = np.linspace(0.0, 1.5, 30)
+    poses = np.column_stack([8.0 * np.sin(angles), 8.0 * (1.0 - np.cos(angles)), angles])
+    return replace(map_along(poses), stamps_ns=SECOND_NS * np.arange(12, 42, dtype=np.int64))
+
+
+def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
+    there = move_map(bend, FRAME)
+    by_stamps, _ = align(bend, bend.stamps_ns[3:20], there.poses[3:20])
+    by_map, _ = align_onto(bend, there)
+    for moved in (by_stamps, by_map):
+        np.testing.assert_allclose(moved.poses, there.poses, atol=1e-6)
+
+
+def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_path):
+    bend.save(tmp_path / 'map.h5')
+    known = se2.compose(FRAME, bend.poses)
+    typed = [f'--at={i},{known[i, 0]},{known[i, 1]}' for i in (2, 9, 25)]
+    write_tum(tmp_path / 'known.tum', Trajectory(bend.stamps_ns[4:20], known[4:20]))
+    for given in (typed, ['--tum', tmp_path / 'known.tum']):
+        done = invoke('map', 'align', tmp_path / 'map.h5', *given, '--out', tmp_path / 'moved.h5')
+        assert done.returncode == 0, done.stderr
+        moved = KernelMap.load(tmp_path / 'moved.h5')
+        np.testing.assert_allclose(moved.poses[:, :2], known[:, :2], atol=1e-6)
