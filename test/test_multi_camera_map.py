@@ -16,6 +16,7 @@ from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.vision import fit_cameras
@@ -117,7 +118,7 @@ def test_the_map_does_not_depend_on_the_number_of_processes(run, kernel_map):
         assert_equal_maps(kernel_map, build_map([run], TINY_VISION, workers=workers))
 
 
-def test_moments_without_an_image_of_each_camera_do_not_enter_the_map():
+def test_moments_without_an_image_of_each_camera_do_not_enter_the_map(kernel_map):
     def broken():
         raise DatasetError('broken')
 
@@ -125,6 +126,11 @@ def test_moments_without_an_image_of_each_camera_do_not_enter_the_map():
     rear.frames[4] = replace(rear.frames[4], image=broken)
     run = MultiCameraRun(CAMERAS, [front, rear])
     assert len(build_map([run], TINY_VISION)) == 29
+    assert run.skipped == {'without an image of each camera': 1}
+    run.skipped.clear()
+    run.name = 'more'
+    longer, _ = extend(kernel_map, run, known=True)
+    assert len(longer) == len(kernel_map) + 29
     assert run.skipped == {'without an image of each camera': 1}
 
 

@@ -228,7 +228,7 @@ def _describe(
     described = describe_images(describer, images, workers, counting, thumbnails=True)
     kept, misfits, trouble = [], 0, ''
     for candidate, image in zip(candidates, described, strict=True):
-        reason = _refusal(describer, image)
+        reason = refusal(describer, image)
         if not reason:
             kept.append((candidate, image))
             continue
@@ -248,7 +248,7 @@ def _describe(
     return [candidate for candidate, _ in kept], [image for _, image in kept]
 
 
-def _refusal(describer: Describer, image: DescribedImage) -> str:
+def refusal(describer: Describer, image: DescribedImage) -> str:
     """Say in a few words why an image cannot enter the map; nothing for one that can."""
     if image.error is not None:
         return 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'

@@ -10,6 +10,7 @@ from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import MapError
+from kbr_localization.localization.map.build import refusal
 from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
@@ -98,11 +99,13 @@ def _described(
     images = [frame.image for frame in frames]
     report = partial(progress, 'describing images')
     found = describe_images(kernel_map.describer, images, workers, report, thumbnails=True)
-    kept = [number for number, image in enumerate(found) if image.descriptor is not None]
-    if len(kept) < len(found):
-        dataset.skipped['unusable image'] = len(found) - len(kept)
+    reasons = [refusal(kernel_map.describer, image) for image in found]
+    kept = [number for number, reason in enumerate(reasons) if not reason]
+    for reason in filter(None, reasons):
+        dataset.skipped[reason] = dataset.skipped.get(reason, 0) + 1
     if not kept:
-        errors = [str(image.error) for image in found if image.error is not None]
+        pairs = zip(found, reasons, strict=True)
+        errors = [str(image.error or reason) for image, reason in pairs]
         why = errors[-1] if errors else 'it has none with a pose'
         outside = outside_fixes(dataset) if known and not frames else ''
         raise MapError(outside or f'no image of {dataset.name} can be used: {why}')
