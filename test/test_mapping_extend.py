@@ -49,6 +49,12 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
     longer, _ = extend(mapped.kernel_map, more, known=True)
     first = len(mapped.kernel_map)
     np.testing.assert_array_equal(longer.poses[first:], more.true)
+    # the errors of the odometry of the next run are not taken for those of this one
+    drive = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    parameters = extend(longer, drive)[0].mapping.parameters
+    assert len(parameters) == 3
+    np.testing.assert_array_equal(parameters[1], 0.0)
+    assert parameters[2, -1] == pytest.approx(-0.015, abs=0.005)
 
 
 def test_a_drive_elsewhere_does_not_join(ring):

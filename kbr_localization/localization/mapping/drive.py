@@ -91,7 +91,12 @@ def _record(
             len(kernel_map),
         )
     whole = before.extended(odometry, covariances)
-    return whole if closures is None else whole.joined(closures)
+    if closures is None:
+        return whole
+    # runs of known poses and added images came without parameters
+    lacking = max(len(kernel_map.run_names) - len(whole.parameters), 0)
+    rows = np.concatenate([whole.parameters, np.zeros((lacking, PARAMETERS))])
+    return replace(whole, parameters=rows).joined(closures)
 
 
 def closures_of(solved: Solved, members: Indices, point: FloatArray, images: int) -> MappingRecord:
