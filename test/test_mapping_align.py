@@ -5,11 +5,13 @@ from dataclasses import replace
 from command import invoke
 from kbr_localization import se2
 from kbr_localization.evaluation import write_tum
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.trajectory import Trajectory
 from map_helpers import map_along
+from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
 import numpy as np
 import pytest
 
@@ -23,6 +25,23 @@ def bend():
     angles = np.linspace(0.0, 1.5, 30)
     poses = np.column_stack([8.0 * np.sin(angles), 8.0 * (1.0 - np.cos(angles)), angles])
     return replace(map_along(poses), stamps_ns=SECOND_NS * np.arange(12, 42, dtype=np.int64))
+
+
+class Posed(RingRun):
+    """A run whose true poses are known."""
+
+    def __init__(self, run):
+        vars(self).update(vars(run))
+
+    def __getitem__(self, index):
+        return replace(super().__getitem__(index), reference=self.true[index])
+
+
+@pytest.fixture(scope='module')
+def ring():
+    """Drive one and a half rounds, with a map of the true poses."""
+    run = RingRun(metres=1.5 * ROUND)
+    return run, build_map([Posed(run)], VISION)
 
 
 def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
@@ -43,3 +62,20 @@ def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_p
         assert done.returncode == 0, done.stderr
         moved = KernelMap.load(tmp_path / 'moved.h5')
         np.testing.assert_allclose(moved.poses[:, :2], known[:, :2], atol=1e-6)
+
+
+def test_images_of_other_drives_at_the_same_times_are_not_the_same_images(ring):
+    """As of a simulator, whose clock begins anew with every drive."""
+    run, other = ring
+    more = RingRun(name='more', begin=9.0, metres=1.2 * ROUND, seed=1)
+    assert np.isin(more.odometry.stamps_ns, other.stamps_ns).all()
+    own = build_map([Posed(more)], VISION)
+    moved, found = align_onto(own, other)
+    assert found.fits
+    truth = np.concatenate([run.true, more.true])
+    assert trajectory_error(np.concatenate([other.poses, moved.poses]), truth) < 0.3
+    # images of the same drive stay known by their stamps, however the maps differ in shape
+    bent = replace(own, poses=own.poses * np.array([1.6, 0.6, 1.0]))
+    _, found = align_onto(bent, own)
+    assert not found.fits
+    np.testing.assert_array_equal(found.stamps_ns, own.stamps_ns)

@@ -50,6 +50,16 @@ class Alignment:
         """Distances (k,) in metres of the known poses from the map's."""
         return np.asarray(np.hypot(*(self.moved - self.known)[:, :2].T))
 
+    @property
+    def missed(self) -> float:
+        """Root mean square of the residuals in metres."""
+        return float(np.sqrt(np.mean(self.residuals**2)))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the known poses can be of the map's places."""
+        return self.missed <= _MISFIT * _spread(self.known)
+
 
 def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[FloatArray, float]:
     """
@@ -115,17 +125,17 @@ def align(
             f'{int(usable.sum())} of {len(stamps)} known poses are at times of the map: expected '
             f'{FEWEST} or more; its images span [{first:.3f}, {last:.3f}] s'
         )
-    motion, scale = fit(places[usable], known[usable], scaled)
-    free = fit(places[usable], known[usable], True)[1]
-    found = Alignment(
-        motion,
-        scale,
-        stamps[usable],
-        known[usable],
-        moved(places[usable], motion, scale),
-        free,
-    )
-    return move_map(kernel_map, motion, scale, aligned), found
+    found = fitted(stamps[usable], places[usable], known[usable], scaled)
+    return move_map(kernel_map, found.motion, found.scale, aligned), found
+
+
+def fitted(
+    stamps_ns: StampArray, places: FloatArray, known: FloatArray, scaled: bool
+) -> Alignment:
+    """Fit a motion of a map to known poses (k, 3) at its places (k, 3); raises MapError."""
+    motion, scale = fit(places, known, scaled)
+    free = fit(places, known, True)[1]
+    return Alignment(motion, scale, stamps_ns, known, moved(places, motion, scale), free)
 
 
 def since_first_image(kernel_map: KernelMap, stamps_ns: StampArray) -> StampArray:
@@ -185,9 +195,9 @@ def _usual_gap(stamps_ns: StampArray) -> int:
 def lines_of(alignment: Alignment) -> list[str]:
     """Tell what an alignment did, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
-    residuals = alignment.residuals
-    missed, spread, doubt = float(np.sqrt(np.mean(residuals**2))), _spread(alignment.known), ''
-    if missed > _MISFIT * spread:
+    residuals, missed = alignment.residuals, alignment.missed
+    spread, doubt = _spread(alignment.known), ''
+    if not alignment.fits:
         doubt = (
             f'; warning: that is {missed / spread:.0%} of the {spread:.1f} m that they lie about '
             'their middle: are their times and metres those of the map?'

@@ -16,22 +16,23 @@ from kbr_localization.errors import MapError
 from kbr_localization.localization.map.describing import THUMBNAIL_WIDTH
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import (
-    align,
     Alignment,
     fit,
+    fitted,
     move_map,
     moved,
 )
 from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
 from kbr_localization.localization.mapping.extend import map_pieces
 from kbr_localization.localization.mapping.relating import relate
-from kbr_localization.localization.mapping.trajectories import Trajectories
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
 
 _VOCABULARY_IMAGES = 200
 _ENOUGH = 10  # images of the same stamp, which need no comparing
+_SAME_PICTURE = 8.0  # grey levels by which pictures of one image may differ, at the median
 _TRIMMED = 3.0  # medians of what the closures miss, beyond which they do not count
 
 
@@ -45,8 +46,9 @@ def align_onto(
     Move a map of n images into the frame of another one.
 
     Images that both have, by their stamps, are the known poses (k, 3); else images of the same
-    places. `scaled`: also take over the metres of the other map. Poses are of one point of the
-    robot in both: those of the other map are carried to the point of this one, where it is known.
+    places, also where stamps are the same by chance, of a clock that began anew. `scaled`: also
+    take over the metres of the other map. Poses are of one point of the robot in both: those of
+    the other map are carried to the point of this one, where it is known.
     Raises MapError for maps that show no common place, or have no pictures.
     """
     shared, ours, theirs = np.intersect1d(
@@ -54,8 +56,29 @@ def align_onto(
     )
     if len(shared) >= _ENOUGH:
         known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
-        return align(kernel_map, kernel_map.stamps_ns[ours], known, scaled, other.aligned)
+        found = fitted(shared, kernel_map.poses[ours], known, scaled)
+        if found.fits or not _other_pictures(kernel_map, other, ours, theirs):
+            return move_map(kernel_map, found.motion, found.scale, other.aligned), found
     return _by_images(kernel_map, other, scaled, progress or silent)
+
+
+def _other_pictures(
+    kernel_map: KernelMap, other: KernelMap, ours: Indices, theirs: Indices
+) -> bool:
+    """Whether images of the same cameras and stamps, (k,) of each map, are seen to differ."""
+    if kernel_map.cameras != other.cameras:
+        return False
+    if not (len(kernel_map.thumbnails) and len(other.thumbnails)):
+        return False
+    apart = [
+        float(np.mean(cv2.absdiff(a, b)))
+        for a, b in zip(
+            _pictures(kernel_map, 'the map', ours),
+            _pictures(other, 'the other map', theirs),
+            strict=True,
+        )
+    ]
+    return float(np.median(apart)) > _SAME_PICTURE
 
 
 def _by_images(
@@ -112,13 +135,14 @@ def _trimmed(
     return fit(ours[near], known[near], scaled)
 
 
-def _pictures(kernel_map: KernelMap, name: str) -> list[np.ndarray]:
-    """Grey pictures of the images of a map, all of one size."""
+def _pictures(kernel_map: KernelMap, name: str, which: Indices | None = None) -> list[np.ndarray]:
+    """Grey pictures of the images of a map, or of some (k,), all of one size."""
     if not len(kernel_map.thumbnails):
         raise MapError(f'{name} has no pictures of its images: build it again')
     size = (THUMBNAIL_WIDTH, round(0.75 * THUMBNAIL_WIDTH))
     found = []
-    for number, data in enumerate(kernel_map.thumbnails):
+    for number in range(len(kernel_map)) if which is None else which.tolist():
+        data = kernel_map.thumbnails[number]
         picture = decode_image(data, f'picture {number} of {name}')
         grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
         found.append(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
