@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from command import invoke
 from kbr_localization import se2
+from kbr_localization.errors import MapError
 from kbr_localization.evaluation import write_tum
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.onto import align_onto
@@ -79,3 +81,29 @@ def test_images_of_other_drives_at_the_same_times_are_not_the_same_images(ring):
     _, found = align_onto(bent, own)
     assert not found.fits
     np.testing.assert_array_equal(found.stamps_ns, own.stamps_ns)
+
+
+def test_a_time_at_which_two_runs_were_at_other_places_is_refused(bend):
+    both = replace(
+        map_along(np.concatenate([bend.poses, bend.poses[::-1]])),
+        stamps_ns=np.tile(bend.stamps_ns, 2),
+        run_index=np.repeat(np.arange(2, dtype=np.int32), len(bend)),
+        run_names=('one', 'two'),
+    )
+    known = se2.compose(FRAME, bend.poses)
+    with pytest.raises(MapError, match=r'at 12\.000 s the map has images of one and, at another'):
+        align(both, bend.stamps_ns, known)
+    # of a run that was given twice it does not matter which of them is meant
+    twice = replace(both, poses=np.tile(bend.poses, (2, 1)))
+    moved, _ = align(twice, bend.stamps_ns, known)
+    np.testing.assert_allclose(moved.poses, np.tile(known, (2, 1)), atol=1e-6)
+
+
+def test_images_that_were_added_tell_no_way_between_them(bend):
+    added = [
+        NewImage(second * SECOND_NS, bend.poses[at], bend.descriptors[at], bend.thumbnails[at])
+        for second, at in ((13, 20), (25, 3), (39, 12))
+    ]
+    known = se2.compose(FRAME, bend.poses)
+    moved, _ = align(with_images(bend, added), bend.stamps_ns, known)
+    np.testing.assert_allclose(moved.poses[: len(bend)], known, atol=1e-6)

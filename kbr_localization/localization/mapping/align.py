@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
+from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.wheels import NAMES
@@ -172,10 +173,16 @@ def _moved_record(
 
 
 def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
-    """Poses (k, 3) of the map at stamps (k,): between two images of a run, else NaN."""
-    result = np.full((len(stamps_ns), 3), np.nan)
+    """
+    Poses (k, 3) of the map at stamps (k,): between two images of a run, else NaN.
+
+    Images that were added while localizing are no run. Raises MapError where two runs were at the
+    same time at different places.
+    """
+    result, run_of = np.full((len(stamps_ns), 3), np.nan), np.zeros(len(stamps_ns), dtype=np.intp)
+    driven = ~grown(kernel_map)
     for run in range(len(kernel_map.run_names)):
-        members = np.flatnonzero(kernel_map.run_index == run)
+        members = np.flatnonzero((kernel_map.run_index == run) & driven)
         if members.size < 2:
             continue
         order = members[np.argsort(kernel_map.stamps_ns[members], kind='stable')]
@@ -184,8 +191,23 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
         inside = (stamps_ns >= known[0]) & (stamps_ns <= known[-1])
         inside &= known[after] - known[after - 1] <= max(_GAP_NS, 5 * _usual_gap(known))
         if inside.any():
-            result[inside] = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
+            found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
+            # a comparison with NaN is false
+            apart = np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD
+            if apart.any():
+                at = int(np.flatnonzero(inside)[apart][0])
+                _refuse_two_runs(kernel_map, int(stamps_ns[at]), int(run_of[at]), run)
+            result[inside], run_of[inside] = found, run
     return result
+
+
+def _refuse_two_runs(kernel_map: KernelMap, stamp_ns: int, first: int, second: int) -> None:
+    names = kernel_map.run_names
+    raise MapError(
+        f'at {stamp_ns * 1e-9:.3f} s the map has images of {names[first]} and, at another place, '
+        f'of {names[second]}, as of a clock that began anew: whose a known pose is cannot be '
+        'told; align a map of one of the runs, then add the other by `kbr map extend`'
+    )
 
 
 def _usual_gap(stamps_ns: StampArray) -> int:
