@@ -1,6 +1,7 @@
 """Turns of a camera by points that are followed, and what they make of an odometry."""
 
 from dataclasses import replace
+import warnings
 
 from helpers import textured_image
 from kbr_localization import se2
@@ -158,3 +159,11 @@ def test_without_points_the_odometry_stays():
     odometry = se2.chain(np.zeros(3), np.tile([0.3, 0.0, 0.01], (20, 1)))
     found = correct_headings(odometry, np.zeros(21, dtype=np.intp), None)
     np.testing.assert_array_equal(found.odometry, odometry)
+
+
+def test_a_single_image_tells_no_turn_without_a_complaint():
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        corrected = correct_headings(np.ones((1, 3)), np.zeros(1, dtype=np.intp), Points.of([]))
+    assert corrected.view is None
+    np.testing.assert_array_equal(corrected.odometry, np.ones((1, 3)))

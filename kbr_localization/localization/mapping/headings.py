@@ -194,7 +194,8 @@ def _seen(
     points: Points | None, steps: FloatArray, between_runs: np.ndarray
 ) -> tuple[View, Turns | None]:
     """Find the view, and the turns unless the camera looks aside or sees other turns."""
-    if points is None:
+    # a single image has no way to the next one
+    if points is None or not len(steps):
         return View(1.0, np.zeros(2)), None
     by_odometry = np.where(between_runs, np.nan, steps[:, 2])
     metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
