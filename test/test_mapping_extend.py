@@ -11,7 +11,7 @@ from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.headings import CorrectedOdometry
 from kbr_localization.localization.mapping.wheels import Prior
 from kbr_localization.vision.turning import load_small, small, View
-from mapping_helpers import RingRun, trajectory_error, VISION
+from mapping_helpers import RingRun, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
 
@@ -55,6 +55,17 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
     assert len(parameters) == 3
     np.testing.assert_array_equal(parameters[1], 0.0)
     assert parameters[2, -1] == pytest.approx(-0.015, abs=0.005)
+
+
+def test_an_odometry_that_begins_again_is_no_step_of_the_map(ring):
+    _, mapped = ring
+    n = len(mapped.kernel_map)
+    more = RingRun(name='more', begin=2.0, metres=50.0, seed=2, reset=25.0, origin=(40, 3, 1))
+    longer, _ = extend(mapped.kernel_map, more)
+    assert np.nanmax(np.abs(longer.controls[n:, :2])) < 2.0 * STEP
+    last = np.isnan(longer.controls[n:, 0])
+    np.testing.assert_array_equal(last, np.isnan(longer.next_poses[n:, 0]))
+    assert last.sum() == 2
 
 
 def test_a_drive_elsewhere_does_not_join(ring):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kbr_localization import se2
 from kbr_localization.datasets import Frame
@@ -20,10 +20,15 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Drive:
-    """Frames of a run that can be used, described: (m,), (m, d)."""
+    """
+    Frames of a run that can be used, described: (m,), (m, d).
+
+    `ends`: of those after which the odometry is broken, their numbers (e,).
+    """
 
     frames: Sequence[Frame]
     images: Sequence[DescribedImage]
+    ends: Indices = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
 
     @property
     def descriptors(self) -> np.ndarray:
@@ -49,6 +54,8 @@ def appended(
     following = controls.copy()
     controls[:-1] = se2.between(drive.odometry[:-1], drive.odometry[1:])
     following[:-1] = poses[1:]
+    # what the odometry says across a break is no step
+    controls[drive.ends] = following[drive.ends] = np.nan
     stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
     run = np.full(len(poses), len(kernel_map.run_names), dtype=kernel_map.run_index.dtype)
     shown = kernel_map.thumbnails

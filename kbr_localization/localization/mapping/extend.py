@@ -82,7 +82,8 @@ def extend(
     solved = _solve(trajectories, found, corrected)
     n = len(kernel_map)
     kept = members - n
-    drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept])
+    ends = np.flatnonzero(np.diff(trajectories.piece[members]))
+    drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept], ends)
     poses = se2.compose(solved.poses[members], point_of(kernel_map))
     covariances = solved.covariances[members] + kernel_map.uncertainty_at(poses)
     record = closures_of(solved, members, point_of(kernel_map), n)
