@@ -109,6 +109,17 @@ def test_a_robot_that_stands_still_gets_a_ring_in_the_middle():
         assert 0 < found.inner < found.outer <= 120
 
 
+def test_what_changes_to_both_sides_only_gets_a_ring_in_the_middle():
+    """As of a robot in a corridor, whose walls ahead and behind it hardly change."""
+    images = [np.full(SHAPE, 100, np.uint8) for _ in range(8)]
+    for seed, image in enumerate(images):
+        image[90:150, 30:90] = textured_image(seed, (60, 60))
+        image[90:150, 230:290] = textured_image(seed + 100, (60, 60))
+    found = find_mirror(images)
+    assert (found.x, found.y) == (160.0, 120.0)
+    assert 0 < found.inner < found.outer <= 120
+
+
 def test_a_camera_without_a_mirror_is_told(caplog):
     find_mirror([omnidirectional(surroundings(seed)) for seed in range(12)])
     assert caplog.messages == []

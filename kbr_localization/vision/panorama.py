@@ -80,9 +80,9 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     Find the ring that changes between the images of a moving robot.
 
     Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
-    not change. Of fewer than five images, or of a robot that stood still, the ring is assumed
-    in the middle of the image, as large as fits. Images whose corners change are told: no mirror
-    reaches there.
+    not change. Of fewer than five images, of a robot that stood still, or where what changes is
+    no ring, it is assumed in the middle of the image, as large as fits. Images whose corners
+    change are told: no mirror reaches there.
     """
     height, width = images[0].shape
     assumed = Mirror(
@@ -98,7 +98,7 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     _tell_no_mirror(moving)
     if not 0.05 < moving.mean() < 0.95:
         return assumed
-    return _fit_ring(moving)
+    return _fit_ring(moving) or assumed
 
 
 def _tell_no_mirror(moving: NDArray[np.bool_]) -> None:
@@ -111,7 +111,8 @@ def _tell_no_mirror(moving: NDArray[np.bool_]) -> None:
         )
 
 
-def _fit_ring(moving: NDArray[np.bool_]) -> Mirror:
+def _fit_ring(moving: NDArray[np.bool_]) -> Mirror | None:
+    """Fit a ring to what moves; None where it goes half around at no radius."""
     # each row's and column's extent is a chord: their middles give the centre whatever is inside
     rows, columns = np.nonzero(moving)
     x = (np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
@@ -120,4 +121,6 @@ def _fit_ring(moving: NDArray[np.bool_]) -> Mirror:
     bins = radius.astype(int).ravel()
     fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
     inside = np.flatnonzero(fraction > 0.5)
+    if not inside.size:
+        return None
     return Mirror(float(x), float(y), float(inside[0]), float(inside[-1] + 1))
