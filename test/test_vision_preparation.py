@@ -159,6 +159,15 @@ def test_mirror_settings_override_what_is_found():
     assert preparation.shape[1] == 320
 
 
+@pytest.mark.parametrize('settings', [{'mirror_x': 332.0}, {'mirror_y': 500.0}])
+def test_a_mirror_beside_the_image_is_refused(settings):
+    """As for images of twice the size: hog would describe a black panorama without a word."""
+    images = [omnidirectional(surroundings(seed)) for seed in range(6)]
+    config = VisionConfig(projection='omnidirectional', **settings)
+    with pytest.raises(VisionError, match='expected it in the image of 320x240 pixels; set mirr'):
+        Preparation.fit(config, images)
+
+
 def test_impossible_mirrors_are_refused():
     with pytest.raises(VisionError, match='0 <= inner < outer'):
         Mirror(10.0, 10.0, 50.0, 40.0)

@@ -79,12 +79,18 @@ class Preparation:
 
     @classmethod
     def fit(cls, config: VisionConfig, images: Sequence[Image]) -> Preparation:
-        """Take the size from the first image, and from some where the camera's mirror lies."""
+        """
+        Take the size from the first image, and from some where the camera's mirror lies.
+
+        Raises VisionError for a bad image, and for a mirror beside it.
+        """
         check_image(images[0])
         shape = (images[0].shape[0], images[0].shape[1])
         if config.projection == 'perspective':
             return cls(config, shape)
-        return cls(config, shape, _mirror(config, shape, images))
+        mirror = _mirror(config, shape, images)
+        _check_inside(mirror, shape)
+        return cls(config, shape, mirror)
 
     @classmethod
     def from_state(cls, config: VisionConfig, state: Mapping[str, Any]) -> Preparation:
@@ -165,3 +171,12 @@ def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image
     whole = Preparation(wide, shape)
     found = find_mirror([whole.grey(images[index]) for index in spread])
     return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})
+
+
+def _check_inside(mirror: Mirror, shape: tuple[int, int]) -> None:
+    """Raise VisionError for a mirror centred beside the image, whose panorama would be black."""
+    if mirror.x > shape[1] or mirror.y > shape[0]:
+        raise VisionError(
+            f'mirror centred at column {mirror.x:g}, row {mirror.y:g}: expected it in the image '
+            f'of {shape[1]}x{shape[0]} pixels; set mirror_x and mirror_y in pixels of that size'
+        )
