@@ -1,6 +1,7 @@
 """What happens to an image before it is described; omnidirectional cameras."""
 
 from dataclasses import replace
+import tracemalloc
 
 import cv2
 from helpers import textured_image
@@ -118,6 +119,17 @@ def test_what_changes_to_both_sides_only_gets_a_ring_in_the_middle():
     found = find_mirror(images)
     assert (found.x, found.y) == (160.0, 120.0)
     assert 0 < found.inner < found.outer <= 120
+
+
+def test_finding_the_mirror_takes_little_more_memory_than_the_images():
+    images = [textured_image(seed, (480, 640)) for seed in range(40)]
+    tracemalloc.start()
+    try:
+        find_mirror(images)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * sum(image.nbytes for image in images)
 
 
 def test_a_camera_without_a_mirror_is_told(caplog):

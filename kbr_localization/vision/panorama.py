@@ -23,6 +23,7 @@ _OUTER_RADIUS = 0.48  # of the height, that is assumed where nothing can be foun
 _INNER_RADIUS = 0.3  # of the outer one
 _LEAST_IMAGES = 5
 _CORNER = 10  # part of the height and of the width
+_BAND = 32  # rows that are looked at in one go
 
 logger = logging.getLogger(__name__)
 
@@ -93,12 +94,20 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     )
     if len(images) < _LEAST_IMAGES:
         return assumed
-    change = cv2.GaussianBlur(np.std(np.stack(images).astype(np.float32), axis=0), (0, 0), 2.0)
+    change = cv2.GaussianBlur(_deviations(images), (0, 0), 2.0)
     moving = change > 0.35 * np.percentile(change, 95)
     _tell_no_mirror(moving)
     if not 0.05 < moving.mean() < 0.95:
         return assumed
     return _fit_ring(moving) or assumed
+
+
+def _deviations(images: Sequence[Image]) -> NDArray[np.float32]:
+    """Find the standard deviation (h, w) of each pixel between images, however large."""
+    bands = (slice(top, top + _BAND) for top in range(0, len(images[0]), _BAND))
+    # of all rows at once it would take eight times the memory of the images
+    parts = (np.stack([image[band] for image in images]).astype(np.float32) for band in bands)
+    return np.concatenate([np.std(part, axis=0) for part in parts])
 
 
 def _tell_no_mirror(moving: NDArray[np.bool_]) -> None:
