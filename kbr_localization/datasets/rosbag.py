@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 import logging
 from pathlib import Path
@@ -204,6 +205,7 @@ class BagRun(Dataset):
     def _scan(self) -> tuple[list[_Recorded], dict[str, list[tuple[int, se2.FloatArray]]]]:
         """Read the bag once: places and stamps of the images, stamped poses by topic."""
         images: list[_Recorded] = []
+        at = Counter[int]()
         pose_topics = {
             topic.name: topic
             for topic in (self.odometry_topic, self.reference_topic)
@@ -211,6 +213,8 @@ class BagRun(Dataset):
         }
         poses: dict[str, list[tuple[int, se2.FloatArray]]] = {name: [] for name in pose_topics}
         for name, time_ns, data in self._bag.messages([self.image_topic.name, *pose_topics]):
+            if name not in pose_topics:
+                at[time_ns] += 1
             try:
                 stamp_ns = header_stamp_ns(data) or time_ns
                 if name in pose_topics:
@@ -218,8 +222,7 @@ class BagRun(Dataset):
                     read = odometry_pose if name == self.odometry_topic.name else reference_pose
                     poses[name].append((stamp_ns, read(message)))
                 else:
-                    equal = sum(1 for image in images[-50:] if image.time_ns == time_ns)
-                    images.append(_Recorded(time_ns, equal, stamp_ns))
+                    images.append(_Recorded(time_ns, at[time_ns] - 1, stamp_ns))
             except DatasetError as error:
                 first = f'bad message on {name} (the first: {error})'
                 self._count(self._bad.setdefault(name, first), 1)
