@@ -14,11 +14,15 @@ _ABOUT_IMAGES = (
     'image_mono',
     'image_rect',
     'image_rect_color',
+    'image_rect_gray',
+    'image_rect_raw',
     'compressed',
     'color',
+    'gray',
     'mono',
     'rgb',
     'raw',
+    'rect',
 )
 
 
