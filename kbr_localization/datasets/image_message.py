@@ -89,7 +89,13 @@ def decode_raw_image(
         rows = rows[:, upper::2]
         faint = np.ptp(rows) < _FAINT
         conversions.notice(name, conversions.FAINT if faint else conversions.DEPTH)
-    return _convert(rows, height, width, layout)
+    try:
+        return _convert(rows, height, width, layout)
+    except cv2.error as error:
+        raise DatasetError(
+            f'image {name}: {width}x{height} {encoding} cannot be converted ({error.err}): '
+            'expected an even width; set the camera driver to one'
+        ) from error
 
 
 def _layout(encoding: str, name: str) -> _Encoding:
@@ -116,10 +122,4 @@ def _convert(rows: np.ndarray, height: int, width: int, layout: _Encoding) -> Im
     pixels = np.array(rows).reshape(shape)
     if layout.conversion is None:
         return pixels
-    try:
-        return np.asarray(cv2.cvtColor(pixels, layout.conversion), dtype=np.uint8)
-    except cv2.error as error:
-        raise DatasetError(
-            f'image of {width}x{height} pixels cannot be converted ({error.err}): '
-            'expected an even width and height'
-        ) from error
+    return np.asarray(cv2.cvtColor(pixels, layout.conversion), dtype=np.uint8)
