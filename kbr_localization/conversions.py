@@ -12,9 +12,18 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 DEPTH, ALPHA = 'image of 16 bits to 8', 'image with transparency to one without'
 FAINT = 'image of 16 bits to fewer than 32 grey levels, to be scaled by the camera or its driver'
+_FAINT = 32  # grey levels; a raw thermal image in hundredths of a kelvin has some ten
 _noticed: ContextVar[dict[tuple[str, str], None] | None] = ContextVar('noticed', default=None)
+
+
+def of_sixteen_bits(upper: NDArray[np.uint8]) -> str:
+    """Return the kind of conversion of an image of 16 bits by the upper 8, which are left."""
+    return FAINT if np.ptp(upper) < _FAINT else DEPTH
 
 
 def begin() -> None:

@@ -66,9 +66,11 @@ def test_of_sixteen_bits_the_upper_eight_are_taken(big_endian, padding):
 @pytest.mark.parametrize('values', [(0, 4095), (29315, 30315)], ids=['12 bits', 'temperature'])
 def test_sixteen_bits_of_which_little_is_left_are_told(values):
     pixels = np.linspace(*values, 24 * 32).astype('<u2')
+    pixels = pixels.reshape(24, 32)
     with noticed() as converted:
         decode_raw_image('mono16', 24, 32, 64, pixels.tobytes(), 'front')
-    assert list(converted) == [('front', FAINT)]
+        decode_image(cv2.imencode('.png', pixels)[1].tobytes(), 'file')
+    assert list(converted) == [('front', FAINT), ('file', FAINT)]
 
 
 def test_a_brightness_of_sixteen_bits_is_the_same_whatever_else_is_in_the_image():

@@ -81,17 +81,18 @@ def decode_image(data: bytes, name: str) -> Image:
         raise _broken(name, f'bytes that OpenCV refuses ({error.err})') from error
     if image is None:
         raise _broken(name, f'{len(data)} bytes that cannot be decoded')
-    for kind in _conversions(data):
+    pixels = np.asarray(image, dtype=np.uint8)
+    for kind in _conversions(data, pixels):
         conversions.notice(name, kind)
-    return np.asarray(image, dtype=np.uint8)
+    return pixels
 
 
-def _conversions(data: bytes) -> list[str]:
+def _conversions(data: bytes, pixels: Image) -> list[str]:
     """Say what decoding changes about an image; a JPEG has nothing that could be lost."""
     if not data.startswith(PNG_START):
         return []
     depth, colours = data[_PNG_DEPTH], data[_PNG_DEPTH + 1]
-    found = [conversions.DEPTH] if depth > 8 else []
+    found = [conversions.of_sixteen_bits(pixels)] if depth > 8 else []
     transparent = colours in _PNG_ALPHA or b'tRNS' in data[:_PNG_HEAD].partition(b'IDAT')[0]
     return [*found, conversions.ALPHA] if transparent else found
 

@@ -46,7 +46,6 @@ ENCODINGS = {
 NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
 """Encodings of depths, temperatures and the like: what of them is black and white nobody says."""
 MAX_SIDE = 32768
-_FAINT = 32  # grey levels; a raw thermal image in hundredths of a kelvin has some ten
 
 
 def decode_raw_image(
@@ -87,8 +86,7 @@ def decode_raw_image(
     if layout.depth == 2:
         upper = 0 if big_endian else 1
         rows = rows[:, upper::2]
-        faint = np.ptp(rows) < _FAINT
-        conversions.notice(name, conversions.FAINT if faint else conversions.DEPTH)
+        conversions.notice(name, conversions.of_sixteen_bits(rows))
     try:
         return _convert(rows, height, width, layout)
     except cv2.error as error:
