@@ -90,6 +90,17 @@ def test_every_method_has_the_whole_interface(ring, method):
     assert particles.shape == (drawn, 3) and np.isfinite(particles).all()
 
 
+@pytest.mark.parametrize('method', METHODS)
+def test_an_answer_says_whether_an_image_entered_since_the_last_increment(ring, method):
+    localizer = make_localizer(method, ring, seed=1)
+    localizer.initialize_globally()
+    assert not localizer.estimate().updated
+    localizer.update(ring_pose(3.0))
+    assert localizer.estimate().updated
+    localizer.predict(np.array([0.3, 0.0, 0.075]))
+    assert not localizer.estimate().updated
+
+
 @pytest.mark.parametrize('method', [name for name in METHODS if name != 'dead-reckoning'])
 def test_every_method_finds_and_follows_the_robot(ring, method):
     localizer = make_localizer(method, ring, seed=1)

@@ -79,14 +79,16 @@ class DeadReckoning(Localizer):
         self._nearest = NearestImage(kernel_map)
         self._pose: FloatArray | None = None
         self._covariance = np.zeros((3, 3))
+        self._updated = False
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a pose (3,) with covariance (3, 3)."""
         self._pose, self._covariance = np.asarray(pose, dtype=np.float64), np.asarray(covariance)
+        self._updated = False
 
     def initialize_globally(self) -> None:
         """Start from the pose of the most similar map image."""
-        self._pose = None
+        self._pose, self._updated = None, False
 
     def wants_image(self) -> bool:
         """Only the first image of a global start counts."""
@@ -94,6 +96,7 @@ class DeadReckoning(Localizer):
 
     def predict(self, odometry_increment: FloatArray) -> None:
         """Compose an increment (3,)."""
+        self._updated = False
         if self._pose is None:
             return
         increment = calibration.moved(odometry_increment, self._errors)
@@ -115,9 +118,10 @@ class DeadReckoning(Localizer):
             self._nearest.update_similarities(similarities)
             start = self._nearest.estimate()
             self.initialize(start.pose, start.covariance)
+            self._updated = True
 
     def estimate(self) -> PoseEstimate:
         """Return the composed pose; its covariance only grows."""
         if self._pose is None:
             return nothing_known({})
-        return PoseEstimate(self._pose, self._covariance, 0.5, 'localized', {})
+        return PoseEstimate(self._pose, self._covariance, 0.5, 'localized', {}, self._updated)
