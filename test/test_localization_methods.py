@@ -101,6 +101,17 @@ def test_an_answer_says_whether_an_image_entered_since_the_last_increment(ring, 
     assert not localizer.estimate().updated
 
 
+def test_particles_are_where_the_answer_is_between_two_images(ring):
+    localizer = make_localizer('algorithm1-adapted', ring, seed=1)
+    localizer.initialize_globally()
+    assert localizer.particles(3).shape == (0, 3)
+    localizer.update(ring_pose(4.0))
+    before = localizer.particles(3)
+    increment = np.array([0.3, 0.0, 0.075])
+    localizer.predict(increment)
+    np.testing.assert_allclose(localizer.particles(3), se2.compose(before, increment))
+
+
 @pytest.mark.parametrize('method', [name for name in METHODS if name != 'dead-reckoning'])
 def test_every_method_finds_and_follows_the_robot(ring, method):
     localizer = make_localizer(method, ring, seed=1)

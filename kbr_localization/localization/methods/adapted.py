@@ -73,6 +73,10 @@ class AdaptedAlgorithm1(GatedLocalizer, Algorithm1):
         moved = Belief(points, belief.weights)
         return summarize(moved, self.config, diagnostics, self._updated, self.kernels.gaps)
 
+    def particles(self, size: int) -> FloatArray:
+        """Return the `size` heaviest map poses (m, 3), moved by the way since the last image."""
+        return se2.compose(super().particles(size), self._increment)
+
     def _sharpening(self) -> float:
         return self.adapted.sharpening
 
