@@ -1,8 +1,9 @@
 """What a picture of a run or a comparison shows, whatever its numbers are."""
 
 from kbr_localization.evaluation.comparison_figure import comparison_figure, log_ticks, Scene
-from kbr_localization.evaluation.pictures import plan_axes
+from kbr_localization.evaluation.pictures import method_colours, plan_axes
 from kbr_localization.evaluation.protocol import Task
+from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.trajectory import Trajectory
 from matplotlib.figure import Figure
 import numpy as np
@@ -53,3 +54,7 @@ def test_the_errors_of_a_comparison_can_be_read_from_its_figure():
     labels = [float(label.get_text()) for label in axes.get_yticklabels(which='both')]
     assert len(labels) >= 3 and all(low <= label <= high for label in labels)
     assert low < 0.73 and high > 0.84
+
+
+def test_no_two_methods_of_a_comparison_have_one_colour():
+    assert len(set(method_colours(list(METHODS)).values())) == len(METHODS)

@@ -88,6 +88,7 @@ def plain_axes(axes: Axes, x_label: str, y_label: str) -> None:
 def method_colours(names: Sequence[str]) -> dict[str, str]:
     """One colour per method: the first in focus, the others apart from it and each other."""
     palette = [ACCENT, '#e8590c', '#6741d9', '#2b8a3e', '#c2255c', '#868e96', '#f08c00']
+    palette += ['#1c7ed6', '#5c3d2e', '#66a80f']  # as many as there are methods
     return {name: palette[index % len(palette)] for index, name in enumerate(names)}
 
 
