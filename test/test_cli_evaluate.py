@@ -109,6 +109,15 @@ def test_details_beside_the_trajectory_give_the_coverage(run_and_estimate):
     assert result['heading_coverage_1sigma'] == 1.0
 
 
+def test_a_trajectory_named_csv_is_not_taken_for_its_own_details(run_and_estimate):
+    run, estimate = run_and_estimate
+    lines = [line.replace(' ', ',') for line in estimate.read_text().splitlines()[1:]]
+    path = estimate.with_name('other.csv')
+    path.write_text('\n'.join(lines))
+    result = json.loads(evaluate(run, path, '--json').stdout)
+    assert result['position_rmse_m'] == pytest.approx(0.3, abs=1e-6)
+
+
 def test_recall_leaves_broken_images_out_and_says_so(run_and_estimate, tmp_path):
     run, estimate = run_and_estimate
     build_map([open_dataset(run)]).save(tmp_path / 'map.h5')

@@ -162,7 +162,9 @@ def _read_trajectory(path: Path) -> Any:
 
     trajectory = read_tum(path)
     details = details_path(path)
-    return with_details(trajectory, details) if details.is_file() else trajectory
+    # a trajectory with commas may be called .csv itself
+    beside = details != path and details.is_file()
+    return with_details(trajectory, details) if beside else trajectory
 
 
 def _retrieval(kernel_map: Any, dataset: Any) -> dict[str, Any]:
