@@ -59,8 +59,9 @@ class ImageFile:
 
 def decode_image(data: bytes, name: str) -> Image:
     """
-    Decode JPEG or PNG bytes as they are: grey to (h, w), colour to (h, w, 3) BGR, uint8.
+    Decode JPEG or PNG bytes: grey to (h, w), colour to (h, w, 3) BGR, uint8.
 
+    An image that says how it was held (EXIF) is turned upright, as OpenCV does.
     Raises DatasetError for empty, foreign, truncated or undecodable data, and for an image of
     more pixels than `image_size` allows, which is not decoded; `name` is what the message calls
     the image. OpenCV fills the missing part of a truncated JPEG with grey, hence the check of the
