@@ -165,7 +165,7 @@ def test_a_wrong_odometry_is_wrong_by_the_factors_where_they_hold(tmp_path):
 
 def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     constants = importlib.import_module('benchmarks.constants')
-    from kbr_localization.localization.kbr import belief, confirmation, hypotheses, informative
+    from kbr_localization.localization.kbr import belief, cohorts, confirmation, informative
 
     found = constants.constants()
     assert {'budgets', 'belief.OTHER_WAY', 'confirmation.UNCONFIRMED'} <= found.keys()
@@ -177,8 +177,8 @@ def test_a_constant_is_changed_where_it_is_used_and_is_itself_again():
     assert found['confirmation.UNCONFIRMED'] == {'UNCONFIRMED': confirmation.UNCONFIRMED}
     assert found['budgets'].keys() == constants.BUDGETS
     with constants.changed(found['budgets'], 2.0):
-        assert 2 * found['budgets']['_COHORT'] == hypotheses._COHORT
-    assert found['budgets']['_COHORT'] == hypotheses._COHORT
+        assert 2 * found['budgets']['_COHORT'] == cohorts._COHORT
+    assert found['budgets']['_COHORT'] == cohorts._COHORT
     assert (constants.scaled(30, 0.5), constants.scaled(3.0, 2.0)) == (15, 6.0)
     assert constants.scaled(0.5, 2.0) == pytest.approx(2.0 / 3.0)
     assert {'parameter noise_scale', 'parameter points'} <= constants.parameters().keys()

@@ -2,7 +2,7 @@
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.cohorts import COHORT, Cohorts
+from kbr_localization.localization.kbr.cohorts import Cohorts
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.map.map_statistics import MapStatistics
@@ -21,6 +21,7 @@ STATISTICS = MapStatistics(
 MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
 CONFIG = KbrConfig(image_bandwidth=0.12)
 STEP = 0.4
+COHORT = Cohorts(CONFIG).size
 ALIKE_EVERY, ALIKE_FOR = 100.0, 10.0
 
 

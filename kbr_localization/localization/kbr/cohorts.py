@@ -27,8 +27,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-COHORT = 30
-"""Points of a cohort."""
+_COHORT = 30  # points of one
 _COHORTS = 10  # images from which such points are kept
 _ALIKE_EVERY, _ALIKE_FOR = 100.0, 10.0
 """
@@ -58,6 +57,11 @@ class Cohorts:
         self.mass = 0.0
 
     @property
+    def size(self) -> int:
+        """Return the number of points of a cohort."""
+        return _COHORT
+
+    @property
     def elsewhere(self) -> float:
         """Return the posterior probability of *carried*."""
         if self.points is None:
@@ -72,12 +76,12 @@ class Cohorts:
     def exchange(self, belief: Belief, rng: np.random.Generator) -> None:
         """Let the robot be believed elsewhere: the belief becomes the only cohort."""
         self.mass = 1.0 - self.elsewhere
-        self.points = belief.resampled(COHORT, rng)
-        self._of, self._carried = np.zeros(COHORT, dtype=np.intp), np.ones(COHORT)
+        self.points = belief.resampled(_COHORT, rng)
+        self._of, self._carried = np.zeros(_COHORT, dtype=np.intp), np.ones(_COHORT)
 
     def join(self, born: Belief, hazard: float, unmapped: float, way: float) -> None:
         """
-        Let `COHORT` points join as a cohort, after `way` metres.
+        Let `size` points join as a cohort, after `way` metres.
 
         They take `hazard` of what is believed, as *carried*, and of that what begins to look like
         a place of the map. `unmapped`: the fraction of the belief that may do so.
@@ -91,9 +95,9 @@ class Cohorts:
         alone, alike = (1.0 - hazard) * alone, (1.0 - hazard) * alike
         begun = alone * unmapped * (1.0 - float(np.exp(-way / _ALIKE_EVERY)))
         number = int(self._of.max(initial=-1)) + 1
-        self._of = np.append(self._of, np.full(COHORT, number))
+        self._of = np.append(self._of, np.full(_COHORT, number))
         old, new = carried + alike, gone + begun
-        parts = np.append(_part(carried, old), np.full(COHORT, _part(gone, new)))
+        parts = np.append(_part(carried, old), np.full(_COHORT, _part(gone, new)))
         self._carried, self.mass = parts, float(old.sum()) + new
         if self.points is None:
             self.points = born
@@ -133,10 +137,10 @@ class Cohorts:
         chosen = _kept(odds * known)
         odds, total = odds[chosen], float(odds[chosen].sum())
         self.mass = total / (total + (1.0 - self.mass) * here**power)
-        self._of = np.repeat(names[chosen], COHORT)
-        self._carried = np.repeat(carried[chosen], COHORT)
-        self.points = self.points.resampled_in_parts(of, chosen, COHORT, rng)
-        self.points.weights = np.repeat(odds / (COHORT * total), COHORT)
+        self._of = np.repeat(names[chosen], _COHORT)
+        self._carried = np.repeat(carried[chosen], _COHORT)
+        self.points = self.points.resampled_in_parts(of, chosen, _COHORT, rng)
+        self.points.weights = np.repeat(odds / (_COHORT * total), _COHORT)
 
     def leave_out(self, pose: FloatArray) -> None:
         """

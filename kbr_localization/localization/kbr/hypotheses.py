@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
-from kbr_localization.localization.kbr.cohorts import COHORT, Cohorts
+from kbr_localization.localization.kbr.cohorts import Cohorts
 from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.informative import Informative, margin, other_places
@@ -176,7 +176,7 @@ class Hypotheses:
 
         `prior`, `posterior`: the belief before and after the image (`weigh`).
         """
-        before = prior.resampled(COHORT, self.rng).odometry
+        before = prior.resampled(self.cohorts.size, self.rng).odometry
         here, match = posterior.likelihood, posterior.match
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
@@ -212,7 +212,7 @@ class Hypotheses:
             self._driven_off = False
 
     def _born(self, similarity: Similarity, odometry: FloatArray) -> Belief:
-        born = drawn_from_image(self.likelihood, similarity, COHORT, self.rng, _SOUGHT)
+        born = drawn_from_image(self.likelihood, similarity, self.cohorts.size, self.rng, _SOUGHT)
         born.odometry = odometry  # wherever it is, the robot is the same
         return born
 
