@@ -16,7 +16,7 @@ FRAMES = 300
 _SLOW_VISION = ('vision.descriptor=daisy', 'vision.words=50', 'vision.scale_up=false')
 SLOW = [word for setting in _SLOW_VISION for word in ('--set', setting)]
 """A describer that leaves time to kill a worker in the middle."""
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 def dask(folder, name, *arguments):
