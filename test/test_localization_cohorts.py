@@ -1,38 +1,19 @@
 """Points elsewhere: the robot may be there, or off the map where it looks like there."""
 
-from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.belief import Belief
+from corridor_helpers import belief_at, CONFIG, MAP, seen_at, STATISTICS
 from kbr_localization.localization.kbr.cohorts import Cohorts
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.monitor import Monitor
-from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.map.similarity import FullSimilarity
-from map_helpers import map_along, straight
 import numpy as np
 import pytest
 
-STATISTICS = MapStatistics(
-    margin_here=0.05,
-    margin_elsewhere=0.006,
-    evidence_limit=3.0,
-    typical_log_likelihood=0.1,
-    reference_log_likelihood=0.3,
-)
-MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
-CONFIG = KbrConfig(image_bandwidth=0.12)
 STEP = 0.4
 COHORT = Cohorts(CONFIG).size
 ALIKE_EVERY, ALIKE_FOR = 100.0, 10.0
 
 
-def seen_at(metres):
-    distance = np.abs(MAP.poses[:, 0] - metres)
-    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
-
-
-def points_at(metres, size=COHORT):
-    rng = np.random.default_rng(1)
-    return Belief.gaussian(straight(metres), np.diag([0.02, 0.02, 0.002]), size, rng)
+def points_at(metres):
+    return belief_at(metres, COHORT)
 
 
 def drive(begins, steps, seen, leap=0.0):
@@ -44,7 +25,7 @@ def drive(begins, steps, seen, leap=0.0):
     """
     rng = np.random.default_rng(0)
     monitor = Monitor(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, rng)
-    belief = points_at(begins, 500)
+    belief = belief_at(begins)
     monitor.confirmation.go_on()
     for step in range(steps):
         ends = abs(begins + STEP * step - MAP.poses[-1, 0] + 1.0) < 0.5 * STEP

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from corridor_helpers import belief_at, CONFIG, MAP, seen_at, STATISTICS
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence, UNCONFIRMED
@@ -10,37 +11,16 @@ from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.kbr.starting import drawn_from_image
-from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity
-from map_helpers import map_along, straight
+from map_helpers import straight
 import numpy as np
 import pytest
-
-STATISTICS = MapStatistics(
-    margin_here=0.05,
-    margin_elsewhere=0.006,
-    evidence_limit=3.0,
-    typical_log_likelihood=0.1,
-    reference_log_likelihood=0.3,
-)
-MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
-CONFIG = KbrConfig(image_bandwidth=0.12)
-
-
-def seen_at(metres):
-    distance = np.abs(MAP.poses[:, 0] - metres)
-    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
 
 
 def make(**changes):
     config = replace(CONFIG, **changes)
     rng = np.random.default_rng(0)
     return Hypotheses(Likelihood(MAP, config), STATISTICS, config, rng)
-
-
-def belief_at(metres, size=500):
-    rng = np.random.default_rng(1)
-    return Belief.gaussian(straight(metres), np.diag([0.02, 0.02, 0.002]), size, rng)
 
 
 def updated(hypotheses, belief, seen, way=0.4):
