@@ -55,7 +55,7 @@ def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) ->
         array = array[chosen]
     squared = squared_distances(array, array, Covariance(1.0))
     # in many dimensions rounding parts equal points, and would be the median where most are equal
-    labels = _labels(array)
+    labels = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
     squared[np.equal.outer(labels, labels)] = 0.0
     distances = np.sqrt(squared[np.triu_indices(array.shape[0], 1)])
     positive = distances[distances > 0]
@@ -66,13 +66,6 @@ def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) ->
         )
     median = float(np.median(distances))
     return median if median > 0 else float(np.median(positive))
-
-
-def _labels(points: FloatArray) -> IndexArray:
-    """Return one number (n,) for each point, the same for equal points only."""
-    known: dict[bytes, int] = {}
-    # adding zero makes negative zeros positive ones, which have other bytes
-    return np.array([known.setdefault(point.tobytes(), len(known)) for point in points + 0.0])
 
 
 def k_fold(size: int, folds: int, rng: np.random.Generator | None = None) -> list[Fold]:
