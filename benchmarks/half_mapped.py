@@ -2,25 +2,30 @@
 A robot that drives where its map shows nothing, too: `python -m benchmarks.half_mapped`.
 
 The map of every case is halved four times, along its longer and its shorter axis, and the run is
-driven from a global start on each half.
+driven from a global start on each half. `--alike` tries other lengths than those that the filter
+has: metres off the map after which it looks like a place of the map, and for which it does.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from unittest.mock import patch
 
 from benchmarks import cases, results
 from benchmarks.cases import Case
 from benchmarks.place_recognition import mean_of
 from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.localization.kbr import cohorts
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
+
+Cells = dict[tuple[str, bool, tuple[float, float]], list[dict[str, float]]]
 
 
 def halves(case: Case) -> Iterator[Case]:
@@ -34,11 +39,12 @@ def halves(case: Case) -> Iterator[Case]:
                 yield replace(case, kernel_map=half)
 
 
-def measured(case: Case, seed: int) -> tuple[bool, dict[str, float]]:
+def measured(case: Case, seed: int, alike: tuple[float, float]) -> tuple[bool, dict[str, float]]:
     """Drive a case: whether the map shows where it begins, and the figures of `described`."""
     threadpool_limits(1, 'blas')
     reference = reference_trajectory(case.run)
-    trajectory = localize(with_statistics(case.kernel_map), case.run, 'kbr', seed=seed)
+    with patch.multiple(cohorts, _ALIKE_EVERY=alike[0], _ALIKE_FOR=alike[1]):
+        trajectory = localize(with_statistics(case.kernel_map), case.run, 'kbr', seed=seed)
     errors = run_errors(reference, trajectory)
     said = np.array([*trajectory.statuses, ''])[errors.estimate] == 'localized'
     right = errors.position_m <= case.right_m
@@ -58,29 +64,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     cases.add_options(parser)
     parser.add_argument('--seeds', type=int, default=1, help='drives of every half')
+    usual = [cohorts._ALIKE_EVERY, cohorts._ALIKE_FOR]
+    name = ('EVERY', 'FOR')
+    parser.add_argument('--alike', nargs=2, type=float, action='append', default=[], metavar=name)
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
+    given = list(cases.given(options))
     tasks = [
-        (half, seed)
-        for case in cases.given(options)
+        (half, seed, tuple(alike))
+        for alike in options.alike or [usual]
+        for case in given
         for half in halves(case)
         for seed in range(options.seeds)
     ]
     found = Parallel(n_jobs=options.jobs, verbose=5)(delayed(measured)(*task) for task in tasks)
-    cells: dict[tuple[str, bool], list[dict[str, float]]] = {}
-    for (case, _), (begins, figures) in zip(tasks, found, strict=True):
-        cells.setdefault((case.group, begins), []).append(figures)
+    cells: Cells = {}
+    for (case, _, alike), (begins, figures) in zip(tasks, found, strict=True):
+        cells.setdefault((case.group, begins, alike), []).append(figures)
     results.publish(described(cells), options.section)
 
 
-def described(cells: Mapping[tuple[str, bool], Sequence[dict[str, float]]]) -> str:
+def described(cells: Cells) -> str:
     """Lay the table out."""
-    rows = [
-        [group, 'mapped' if begins else 'unmapped', len(kept), *mean_of(kept).values()]
-        for (group, begins), kept in sorted(cells.items())
-    ]
-    header = ['run', 'begins where it is', 'drives', *mean_of(next(iter(cells.values())))]
+    rows = []
+    for (group, begins, alike), kept in sorted(cells.items()):
+        lengths = '{:g} / {:g}'.format(*alike)
+        side = 'mapped' if begins else 'unmapped'
+        rows.append([group, side, lengths, len(kept), *mean_of(kept).values()])
+    figures = mean_of(next(iter(cells.values())))
+    header = ['run', 'begins where it is', 'alike every / for m', 'drives', *figures]
     return (
         '### Half of a building mapped\n\nMeans over drives from a global start. *said*: '
         'of the frames at an image of the map, called localized and right; *misled*: of these, '

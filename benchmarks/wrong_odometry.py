@@ -21,6 +21,7 @@ from joblib import delayed, Parallel
 from kbr_localization import se2
 from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.localization.kbr import odometry_check
+from kbr_localization.localization.kbr.odometry import CHANGE_RATE
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -57,7 +58,7 @@ def measured(case: Case, kind: str, seed: int, rate: float) -> dict[str, float]:
     """Drive a case by an odometry of a kind: `FIGURES` of `place_recognition.answers`."""
     threadpool_limits(1, 'blas')
     run = driven_by(case.run, *WRONG[kind])
-    with patch.object(odometry_check, '_RATE', rate):
+    with patch.object(odometry_check, 'CHANGE_RATE', rate):
         trajectory = localize(case.kernel_map, run, 'kbr', seed=seed)
     found = answers(run, trajectory, case.right_m)
     return {name: found[name] for name in FIGURES}
@@ -69,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     cases.add_options(parser)
     parser.add_argument('--seeds', type=int, default=1, help='drives of every run')
-    parser.add_argument('--rates', type=float, nargs='+', default=[odometry_check._RATE])
+    parser.add_argument('--rates', type=float, nargs='+', default=[CHANGE_RATE])
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)

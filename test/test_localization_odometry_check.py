@@ -99,7 +99,11 @@ def too_far_for_a_while():
 
 @pytest.mark.parametrize('kernel_map', [MAP, DEFAULT_MAP], ids=['counts', 'relative counts'])
 def test_an_odometry_that_is_right_again_is_called_right_again(kernel_map):
-    """Most filters tell within 10 m; which are led on for a while depends on what they draw."""
+    """
+    Most filters tell within 10 m; which are led on for a while depends on what they draw.
+
+    Of 48 drives 44 tell soon and 46 at last: fewer than 5 of 7 would be 1 in 30 and 1 in 300.
+    """
     soon, late = [], []
     for seed in range(7):
         _, estimates = drive_by(too_far_for_a_while(), seed, kernel_map)
@@ -108,7 +112,7 @@ def test_an_odometry_that_is_right_again_is_called_right_again(kernel_map):
         localized = np.mean([estimate.localized for estimate in estimates[200:250]])
         soon.append(wrong[200:250].max() < 0.3 and localized > 0.9)
         late.append(wrong[-1] < 0.3)
-    assert sum(soon) >= 4 and sum(late) >= 6
+    assert sum(soon) >= 4 and sum(late) >= 5
 
 
 def test_points_that_leave_a_belief_weigh_what_is_left_of_it():

@@ -5,8 +5,8 @@ A belief that follows an odometry that counts half as far again, or turns the wr
 away from the images again and again, and is sure in between. `OdometryCalibration` learns what
 differs between runs of one robot and cannot tell. So a few points move by an odometry that is
 grossly wrong: scaled by at least `_LEAST`, in the way or in the turns, or with the turns to the
-other side. They leave the belief with a small probability per metre (`_RATE`) and compete with it
-by the marginal likelihood of every image: their part is the posterior probability that the
+other side. They leave the belief with a small probability per metre (`CHANGE_RATE`) and compete
+with it by the marginal likelihood of every image: their part is the posterior probability that the
 odometry is wrong. While the odometry is right the belief stays where each image is explained, and
 these points go astray.
 """
@@ -16,21 +16,12 @@ from __future__ import annotations
 from kbr_localization.localization.calibration import NAMES, SIZE
 from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.hypotheses import happened, Hypotheses
+from kbr_localization.localization.kbr.odometry import CHANGE_RATE
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 _POINTS = 300
-_RATE = 3e-5
-"""
-Probability, per metre, that the odometry goes wrong, or is right again.
-
-Chosen on photographs by night, whose images look like the next place for some metres, and on
-drives with a wrong odometry (`benchmarks.wrong_odometry` tries others). Before points that leave
-the belief weighed what is left of it: with 5e-6 none of the right answers on the former was
-hidden, and 0.7% of the answers on the latter were wrong and called localized; with 3e-5 3% and
-0.6%, with 5e-4 8% and 0.3%.
-"""
 _LEAST, _MOST = 1.15, 2.5  # factors by which they are wrong
 _FORWARD, _TURN = NAMES.index('forward_scale'), NAMES.index('turn_scale')
 _MIRRORED = 2.0  # fraction of the turn that is taken away
@@ -98,7 +89,7 @@ class OdometryCheck:
         self.led = self.led.resampled(half, self._rng).joined(there, 0.5)
 
     def _join(self, belief: Belief) -> None:
-        changed = happened(_RATE, float(self._way[0]), self._hypotheses.config)
+        changed = happened(CHANGE_RATE, float(self._way[0]), self._hypotheses.config)
         if changed == 0.0 or not self._way.any():
             return  # has not moved, or only turned, where every turn lets an image in
         fresh = (1.0 - self.wrong) * changed
