@@ -149,20 +149,19 @@ def test_as_evidence_of_elsewhere_an_image_counts_no_more_than_after_half_a_band
         hypotheses, belief = make(carried_rate=1e-9), belief_at(3.0)
         hypotheses.see(seen_at(15.0))
         updated(hypotheses, belief, seen_at(15.0), way)
-        assert hypotheses.confirmation.doubt == UNCONFIRMED
-        odds = UNCONFIRMED / (1.0 - UNCONFIRMED) / hypotheses.here ** (1.0 - np.exp(-0.5))
+        doubt = hypotheses.confirmation.doubt
+        odds = doubt / (1.0 - doubt) / hypotheses.here ** (1.0 - np.exp(-0.5))
         assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
-        found.append(hypotheses.elsewhere)
-    assert found[0] == found[1] > 1.2 * UNCONFIRMED
+        found.append(hypotheses.elsewhere / doubt)
+    assert found[0] == pytest.approx(found[1], rel=0.01) and found[0] > 1.2
 
 
 def test_what_is_born_by_an_image_has_no_evidence_of_it():
     """Its points are a sample of the whole map, of which they may have seen the best part."""
     hypotheses, belief = make(), belief_at(3.0)
     hypotheses.see(seen_at(15.0))
-    doubt = hypotheses.confirmation.doubt
     updated(hypotheses, belief, seen_at(15.0))
-    power = new_after(0.4, hypotheses.config)
+    doubt, power = hypotheses.confirmation.doubt, new_after(0.4, hypotheses.config)
     odds = doubt / (1.0 - doubt) / hypotheses.here**power
     assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
 
@@ -206,7 +205,7 @@ def test_a_reliable_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
 def test_a_place_that_looks_alike_does_not_hide_the_right_one():
     hypotheses, belief = make(), belief_at(3.0)
     # long enough for other points to be drawn about the wrong place, too short to go there
-    assert run(hypotheses, belief, [9.0] * 4) is None
+    assert run(hypotheses, belief, [9.0] * 3) is None
     found = run(hypotheses, belief, [15.0] * 12)
     assert found is not None
     assert np.median(np.abs(found.points[:, 0] - 15.0)) < 1.0
@@ -355,16 +354,22 @@ def test_what_images_tell_of_a_place_beside_the_heading_is_their_mean_and_of_one
     assert hypotheses.facing.weight == 0.0
 
 
+def odds(probability):
+    return probability / (1.0 - probability)
+
+
 def test_what_spoke_against_a_place_is_to_be_made_up_for_at_the_next_one():
     confirmation = Confirmation(STATISTICS)
     limit = confirmation.limit
     confirmation.see(confirmation.reference - limit, 1.0)
     assert confirmation.total == pytest.approx(-limit)
-    assert confirmation.doubt == UNCONFIRMED
+    against = confirmation.doubt
+    assert odds(against) == pytest.approx(odds(UNCONFIRMED) * np.exp(limit))
     for _ in range(5):
         confirmation.see(confirmation.reference - limit, 1.0)
     lowest = confirmation.total
     assert lowest == pytest.approx(-2.0 * limit), 'a robot that comes onto the map is found'
+    assert confirmation.doubt > against
     confirmation.begin_elsewhere()
     assert confirmation.total == lowest and confirmation.weight == confirmation.mean == 0.0
     confirmation.see(confirmation.reference + 2.9 * limit, 1.0)
@@ -391,9 +396,10 @@ def test_an_image_counts_by_the_way_since_the_last_one():
 
 def test_the_less_evidence_there_is_the_more_likely_is_another_place():
     confirmation = Confirmation(STATISTICS)
-    assert confirmation.doubt == UNCONFIRMED
-    for confirmation.total in [1.0, 2.0, 4.0]:
-        assert confirmation.doubt == pytest.approx(UNCONFIRMED * np.exp(-confirmation.total))
+    assert confirmation.doubt == pytest.approx(UNCONFIRMED)
+    for confirmation.total in [-1.0, 1.0, 2.0, 4.0]:
+        expected = odds(UNCONFIRMED) * np.exp(-confirmation.total)
+        assert odds(confirmation.doubt) == pytest.approx(expected)
     for _ in range(100):
         confirmation.see(20.0, 1.0)
     assert confirmation.doubt == pytest.approx(1e-6)

@@ -140,10 +140,12 @@ class Confirmation(Evidence):
         """
         Return the probability of being elsewhere that comes with an image.
 
-        Evidence is a logarithm of odds: a place for which it speaks with T nats is that much less
-        likely to be wrong than one for which nothing speaks, down to `_LEAST_DOUBT`.
+        Evidence is a logarithm of odds: with T nats for a place those of being elsewhere are
+        exp(-T) times those where nothing speaks for or against it. So a place that the map does
+        not bear out is left sooner; of one that it does, `_LEAST_DOUBT` stays.
         """
-        return max(UNCONFIRMED * float(np.exp(-max(self.total, 0.0))), _LEAST_DOUBT)
+        odds = UNCONFIRMED / (1.0 - UNCONFIRMED) * float(np.exp(-self.total))
+        return max(odds / (1.0 + odds), _LEAST_DOUBT)
 
     @property
     def confirmed(self) -> bool:
