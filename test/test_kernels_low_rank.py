@@ -107,6 +107,28 @@ def test_sum_rule_at_full_rank_is_the_dense_one(epsilon):
     )
 
 
+@pytest.mark.parametrize('ridge', [1e-7, 1e-9, 1e-11, 1e-13])
+def test_a_small_regularisation_costs_no_accuracy(ridge):
+    s, kernel = Sample(), LaplaceKernel(1.0)
+    gram, low = kernel.gram(s.y), incomplete_cholesky(kernel, s.y, 0.0)
+    k = kernel.cross_gram(s.y, s.query)[:, 0]
+    np.testing.assert_allclose(
+        regularise(low, ridge).solve(k), regularise(gram, ridge).solve(k), rtol=1e-9, atol=1e-10
+    )
+    found, dense = (BAYES_RULES['thresholded'](g, s.mu, k, ridge) for g in (low, gram))
+    np.testing.assert_allclose(found, dense, rtol=1e-9, atol=1e-10)
+
+
+def test_a_regularisation_below_rounding_is_raised_and_logged(caplog):
+    s = Sample()
+    low = incomplete_cholesky(KERNEL, s.y, 1e-3)
+    solver = regularise(low, 1e-18)
+    assert 'n * epsilon raised from 8e-17' in caplog.text
+    assert 80e-18 < solver.ridge < 1e-12
+    inside = low.factor @ low.factor[0]
+    np.testing.assert_allclose(low.dense() @ solver.solve(inside), inside, rtol=1e-9)
+
+
 @pytest.mark.parametrize('method', LOW_RANK)
 @pytest.mark.parametrize('delta', [1e-2, 1e-5])
 def test_bayes_rule_at_full_rank_is_the_dense_one(method, delta):

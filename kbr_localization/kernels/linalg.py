@@ -93,9 +93,9 @@ def solve_root_form(
         shifted.flat[:: size + 1] += 1j * np.sqrt(current) * signs
         solution = _solve_symmetric(shifted, right)
         if solution is not None:
-            _warn_if_raised('delta', delta, current)
+            warn_if_raised('delta', delta, current)
             return solution.reshape(right_side.shape), current
-        current = max(current * _GROWTH, _smallest_ridge(matrix) ** 2)
+        current = max(current * _GROWTH, smallest_ridge(matrix) ** 2)
     raise KernelError(
         f'delta: system of shape {matrix.shape} is singular even with delta {current:.3g}: check '
         'that the Gram matrix and the weights are of ordinary size'
@@ -117,8 +117,8 @@ def _solve_symmetric(
     return np.asarray(solution, dtype=np.complex128) if usable else None
 
 
-def _smallest_ridge(matrix: FloatArray) -> float:
-    """Return the size of a rounding error in the eigenvalues."""
+def smallest_ridge(matrix: FloatArray) -> float:
+    """Return the size of a rounding error in the eigenvalues. Shapes: (n, n)."""
     scale = float(np.abs(np.diag(matrix)).mean()) or 1.0
     return float(np.finfo(np.float64).eps) * float(matrix.shape[0]) * scale
 
@@ -129,13 +129,13 @@ def _largest_eigenvalue_bound(matrix: FloatArray) -> float:
 
 
 def _factorise(matrix: FloatArray, ridge: float, name: str) -> tuple[FloatArray, float]:
-    smallest = _smallest_ridge(matrix)
+    smallest = smallest_ridge(matrix)
     largest = max(ridge, smallest, _ROUNDING * _largest_eigenvalue_bound(matrix))
     current = ridge
     while current <= largest:
         factor = _cholesky(matrix, current)
         if factor is not None:
-            _warn_if_raised(name, ridge, current)
+            warn_if_raised(name, ridge, current)
             return factor, current
         current = max(current * _GROWTH, smallest)
     raise KernelError(
@@ -161,7 +161,8 @@ def _cholesky(matrix: FloatArray, ridge: float) -> FloatArray | None:
     return np.asarray(factor, dtype=np.float64) if info == 0 else None
 
 
-def _warn_if_raised(name: str, requested: float, used: float) -> None:
+def warn_if_raised(name: str, requested: float, used: float) -> None:
+    """Log that a regulariser is not what was asked for."""
     if used > requested:
         _LOG.warning(
             '%s raised from %.3g to %.3g: the factorisation failed; choose it larger, or remove '

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+import math
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, require_kernel
@@ -22,12 +23,16 @@ from kbr_localization.kernels.checks import (
     IndexArray,
     require_callable,
 )
-from kbr_localization.kernels.linalg import RegularisedCholesky
+from kbr_localization.kernels.linalg import RegularisedCholesky, smallest_ridge, warn_if_raised
 import numpy as np
 from numpy.typing import ArrayLike
 import scipy.linalg
 
 _FIRST_CAPACITY = 64
+# Woodbury's identity divides a difference by the ridge: ridges of fewer roundings are raised, and
+# what one solve leaves as residual is refined until it is this part of the right side
+_ROUNDINGS = 10.0
+_ACCURACY = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,19 +194,36 @@ class RegularisedLowRank:
     """
     Solves with Gamma Gamma^T + ridge I by Woodbury's identity, in O(n r) after O(n r^2).
 
-    `ridge` is the value that was used, see RegularisedCholesky.
+    One such solve is wrong by about machine precision times trace(G) / ridge; it is refined by
+    solves for its residual until it is as good as a dense one. `ridge` is the value that was
+    used: one near the rounding of the eigenvalues, where that does not converge, is raised and
+    the increase logged, see RegularisedCholesky.
     """
 
     def __init__(self, gram: LowRankGram, ridge: float, name: str = 'ridge') -> None:
         self.gram = gram
         self.size = gram.size
-        as_positive(name, ridge)
-        self._small = RegularisedCholesky(gram.factor.T @ gram.factor, ridge, name)
+        small = gram.factor.T @ gram.factor
+        rounding = smallest_ridge(small)
+        requested = as_positive(name, ridge)
+        usable = max(requested, _ROUNDINGS * rounding)
+        warn_if_raised(name, requested, usable)
+        self._small = RegularisedCholesky(small, usable, name)
         self.ridge = self._small.ridge
+        # twice: the rounding of the products and of the difference
+        error = 2.0 * rounding / self.ridge
+        self._refinements = max(math.ceil(math.log(_ACCURACY) / math.log(error)) - 1, 0)
 
     def solve(self, right_side: ArrayLike) -> FloatArray:
         """Return (Gamma Gamma^T + ridge I)^-1 b. Shapes: (n,) or (n, q) -> the same."""
         b = as_columns('right_side', right_side, self.size)
+        factor, solution = self.gram.factor, self._solve_once(b)
+        for _ in range(self._refinements):
+            residual = b - factor @ (factor.T @ solution) - self.ridge * solution
+            solution = solution + self._solve_once(residual)
+        return solution
+
+    def _solve_once(self, b: FloatArray) -> FloatArray:
         inner = self._small.solve(self.gram.factor.T @ b)
         return np.asarray((b - self.gram.factor @ inner) / self.ridge, dtype=np.float64)
 

@@ -8,7 +8,7 @@ E = G - Gamma Gamma^T enters only by its diagonal e.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kbr_localization.kernels.algebra import Kernel
@@ -20,8 +20,8 @@ from kbr_localization.kernels.checks import (
     FloatArray,
     require_mass,
 )
-from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
-from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
+from kbr_localization.kernels.linalg import solve_root_form
+from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram, RegularisedLowRank
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -91,20 +91,16 @@ def thresholded_bayes_rule(
     weights, columns = _checked(gram_y, mu, k_y)
     active = require_mass(weights, weights > 0)
     half = np.sqrt(weights[active])
-    scaled = half[:, np.newaxis] * gram_y.factor[active]
-    ridge = as_positive('delta', delta)
-    factor = RegularisedCholesky(scaled.T @ scaled, ridge, name='delta')
-    observed = (columns[active].T * half).T
-    solution = (observed - scaled @ factor.solve(scaled.T @ observed)) / factor.ridge
+    scaled = replace(
+        gram_y,
+        factor=half[:, np.newaxis] * gram_y.factor[active],
+        residual=weights[active] * gram_y.residual[active],
+    )
+    solver = RegularisedLowRank(scaled, as_positive('delta', delta), name='delta')
+    solution = solver.solve((columns[active].T * half).T)
     values = np.zeros_like(columns)
     values[active] = (solution.T * half).T
-
-    def bound() -> FloatArray:
-        residual = float(weights[active] @ gram_y.residual[active])
-        gain = half.max() * residual / factor.ridge
-        return np.asarray(gain * np.linalg.norm(solution, axis=0))
-
-    return Bounded(values, bound)
+    return Bounded(values, lambda: np.asarray(half.max() * solver.error_bound(solution)))
 
 
 def model_based_sum_rule(
