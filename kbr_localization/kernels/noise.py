@@ -127,12 +127,19 @@ class VarianceGammaNoise(Noise):
 
 
 class WrappedNormalNoise(Noise):
-    """Normal noise on an angle, variance in rad^2; conjugate to the wrapped normal kernel."""
+    """
+    Normal noise on an angle, variance in rad^2.
+
+    Conjugate to the wrapped normal kernel and to a Fourier series, which a von Mises noise gives.
+    """
 
     def __init__(self, variance: float) -> None:
         self.variance = as_positive('variance', variance)
 
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if isinstance(kernel, CircularKernel):
+            law = WrappedNormalKernel(self.variance).fourier(kernel.coefficients.size - 1)
+            return CircularKernel(law * kernel.coefficients)
         if not isinstance(kernel, WrappedNormalKernel):
             raise self.refuse(kernel, 'a WrappedNormalKernel')
         return WrappedNormalKernel(kernel.variance + self.variance)
@@ -143,21 +150,24 @@ class WrappedNormalNoise(Noise):
 
 class VonMisesNoise(Noise):
     """
-    Von Mises noise on an angle; with the wrapped normal kernel its mean is a Fourier series.
+    Von Mises noise on an angle; conjugate to the wrapped normal kernel and to a Fourier series.
 
-    `concentration` kappa > 0. Coefficients: I_k(kappa) / I_0(kappa) exp(-s^2 k^2 / 2).
+    `concentration` kappa > 0. The conditional kernel mean is a Fourier series: the kernel's
+    coefficients, such as exp(-s^2 k^2 / 2), times I_k(kappa) / I_0(kappa).
     """
 
     def __init__(self, concentration: float) -> None:
         self.concentration = as_positive('concentration', concentration)
 
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
-        if not isinstance(kernel, WrappedNormalKernel):
+        if isinstance(kernel, CircularKernel):
+            coefficients = kernel.coefficients
+        elif isinstance(kernel, WrappedNormalKernel):
+            coefficients = kernel.fourier(math.ceil(9.0 / math.sqrt(kernel.variance)) + 1)
+        else:
             raise self.refuse(kernel, 'a WrappedNormalKernel')
-        count = math.ceil(9.0 / math.sqrt(kernel.variance)) + 1
-        order = np.arange(count + 1)
-        bessel = scipy.special.ive(order, self.concentration)
-        return CircularKernel(bessel / bessel[0] * kernel.fourier(count))
+        bessel = scipy.special.ive(np.arange(coefficients.size), self.concentration)
+        return CircularKernel(bessel / bessel[0] * coefficients)
 
     def _draw(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:
         return rng.vonmises(0.0, self.concentration, size=(size, dimension))
