@@ -253,6 +253,12 @@ def test_states_may_be_rotations():
             r'prior: expected shape \(9,\)',
         ),
         (
+            lambda: NonparametricModel(
+                TraceKernel(), KY, np.eye(3)[[[0, 1, 2]]], [[1.0]], 1e-3
+            ).joint(KernelMean.of_sample(TraceKernel(), np.eye(3)[[[0, 1, 2]]])),
+            r'x, y: expected points of shape \(n, d\), .* got \(1, 3, 3\) and \(1, 1\)',
+        ),
+        (
             lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3, method=['KBR']),
             r"method: expected one of squared, .*, got \['KBR'\]",
         ),

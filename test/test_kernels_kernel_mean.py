@@ -32,6 +32,10 @@ def signed_mean(seed=0, size=30, kernel=KERNEL):
     return KernelMean(kernel, rng.normal(size=(size, 2)), weights + (1 - weights.sum()) / size)
 
 
+def line_mean():
+    return KernelMean.of_sample(KERNEL, np.arange(3.0).reshape(-1, 1))
+
+
 def test_inner_product_norm_and_mmd_are_gram_expressions():
     a, b = signed_mean(0), signed_mean(1, size=20)
     cross = KERNEL.cross_gram(a.points, b.points)
@@ -286,6 +290,10 @@ def test_heaviest_and_normalised():
         (lambda: KernelMean(KERNEL, np.empty((0, 2)), np.ones(0)), r'points: expected shape'),
         (lambda: KernelMean(KERNEL, np.ones((3, 2)), np.ones(2)), r'weights: expected shape \(3'),
         (lambda: signed_mean().inner(signed_mean(kernel=LaplaceKernel(1.0))), 'one RKHS only'),
+        (lambda: signed_mean() + line_mean(), r'points shaped like the first one\'s, \(2,\), got'),
+        (lambda: signed_mean() - line_mean(), r'other: expected .* got points of shape \(3, 1\)'),
+        (lambda: signed_mean() + 2.0 * line_mean(), 'on one space only'),
+        (lambda: signed_mean().mmd(line_mean()), 'on one space only'),
         (lambda: signed_mean().herd(0), 'count: expected an integer > 0, got 0'),
         (lambda: signed_mean().modes(starts=0), 'starts: expected an integer > 0'),
         (lambda: signed_mean().expectation(lambda x: 1.0), 'function: expected one value per'),

@@ -112,6 +112,17 @@ def test_the_linear_model_pushes_a_gaussian_to_a_gaussian():
         LINEAR.push_exactly(heavy, KERNEL)
 
 
+def test_the_linear_model_refuses_points_of_another_dimension():
+    plane = KernelMean.of_sample(KERNEL, np.ones((3, 2)))
+    for push in (
+        lambda: LINEAR.images(plane.points),
+        lambda: LINEAR.push(plane),
+        lambda: LINEAR.push_exactly(plane),
+    ):
+        with pytest.raises(KernelError, match=r'x: expected points of shape \(n, 1\) .* \(3, 2\)'):
+            push()
+
+
 def filter_gap(size, seed, resample=True):
     """Distance of the filter's means from Kalman's, and the spread of the latter."""
     model = autoregression()

@@ -206,8 +206,10 @@ def test_no_setting_is_best_when_each_failed_on_a_fold():
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
-        (lambda: k_fold(5, 1), r'folds: expected 2..5 for 5 points, got 1'),
-        (lambda: k_fold(5, 6), r'folds: expected 2..5'),
+        (lambda: k_fold(5, 1), r'folds: expected 2..5 for 5 points, got 1: use two or more'),
+        (lambda: k_fold(5, 0), r'folds: expected 2..5 for 5 points, got 0: use two or more'),
+        (lambda: k_fold(5, 6), r'folds: expected 2..5 for 5 points, got 6: use fewer'),
+        (lambda: k_fold(1, 2), r'size: expected an integer > 1, got 1'),
         (lambda: leave_one_group_out([1, 1]), 'groups: expected labels'),
         (lambda: grid_search(point_score, {'width': []}, k_fold(4, 2)), 'at least one setting'),
         (lambda: grid_search(point_score, {'width': 3.0}, k_fold(4, 2)), r"grid\['width'\]: exp"),

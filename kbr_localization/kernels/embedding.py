@@ -157,12 +157,18 @@ def _inner(
 
 
 def require_same_kernel(left: Embedding, right: Embedding) -> None:
-    """Refuse embeddings of different RKHSs."""
+    """Refuse embeddings of different RKHSs, also of one kernel on points of other dimensions."""
     require('other', right, Embedding, 'a kernel mean to compare with')
     if not is_same_kernel(left.kernel, right.kernel):
         raise KernelError(
             f'other: expected a kernel mean of {left.kernel!r}, got one of {right.kernel!r}: '
             'embeddings are comparable in one RKHS only'
+        )
+    mine, its = left.terms()[0][0].shape, right.terms()[0][0].shape
+    if its[1:] != mine[1:]:
+        raise KernelError(
+            f"other: expected a kernel mean of points shaped like the first one's, {mine[1:]}, "
+            f'got points of shape {its}: embeddings are comparable on one space only'
         )
 
 

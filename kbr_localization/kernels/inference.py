@@ -89,9 +89,15 @@ class NonparametricModel:
         """
         Kernel chain rule: the kernel mean of (x, y) in the product space, points (n, d_x + d_y).
 
-        Source: [KBR] Prop. 3.
+        For x and y that are vectors. Source: [KBR] Prop. 3.
         """
         require('prior', prior, Embedding, 'a kernel mean of x')
+        if self.x.ndim != 2 or self.y.ndim != 2:
+            raise KernelError(
+                f'x, y: expected points of shape (n, d), whose coordinates are joined, got '
+                f'{self.x.shape} and {self.y.shape}: the weights on the pairs, of any shape, are '
+                'those of sum_rule_weights()'
+            )
         split = self.x.shape[1]
         columns = range(split, split + self.y.shape[1])
         kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*columns)

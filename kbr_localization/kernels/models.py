@@ -121,6 +121,11 @@ class LinearModel(AdditiveNoiseModel):
         super().__init__(self._image, noise)
 
     def _image(self, x: FloatArray) -> FloatArray:
+        if x.shape[1] != self.matrix.shape[1]:
+            raise KernelError(
+                f'x: expected points of shape (n, {self.matrix.shape[1]}) for a matrix of shape '
+                f'{self.matrix.shape}, got {x.shape}: give points of the space that A maps from'
+            )
         return np.asarray(x @ self.matrix.T + self.offset, dtype=np.float64)
 
     def push_exactly(self, prior: Embedding, kernel: Kernel | None = None) -> Embedding:

@@ -74,10 +74,9 @@ def k_fold(size: int, folds: int, rng: np.random.Generator | None = None) -> lis
 
     Contiguous parts, which suits time series, or random ones when `rng` is given.
     """
-    if not 2 <= as_count('folds', folds, 0) <= as_count('size', size):
-        raise KernelError(
-            f'folds: expected 2..{size} for {size} points, got {folds}: use fewer folds'
-        )
+    if not 2 <= as_count('folds', folds, 0) <= as_count('size', size, 2):
+        remedy = 'use two or more' if folds < 2 else 'use fewer folds'
+        raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}: {remedy}')
     order = np.arange(size) if rng is None else rng.permutation(size)
     parts = np.array_split(order, folds)
     return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
