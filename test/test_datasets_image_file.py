@@ -9,7 +9,7 @@ import zlib
 from command import invoke
 import cv2
 from helpers import textured_image, write_tiny_cold_run
-from kbr_localization.datasets.image_file import decode_image, ImageFile
+from kbr_localization.datasets.image_file import decode_image, encode_jpeg, ImageFile
 from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.datasets.image_size import encoded_size, MAX_PIXELS, VARIABLE
 from kbr_localization.errors import DatasetError
@@ -63,6 +63,18 @@ def jpeg_bomb(side):
     end = at + 4
     data[at:end] = struct.pack('>HH', side, side)
     return bytes(data)
+
+
+@pytest.mark.parametrize('behind', [b'', bytes(4096), bytes(100_000), b'\xff' * 5000 + b'film'])
+def test_a_jpeg_is_whole_whatever_is_behind_it(behind):
+    whole = encode_jpeg(textured_image(0), 'it')
+    # of a thumbnail, whose end is not that of the image
+    thumbnail = segment(0xE1, encode_jpeg(textured_image(1, (8, 8)), 'thumbnail'))
+    whole = whole[:2] + thumbnail + whole[2:]
+    np.testing.assert_array_equal(decode_image(whole + behind, 'it'), decode_image(whole, 'it'))
+    for length in (len(thumbnail) + 3, len(whole) // 2, len(whole) - 2):
+        with pytest.raises(DatasetError, match=r'broken image it: .* a JPEG that is cut off'):
+            decode_image(whole[:length] + behind.replace(b'\xff', b'\0'), 'it')
 
 
 @pytest.mark.parametrize('bomb', [png_bomb, jpeg_bomb])

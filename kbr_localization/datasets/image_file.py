@@ -10,18 +10,21 @@ from typing import Protocol, runtime_checkable
 import cv2
 from kbr_localization import conversions
 from kbr_localization.datasets.frame import Image
-from kbr_localization.datasets.image_size import check_scans, check_size, encoded_size
+from kbr_localization.datasets.image_size import (
+    check_scans,
+    check_size,
+    encoded_size,
+    is_whole_jpeg,
+)
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_file
 import numpy as np
 
-JPEG_START, JPEG_END = b'\xff\xd8', b'\xff\xd9'
+JPEG_START = b'\xff\xd8'
 PNG_START = b'\x89PNG'
 _PNG_DEPTH, _PNG_ALPHA, _PNG_HEAD = 24, (4, 6), 4096
 LARGEST_FILE = 1 << 28
 """Bytes; more than any image that may be decoded has."""
-JPEG_TAIL = 4096
-"""Bytes at the end of a JPEG in which its end marker is looked for; some cameras pad files."""
 
 
 @runtime_checkable
@@ -67,7 +70,7 @@ def decode_image(data: bytes, name: str) -> Image:
     the image. OpenCV fills the missing part of a truncated JPEG with grey, hence the check of the
     end marker.
     """
-    if data.startswith(JPEG_START) and JPEG_END not in data[-JPEG_TAIL:]:
+    if data.startswith(JPEG_START) and not is_whole_jpeg(data):
         raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
     if not data:
         raise _broken(name, 'no bytes')

@@ -20,6 +20,7 @@ VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
 MOST_SCANS = 100
 """Of a JPEG; encoders make up to 20. A short one goes over all of the image like a long one."""
 _JPEG_START = b'\xff\xd8'
+_JPEG_END = b'\xff\xd9'
 _SCAN = b'\xff\xda'
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
@@ -71,8 +72,26 @@ def _png(data: bytes) -> Size:
     return width, height
 
 
+def is_whole_jpeg(data: bytes) -> bool:
+    """
+    Whether the end marker of a JPEG's image is there, whatever follows it.
+
+    Cameras pad their files or put a film behind the image. Before the frame there may be a
+    thumbnail with an end marker of its own; within scans its bytes do not occur.
+    """
+    try:
+        return data.rfind(_JPEG_END, _jpeg_frame(data)) >= 0
+    except (struct.error, IndexError, ValueError):
+        return False
+
+
 def _jpeg(data: bytes) -> Size:
-    """Go from segment to segment to that which starts the frame."""
+    height, width = struct.unpack_from('>HH', data, _jpeg_frame(data) + 3)
+    return width, height
+
+
+def _jpeg_frame(data: bytes) -> int:
+    """Go from segment to segment to that which starts the frame; return where it is."""
     at = 2
     while True:
         at = data.index(b'\xff', at)
@@ -80,8 +99,7 @@ def _jpeg(data: bytes) -> Size:
             at += 1
         marker, at = data[at], at + 1
         if marker in _JPEG_SIZES:
-            height, width = struct.unpack_from('>HH', data, at + 3)
-            return width, height
+            return at
         if marker not in _JPEG_ALONE and marker != 0x00:
             at += max(struct.unpack_from('>H', data, at)[0], 2)
 
