@@ -21,6 +21,7 @@ from bag_helpers import (
     STORAGES,
     write_messages,
 )
+import cv2
 from helpers import START_NS, textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import Dataset, Frame, open_dataset
 from kbr_localization.datasets.cold import ColdRun
@@ -143,6 +144,18 @@ def test_depth_is_refused_when_the_image_is_loaded(tmp_path):
     run = BagRun(bag(tmp_path / 'bag', drive(), [('/image', message, None)]))
     with pytest.raises(DatasetError, match=r"/image at 2\.0.*'16UC1' is of measurements"):
         run[0].load_image()
+
+
+@pytest.mark.parametrize('stated', ['16UC1; png compressed ', '32FC1; compressedDepth', '16UC1'])
+def test_compressed_depth_is_refused_as_raw_depth_is(tmp_path, stated):
+    png = cv2.imencode('.png', GREY.astype(np.uint16) << 8)[1].tobytes()
+    messages = [compressed((i + 2) * SECOND, png) for i in range(2)]
+    messages[0].format, messages[1].format = stated, 'mono16; png compressed '
+    run = BagRun(bag(tmp_path / 'bag', drive(), [('/image', m, None) for m in messages]))
+    for read in (run[0].load_image, run[0].image.encoded):
+        with pytest.raises(DatasetError, match=r'/image at 2\.0.*is of measurements, as depth'):
+            read()
+    np.testing.assert_array_equal(run[1].load_image(), GREY)
 
 
 def test_broken_images_raise_only_when_they_are_loaded(tmp_path):

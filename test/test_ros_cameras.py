@@ -3,6 +3,7 @@
 import array
 from types import SimpleNamespace
 
+import cv2
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image
@@ -243,6 +244,17 @@ def test_a_moment_without_an_image_of_each_camera_is_no_recording():
     assert len(as_files(whole, 90)) == 2
     with pytest.raises(DatasetError, match='expected one of each'):
         as_files(LazyImages((MessageImage(message), None)), 90)
+
+
+def test_compressed_depth_is_refused_as_raw_depth_is():
+    values = np.full((8, 8), 3000, np.uint16)
+    data = array.array('B', cv2.imencode('.png', values)[1].tobytes())
+    depth = MessageImage(CompressedImage(format='16UC1; png compressed ', data=data))
+    for read in (depth, lambda: depth.as_file(95)):
+        with pytest.raises(DatasetError, match="'16UC1' is of measurements, as depth"):
+            read()
+    brightness = MessageImage(CompressedImage(format='mono16; png compressed ', data=data))
+    np.testing.assert_array_equal(brightness(), values >> 8)
 
 
 @pytest.mark.parametrize('big_endian', [0, 1])

@@ -96,14 +96,28 @@ def decode_raw_image(
         ) from error
 
 
-def _layout(encoding: str, name: str) -> _Encoding:
-    if encoding in ENCODINGS:
-        return ENCODINGS[encoding]
+def check_compressed_format(stated: str, name: str) -> None:
+    """
+    Raise DatasetError for a compressed image that is no picture.
+
+    `stated`: the format of the message; image_transport begins it with the encoding of the raw
+    image, as in '16UC1; png compressed'. Whether the bytes are a PNG or JPEG, they tell.
+    """
+    _refuse_measurements(stated.partition(';')[0].strip(), name)
+
+
+def _refuse_measurements(encoding: str, name: str) -> None:
     if encoding in NO_PICTURES:
         raise DatasetError(
             f'image {name}: encoding {encoding!r} is of measurements, as depth, not of a picture: '
             "expected one of a camera, as 'mono8', or 'mono16' with brightness up to 65535"
         )
+
+
+def _layout(encoding: str, name: str) -> _Encoding:
+    if encoding in ENCODINGS:
+        return ENCODINGS[encoding]
+    _refuse_measurements(encoding, name)
     raise DatasetError(
         f'image {name}: encoding {encoding!r} is not supported: expected one of '
         f'{", ".join(ENCODINGS)}; set the camera driver to one of them'

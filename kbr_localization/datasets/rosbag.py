@@ -23,7 +23,7 @@ from kbr_localization.datasets.bag_transforms import BagTransforms, TF
 from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
-from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
 from kbr_localization.datasets.odometry_jumps import without_jumps
 from kbr_localization.datasets.pose_message import (
     header_frame,
@@ -91,7 +91,9 @@ class CompressedBagImage(RawBagImage):
 
     def encoded(self) -> bytes:
         """JPEG or PNG bytes of the message; raises DatasetError."""
-        return bytes(self.message().data)
+        message = self.message()
+        check_compressed_format(message.format, str(self))
+        return bytes(message.data)
 
 
 class BagRun(Dataset):

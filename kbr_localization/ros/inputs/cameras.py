@@ -11,7 +11,7 @@ from typing import Any
 
 from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.image_file import decode_image, encode_jpeg
-from kbr_localization.datasets.image_message import decode_raw_image
+from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
 from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
@@ -36,6 +36,7 @@ class MessageImage:
         """Decode the image; raises DatasetError."""
         message = self.message
         if isinstance(message, CompressedImage):
+            check_compressed_format(message.format, self.name)
             return decode_image(bytes(message.data), self.name)
         return decode_raw_image(
             message.encoding,
