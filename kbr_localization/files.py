@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -23,6 +24,7 @@ _TEMPORARY = re.compile(rf'\..+{re.escape(_OURS)}[0-9a-f]{{8}}(\.[^.]*)?', re.DO
 LARGEST_TEXT = 1 << 28
 """Bytes of a text file that is read; the odometry of a day has less."""
 _HOLDER = 200  # bytes that name a process
+_LONGEST_NAME, _LONGEST_SUFFIX = 255, 16  # bytes; what file systems take, and any that tells much
 _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
@@ -99,6 +101,20 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT
     return read_file(path, most).decode('utf-8-sig', errors)
 
 
+def hidden_name(name: str, ending: str) -> str:
+    """
+    Return the name of a hidden file beside one of that name.
+
+    Where it would be longer than file systems take, a digest stands for the end of `name`.
+    """
+    whole = f'.{name}{ending}'
+    if len(os.fsencode(whole)) <= _LONGEST_NAME:
+        return whole
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    room = _LONGEST_NAME - len(os.fsencode(f'.~{digest}{ending}'))
+    return f'.{os.fsencode(name)[:room].decode(errors="ignore")}~{digest}{ending}'
+
+
 def claim(file: BinaryIO | int, refusal: Exception) -> None:
     """Keep other processes from claiming an open file until it is closed, or raise `refusal`."""
     try:
@@ -117,7 +133,7 @@ class LockBeside:
 
     def __init__(self, target: Path) -> None:
         target = target.resolve()
-        self._path = target.with_name(f'.{target.name}.lock')
+        self._path = target.with_name(hidden_name(target.name, '.lock'))
         self._handle = self._open()
         while not self._is_there():  # whoever had it has just let it go
             os.close(self._handle)
@@ -193,7 +209,8 @@ def temporary_of(target: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
     handle = -1
     while handle < 0:
         # the suffix tells the format of a picture
-        part = target.with_name(f'.{target.stem}{_OURS}{secrets.token_hex(4)}{target.suffix}')
+        suffix = target.suffix if len(os.fsencode(target.suffix)) <= _LONGEST_SUFFIX else ''
+        part = target.with_name(hidden_name(target.stem, f'{_OURS}{secrets.token_hex(4)}{suffix}'))
         make(part)
         handle = _claim_temporary(part)
     try:

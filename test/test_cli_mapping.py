@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 import json
+from types import SimpleNamespace
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
@@ -140,6 +141,19 @@ def test_runs_that_give_no_map_leave_nothing_hidden(tmp_path, monkeypatch, error
     assert_one_line(invoke(*words, '--out', tmp_path / 'map.h5'), str(error))
     left = {path.name for path in tmp_path.iterdir()} - {'runs'}
     assert left == (set() if isinstance(error, MapError) else {'.map.h5.described'})
+
+
+def test_a_map_may_have_a_long_name(tmp_path, monkeypatch):
+    run, out = write_tiny_cold_run(tmp_path / 'runs' / 'tiny'), tmp_path / f'{"n" * 245}.h5'
+
+    def mapped(datasets, vision, *_, workers, **options):
+        return SimpleNamespace(kernel_map=build_map(datasets, vision, workers=workers), notes=[])
+
+    monkeypatch.setattr(mapping_build, 'map_from_odometry', mapped)
+    words = ('map', 'build', run, '--poses', 'odometry', '--jobs', 1, '--set', 'vision.words=8')
+    done = invoke(*words, '--out', out)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {'runs', out.name}
 
 
 def test_what_was_kept_of_other_images_stays(tmp_path):

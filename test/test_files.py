@@ -38,6 +38,24 @@ def test_a_missing_folder_is_told_by_the_name_of_the_file(tmp_path):
     assert caught.value.filename == str(tmp_path / 'no' / 'a.txt')
 
 
+@pytest.mark.parametrize(
+    'name', ['n' * 250 + '.h5', 'n' * 255, 'ö' * 125 + '.txt', 'n.' + 's' * 250]
+)
+def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path, name):
+    path = tmp_path / name
+    with new_file(path) as part:
+        assert part.name != name
+        part.write_text('new')
+    lock = LockBeside(path)
+    with pytest.raises(BlockingIOError):
+        LockBeside(path)
+    LockBeside(path.with_name(name[:-1] + 'x')).release()
+    lock.release()
+    assert list(tmp_path.iterdir()) == [path]
+    with new_folder(tmp_path / 'runs' / name) as folder:
+        assert folder.is_dir()
+
+
 def test_a_link_goes_on_to_lead_to_the_file(tmp_path):
     (tmp_path / 'link').symlink_to(tmp_path / 'a.txt')
     write_text(tmp_path / 'link', 'text')

@@ -26,6 +26,7 @@ from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_map, save_measured, with_statistics_of_all
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError, MapError
+from kbr_localization.files import hidden_name
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -135,7 +136,8 @@ def built(
     from kbr_localization.localization.mapping.build import map_from_odometry
     from kbr_localization.localization.mapping.resume import ResumedWorkers
 
-    resumed = ResumedWorkers(options['workers'], out.with_name(f'.{out.name}.described'))
+    folder = out.with_name(hidden_name(out.name, '.described'))
+    resumed = ResumedWorkers(options['workers'], folder)
     options |= {'workers': resumed}
     try:
         mapped = map_from_odometry(datasets, vision, given, max_images, **options)
