@@ -156,6 +156,16 @@ def test_a_map_may_have_a_long_name(tmp_path, monkeypatch):
     assert {path.name for path in tmp_path.iterdir()} == {'runs', out.name}
 
 
+def test_a_file_where_an_interrupted_build_keeps_things_is_told_at_once(tmp_path, monkeypatch):
+    run, file = write_tiny_cold_run(tmp_path / 'runs' / 'tiny'), tmp_path / '.map.h5.described'
+    file.touch()
+    monkeypatch.setattr(mapping_build, 'map_from_odometry', None)
+    words = ('map', 'build', run, '--poses', 'odometry', '--jobs', 1)
+    done = invoke(*words, '--out', tmp_path / 'map.h5')
+    assert_one_line(done, f'{file} is no folder: expected nothing there, or the folder')
+    assert file.exists() and not (tmp_path / 'map.h5').exists()
+
+
 def test_what_was_kept_of_other_images_stays(tmp_path):
     (tmp_path / 'kept').mkdir()
     (tmp_path / 'kept' / 'others_0.npz').touch()

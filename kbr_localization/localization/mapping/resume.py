@@ -13,11 +13,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 import functools
 import hashlib
+import os
 from pathlib import Path
 import shutil
 from typing import Any
 import zipfile
 
+from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber
 from kbr_localization.localization.mapping.headings import follow_all
@@ -44,9 +46,15 @@ class ResumedWorkers:
     Any other work is done as ever. `taken`, `followed`, `found`: images whose descriptors were
     there, whose points had been followed, and found for closures. `close` removes the folder when
     the work is done, `discard` what is of these images when they give no map.
+    Raises MapError where something else than a folder has its name.
     """
 
     def __init__(self, workers: Workers, folder: Path) -> None:
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise MapError(
+                f'{folder} is no folder: expected nothing there, or the folder in which an '
+                'interrupted build kept what it had found; delete or move that file'
+            )
         self.jobs, self.taken, self.followed, self.found = workers.jobs, 0, 0, 0
         self._workers, self._folder = workers, folder
         self._images = ''
