@@ -6,6 +6,7 @@ from command import invoke
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import write_tum
+from kbr_localization.localization.config import sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -64,6 +65,36 @@ def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_p
         assert done.returncode == 0, done.stderr
         moved = KernelMap.load(tmp_path / 'moved.h5')
         np.testing.assert_allclose(moved.poses[:, :2], known[:, :2], atol=1e-6)
+
+
+def test_noise_and_bandwidths_are_in_the_new_metres(ring):
+    _, own = ring
+    chosen = replace(
+        own,
+        filter_config=replace(own.filter_config, position_bandwidth=0.7, localized_radius=3.0),
+        baselines={'fkbf': {'position_bandwidth': 0.5, 'delta': 0.1}},
+    )
+    scaled = move_map(chosen, FRAME, 2.0)
+    assert scaled.filter_config == replace(chosen.filter_config, position_bandwidth=1.4)
+    assert scaled.baselines == {'fkbf': {'position_bandwidth': 1.0, 'delta': 0.1}}
+    steps = own.controls[np.isfinite(own.controls[:, 0])]
+    np.testing.assert_allclose(
+        scaled.motion_noise.variances(steps), own.motion_noise.variances(steps) * [4.0, 4.0, 1.0]
+    )
+    # of a step the odometry shows half of the metres now
+    assert scaled.motion_noise.step[:2].sum() > 0.5 * np.mean(np.sum(steps[:, :2] ** 2, axis=1))
+    same = move_map(chosen, FRAME)
+    assert (same.filter_config, same.baselines) == (chosen.filter_config, chosen.baselines)
+    assert same.motion_noise is chosen.motion_noise
+
+
+def test_a_map_that_nobody_tuned_has_the_parameters_of_one_of_its_new_metres(ring):
+    _, own = ring
+    assert own.filter_config == sensible_config(own.poses)
+    table_top = move_map(own, FRAME, 0.02)
+    assert table_top.filter_config == sensible_config(table_top.poses)
+    assert table_top.filter_config.position_bandwidth < 0.5 * own.filter_config.position_bandwidth
+    assert move_map(table_top, FRAME, 50.0).filter_config == own.filter_config
 
 
 def test_images_of_other_drives_at_the_same_times_are_not_the_same_images(ring):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.se2 import FloatArray
@@ -11,6 +13,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 SMALLEST_BANDWIDTH = 1e-3
+_LARGEST_BANDWIDTH = 100.0
 _SAMPLED = 10_000  # positions that tell how far images are apart
 _SPOT = 0.05  # bandwidths within which images of a robot that stands still are at one place
 _LARGEST_RADIUS = 1000.0  # metres
@@ -29,7 +32,10 @@ class KbrConfig:
     """
 
     position_bandwidth: float = parameter(
-        0.8, 'bandwidth of k_X in x and y, metres', low=SMALLEST_BANDWIDTH, high=100.0
+        0.8,
+        'bandwidth of k_X in x and y, metres',
+        low=SMALLEST_BANDWIDTH,
+        high=_LARGEST_BANDWIDTH,
     )
     heading_bandwidth: float = parameter(
         0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=SMALLEST_BANDWIDTH, high=100.0
@@ -130,6 +136,18 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
+
+
+def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
+    """
+    Return values of a method's parameters, by name, for a map whose positions are scaled.
+
+    The way between two updates is that of the odometry, and a sure radius is what is wanted.
+    """
+    name, found = 'position_bandwidth', dict(values)
+    if name in found:
+        found[name] = min(max(scale * found[name], SMALLEST_BANDWIDTH), _LARGEST_BANDWIDTH)
+    return found
 
 
 def length_scale(poses: FloatArray) -> float:

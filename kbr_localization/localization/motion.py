@@ -66,6 +66,17 @@ class MotionNoise:
         ahead, aside = np.abs(increment[..., [0]]), np.abs(increment[..., [1]])
         return ahead * self.per_metre + aside * self.per_metre_aside + turning
 
+    def in_metres(self, scale: float) -> MotionNoise:
+        """Return the errors of the same increments for poses whose positions are scaled."""
+        metres = np.array([scale**2, scale**2, 1.0])
+        aside = self.per_metre_aside
+        return MotionNoise(
+            per_metre=metres * self.per_metre,
+            per_radian=metres * self.per_radian,
+            step=np.array([*metres, 1.0]) * self.step,
+            per_metre_aside=None if aside is None else metres * aside,
+        )
+
 
 def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]:
     """
@@ -149,13 +160,27 @@ def _step_variances(tracks: Sequence[Track]) -> FloatArray:
 
     The usual ones where no run has a step.
     """
-    residuals = [np.zeros((0, 4))]
+    nothing = np.zeros((0, 3))
+    steps = [(nothing, nothing, nothing)]
     for odometry, reference in tracks:
-        predicted = se2.compose(reference[:-1], se2.between(odometry[:-1], odometry[1:]))
-        residuals.append(
-            se2.to_plane_and_circle(reference[1:]) - se2.to_plane_and_circle(predicted)
-        )
-    errors = np.concatenate(residuals)
+        increments = se2.between(odometry[:-1], odometry[1:])
+        steps.append((reference[:-1], increments, reference[1:]))
+    found = step_variances(*(np.concatenate(parts) for parts in zip(*steps, strict=True)))
+    return MotionNoise.default().step if found is None else found
+
+
+def step_variances(
+    poses: FloatArray, increments: FloatArray, following: FloatArray
+) -> FloatArray | None:
+    """
+    Variances (4,) of x', y', cos', sin' about a pose moved by an increment, by maximum likelihood.
+
+    Poses, increments and the poses that follow are (n, 3); rows with NaN do not count. None where
+    there are no others.
+    """
+    predicted = se2.compose(poses, increments)
+    errors = se2.to_plane_and_circle(following) - se2.to_plane_and_circle(predicted)
+    errors = errors[np.isfinite(errors).all(axis=1)]
     if len(errors) == 0:
-        return MotionNoise.default().step
+        return None
     return np.asarray(np.maximum(np.mean(errors**2, axis=0), 1e-9))

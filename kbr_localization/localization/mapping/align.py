@@ -8,15 +8,17 @@ it, known poses can.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
+from kbr_localization.localization.config import in_metres_of, sensible_config
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.mapping.wheels import NAMES
+from kbr_localization.localization.motion import step_variances
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 
@@ -151,17 +153,40 @@ def move_map(
     """
     Move a whole map by a motion (3,), its metres scaled first.
 
-    What the map knows of the odometry is then in the new metres as well. `aligned`: what is known
-    of the frame that it comes into (see `MappingRecord`).
+    What the map knows of the odometry is then in the new metres as well, and so are the
+    bandwidths of positions: as a map of these metres would have them, or scaled where they were
+    chosen. `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
     """
     record = kernel_map.mapping
-    return replace(
+    whole = replace(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
         mapping=None if record is None else _moved_record(record, motion, scale, aligned),
         calibration=kernel_map.calibration.in_metres(scale),
         statistics=None,
+    )
+    return whole if scale == 1.0 else _rescaled(whole, kernel_map.poses, scale)
+
+
+def _rescaled(whole: KernelMap, before: FloatArray, scale: float) -> KernelMap:
+    """Put noise and bandwidths of a map whose poses were `before` (n, 3) into its new metres."""
+    cameras = max(1, len(whole.cameras))
+    usual = asdict(sensible_config(before, cameras))
+    suited = asdict(sensible_config(whole.poses, cameras))
+    kept = in_metres_of(asdict(whole.filter_config), scale)
+    chosen = {
+        name: suited[name] for name in kept if getattr(whole.filter_config, name) == usual[name]
+    }
+    noise = whole.motion_noise.in_metres(scale)
+    shown = step_variances(whole.poses, whole.controls, whole.next_poses)
+    if shown is not None:
+        noise = replace(noise, step=np.maximum(noise.step, shown))
+    return replace(
+        whole,
+        filter_config=replace(whole.filter_config, **(kept | chosen)),
+        baselines={m: in_metres_of(values, scale) for m, values in whole.baselines.items()},
+        motion_noise=noise,
     )
 
 
