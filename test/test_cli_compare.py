@@ -45,6 +45,7 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
     ('options', 'fragments'),
     [
         (('--sizes', '5,many'), ['5,many', 'whole numbers']),
+        (('--sizes', ''), ["--sizes '': expected whole numbers like 50,100,200"]),
         (('--sizes', '500'), ['size 500', '24 images', '--sizes']),
         ((), ['size 50', '24 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
@@ -54,6 +55,11 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):
     assert_one_line(invoke(*arguments(runs, tmp_path, *options)), *fragments)
+
+
+def test_no_sizes_are_not_the_usual_ones_for_tuning_either(runs, tmp_path):
+    result = invoke('tune', *runs, '--out', tmp_path / 'map.h5', '--jobs', '1', '--sizes', '')
+    assert_one_line(result, "--sizes '': expected whole numbers like 50,100,200")
 
 
 def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):

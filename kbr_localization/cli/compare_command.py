@@ -112,11 +112,13 @@ def compare(
     from kbr_localization.localization.methods.registry import METHODS
 
     chosen = parse_methods(methods, METHODS)
-    plan = ComparisonPlan(parse_sizes(sizes) if sizes else USUAL_SIZES, trials, chosen, seed)
+    plan = ComparisonPlan(
+        USUAL_SIZES if sizes is None else parse_sizes(sizes), trials, chosen, seed
+    )
     source = _map_source(train, map_file, tune, settings)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     training, tests = _opened(reading, map_file, train or [], test)
-    if not sizes:
+    if sizes is None:
         images = comparison.images_of(training, source)
         plan = replace(plan, sizes=tuple(n for n in USUAL_SIZES if n <= images) or USUAL_SIZES[:1])
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
@@ -168,4 +170,4 @@ def parse_sizes(text: str) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(part) for part in text.split(',')}))
     except ValueError as error:
-        raise KbrError(f'--sizes {text}: expected whole numbers like 50,100,200') from error
+        raise KbrError(f'--sizes {text!r:.80}: expected whole numbers like 50,100,200') from error

@@ -85,7 +85,7 @@ def tune(
         'max_images': max_images,
         'seed': seed,
     }
-    options |= {'sizes': parse_sizes(sizes)} if sizes else {}
+    options |= {} if sizes is None else {'sizes': parse_sizes(sizes)}
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     with open_workers(jobs, scheduler) as workers:
         rows = tune_runs(runs, out, options, workers, settings or (), not resume, reading)
