@@ -42,8 +42,9 @@ def read_tum(path: str | Path) -> Trajectory:
     """
     Read a TUM file; of the orientation the heading is kept, the height is dropped.
 
-    Raises EvaluationError for a file without poses, a line that is not eight numbers or is beyond
-    `FARTHEST_M`, and stamps that do not increase; OSError when the file cannot be read.
+    Raises EvaluationError for a file without poses, a line that is not eight numbers, is beyond
+    `FARTHEST_M` or has no quaternion, and stamps that do not increase; OSError when the file
+    cannot be read.
     """
     rows = [
         _parse_line(line, f'{path}, line {number}')
@@ -85,12 +86,15 @@ def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]
         stamp = parse_seconds(time)
     except ValueError as error:
         raise EvaluationError(f'{where}: {error}') from error
-    norm = math.hypot(qx, qy, qz, qw)
     # a comparison with NaN is false
-    near = abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M
-    if not (near and 1.0 / _LARGEST_NORM < norm < _LARGEST_NORM):
+    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
         raise EvaluationError(
-            f'{where}: expected a finite pose within {FARTHEST_M:g} m, got {line!r:.80}'
+            f'{where}: expected a finite position within {FARTHEST_M:g} m, got {line!r:.80}'
+        )
+    if not 1.0 / _LARGEST_NORM < math.hypot(qx, qy, qz, qw) < _LARGEST_NORM:
+        raise EvaluationError(
+            f'{where}: expected a finite quaternion qx qy qz qw that is not zero, got {line!r:.80}'
+            '; without a turn it is 0 0 0 1'
         )
     heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
     return stamp, (x, y, heading)
