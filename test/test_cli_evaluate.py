@@ -1,3 +1,4 @@
+from dataclasses import replace
 import json
 import shutil
 
@@ -125,6 +126,17 @@ def test_recall_leaves_broken_images_out_and_says_so(run_and_estimate, tmp_path)
     result = evaluate(run, estimate, '--json', '--map', tmp_path / 'map.h5')
     assert json.loads(result.stdout)['recall_frames'] == 9
     assert '1 of 10 images cannot be used' in result.stderr
+
+
+@pytest.mark.parametrize('words', [(), ('--json',)])
+def test_a_recall_that_cannot_be_told_hides_nothing_else(run_and_estimate, tmp_path, words):
+    run, estimate = run_and_estimate
+    built = build_map([open_dataset(run)])
+    replace(built, poses=built.poses + np.array([50.0, 0.0, 0.0])).save(tmp_path / 'map.h5')
+    result = invoke('evaluate', run, estimate, '--map', tmp_path / 'map.h5', *words)
+    assert_one_line(result, 'recall: no map image lies within 1 m')
+    assert 'position_rmse_m' in result.stdout and 'recall_at' not in result.stdout
+    assert not words or json.loads(result.stdout).keys() >= KEYS
 
 
 def test_the_cameras_of_the_map_are_taken_for_its_recall(tmp_path):

@@ -121,7 +121,7 @@ def evaluate(
     Compare a trajectory with the reference poses of its run; nothing is aligned.
 
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
-    all thresholds.
+    all thresholds. Where the recall cannot be told, all else is printed before that is said.
     """
     from kbr_localization.datasets.selection import outside_fixes
     from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
@@ -141,8 +141,12 @@ def evaluate(
     if not len(reference) and (why := outside_fixes(dataset)):
         raise KbrError(why)
     summary: dict[str, Any] = dict(summarize(run_errors(reference, estimates, tolerance)))
-    if kernel_map is not None:
-        summary |= _retrieval(kernel_map, dataset)
+    no_recall: KbrError | None = None
+    try:
+        summary |= {} if kernel_map is None else _retrieval(kernel_map, dataset)
+    except KbrError as error:
+        # the errors of the trajectory are known all the same
+        no_recall = error
     if len(reference) < len(dataset):
         unknown = len(dataset) - len(reference)
         console.note(f'{unknown} of {len(dataset)} frames have no reference pose: left out')
@@ -151,6 +155,8 @@ def evaluate(
         console.print_json(summary)
     else:
         console.print_table(f'{trajectory} on {run}', summary)
+    if no_recall is not None:
+        raise no_recall
 
 
 COMMANDS = (localize, evaluate, methods, parameters)
