@@ -50,6 +50,10 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
         ((), ['size 50', '24 images', '--sizes']),
         (('--sizes', '5', '--methods', 'magic'), ["'magic'", 'nearest']),
         (('--trials', '0'), ['--trials']),
+        (
+            ('--sizes', '1,5', '--methods', 'nearest,fkbf'),
+            ['size 1: fkbf learns the motion from 2 images or more', 'leave it out of --methods'],
+        ),
         (('--map', 'map.h5'), ['--map takes the map as it is', '--train']),
     ],
 )
@@ -73,6 +77,16 @@ def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
     assert_one_line(invoke(*given, tmp_path / 'new', '--sizes', '61'), 'only 60 images', '--sizes')
     assert not (tmp_path / 'new').exists()
     assert_one_line(invoke(*given, tmp_path / 'map.h5'), 'map.h5 is a file: expected a folder')
+
+
+def test_a_method_that_cannot_do_with_a_random_map_names_its_size(runs, tmp_path):
+    """Of two runs of one step each, two images may be the last ones."""
+    pieces = [write_tiny_cold_run(tmp_path / name, frames=2) for name in ('short', 'shorter')]
+    given = ['compare', '--train', *pieces, '--test', runs[0], '--out', str(tmp_path / 'out')]
+    options = ('--sizes', '2', '--trials', '5', '--methods', 'fkbf', '--jobs', '1')
+    result = invoke(*repeat_options([*map(str, given), *options], ['--train']))
+    words = ('fkbf on a random map of 2 images: fkbf learns', 'expected 2 or more, got')
+    assert_one_line(result, *words, 'give larger --sizes')
 
 
 def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):

@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 import functools
 from typing import Any
 
-from kbr_localization.errors import EvaluationError
+from kbr_localization.errors import EvaluationError, LocalizationError
 from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.nonparametric import FEWEST
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
@@ -27,6 +28,7 @@ from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 MOMENTS, BELIEF_POINTS = 9, 150
+_OTHER_PLAN = 'give larger --sizes, or leave it out of --methods'
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,11 @@ class ComparisonPlan:
         if unknown:
             raise EvaluationError(
                 f'unknown method {unknown[0]!r}: expected all or some of {", ".join(METHODS)}'
+            )
+        if 'fkbf' in self.methods and min(self.sizes) < FEWEST:
+            raise EvaluationError(
+                f'size {min(self.sizes)}: fkbf learns the motion from {FEWEST} images or more: '
+                f'{_OTHER_PLAN}'
             )
 
     def tasks(self) -> list[Task]:
@@ -145,7 +152,11 @@ def task_seed(task: Task, seed: int, run: int) -> int:
 
 
 def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task) -> Done:
-    """Localize the test runs with one method on one random map."""
+    """
+    Localize the test runs with one method on one random map.
+
+    Raises EvaluationError for a map that the method cannot do with.
+    """
     small = random_map(kernel_map, task, seed)
     trajectories, summaries, times = [], [], []
     watcher = BeliefWatcher(len(runs[0]))
@@ -153,7 +164,12 @@ def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, tas
         known = on_described_run(small, run)
         observe = watcher if (task.trial, number) == (0, 0) else None
         own_seed = task_seed(task, seed, number)
-        trajectory = localize(known, run, task.method, seed=own_seed, observe=observe)
+        try:
+            trajectory = localize(known, run, task.method, seed=own_seed, observe=observe)
+        except LocalizationError as error:
+            raise EvaluationError(
+                f'{task.method} on a random map of {task.size} images: {error}: {_OTHER_PLAN}'
+            ) from error
         errors = run_errors(reference_trajectory(run), trajectory)
         trajectories.append(trajectory)
         seconds = float(errors.stamps_ns[-1] - errors.stamps_ns[0]) * 1e-9

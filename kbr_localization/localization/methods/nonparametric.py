@@ -20,6 +20,8 @@ from kbr_localization.localization.methods.configs import AdaptedConfig, OnMapCo
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+FEWEST = 2
+"""Images with a step to the next one of their run, from which a motion can be learnt."""
 _AT_EVERY_IMAGE = {
     'bayes_rule': 'squared',
     'sharpening': 0.0,
@@ -33,17 +35,18 @@ class FullyNonparametricFilter(AdaptedAlgorithm1):
     """
     The localizer `fkbf`: prediction mu = (G_X + n eps I)^-1 G_XX' w with learnt w.
 
-    Raises LocalizationError for a map with fewer than two known transitions between images.
+    Raises LocalizationError for a map with fewer than `FEWEST` known transitions between images.
     """
 
     def __init__(self, kernel_map: KernelMap, config: OnMapConfig | None = None) -> None:
         plain = asdict(config or OnMapConfig())
         super().__init__(kernel_map, AdaptedConfig(**(plain | _AT_EVERY_IMAGE)))
         known = np.flatnonzero(np.isfinite(kernel_map.controls).all(axis=1))
-        if known.size < 2:
+        if known.size < FEWEST:
             raise LocalizationError(
-                f'the map has {known.size} transitions between images: fkbf needs at least 2; '
-                'build the map from longer runs'
+                f'fkbf learns the motion from steps of the odometry at the images of the map: '
+                f'expected {FEWEST} or more, got {known.size}; take a map of more images, or '
+                'another method'
             )
         # a metre of way weighs as much as a radian of turning
         self._controls = np.asarray(kernel_map.controls[known], dtype=np.float64)
