@@ -3,6 +3,7 @@
 from collections import Counter
 import resource
 import signal
+import struct
 from types import SimpleNamespace
 
 import cv2
@@ -12,7 +13,7 @@ from helpers import textured_image, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.image_file import encode_jpeg
+from kbr_localization.datasets.image_file import decode_image, encode_jpeg
 from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
@@ -498,6 +499,24 @@ def test_a_run_that_is_gone_on_with_in_another_size_is_told(tmp_path):
         sizes.look(files)
     assert len(told) == 1 and list(sizes.changes.values()) == told
     assert told[0].startswith(f'images of /image are now 80x60, were {width}x{height}: ')
+
+
+def test_an_image_that_says_that_it_was_turned_has_its_sides_changed():
+    told, sizes = [], {}
+    watch = ImageSizes(['/image'], [], told.append)
+    for orientation in (None, 1, 3, 6):
+        # little-endian TIFF of one entry, the orientation, a short
+        entry = struct.pack('<HHIHxx', 0x0112, 3, 1, orientation or 0)
+        exif = b'Exif\0\0II*\0\x08\0\0\0\x01\0' + entry + bytes(4)
+        head = b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif
+        data = JPEG if orientation is None else JPEG[:2] + head + JPEG[2:]
+        height, width = decode_image(data, 'test').shape[:2]
+        sizes[orientation] = (width, height)
+        watch.look([data])
+    assert sizes[1] == sizes[3] == sizes[None] == sizes[6][::-1] != sizes[6]
+    width, height = sizes[None]
+    assert len(told) == 1
+    assert told[0].startswith(f'images of /image are now {height}x{width}, were {width}x{height}')
 
 
 def test_the_sizes_of_two_cameras_are_their_own():

@@ -15,6 +15,7 @@ from kbr_localization.datasets.image_size import (
     check_size,
     encoded_size,
     is_whole_jpeg,
+    Size,
 )
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_file
@@ -22,6 +23,7 @@ import numpy as np
 
 JPEG_START = b'\xff\xd8'
 PNG_START = b'\x89PNG'
+_TURNED = (b'Exif\0\0', b'eXIf')  # of a JPEG and of a PNG that may say how it was held
 _PNG_DEPTH, _PNG_ALPHA, _PNG_HEAD = 24, (4, 6), 4096
 LARGEST_FILE = 1 << 28
 """Bytes; more than any image that may be decoded has."""
@@ -89,6 +91,21 @@ def decode_image(data: bytes, name: str) -> Image:
     for kind in _conversions(data, pixels):
         conversions.notice(name, kind)
     return pixels
+
+
+def shown_size(data: bytes, name: str) -> Size | None:
+    """
+    Width and height that a JPEG or PNG has when it is decoded; None for what cannot be.
+
+    That is what its header says, but where EXIF may turn it, which decoding tells.
+    """
+    if not any(mark in data for mark in _TURNED):
+        return encoded_size(data)
+    try:
+        height, width = decode_image(data, name).shape[:2]
+    except DatasetError:
+        return None
+    return width, height
 
 
 def _conversions(data: bytes, pixels: Image) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kbr_localization.datasets.image_size import encoded_size, Size
+from kbr_localization.datasets.image_file import shown_size
+from kbr_localization.datasets.image_size import Size
 
 
 class ImageSizes:
@@ -27,7 +28,7 @@ class ImageSizes:
     def look(self, files: Sequence[bytes]) -> None:
         """Take in the JPEG or PNG files of one moment, one for each camera."""
         for topic, data in zip(self._topics, files, strict=False):
-            size = encoded_size(data)
+            size = shown_size(data, topic)
             if size is None:
                 continue
             before = self._sizes.setdefault(topic, size)
