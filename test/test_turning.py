@@ -7,7 +7,7 @@ from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.headings import correct_headings, follow_images
 from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.turning import follow, Points, small, turned
+from kbr_localization.vision.turning import disagreement, follow, Points, small, turned, View
 from kbr_localization.workers import ThisProcess
 import numpy as np
 import pytest
@@ -50,6 +50,48 @@ def test_the_view_and_the_turns_are_found():
     assert view.focal == pytest.approx(FOCAL, rel=0.02)
     np.testing.assert_allclose(view.ahead, AHEAD, atol=0.004)
     np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
+
+
+@pytest.mark.parametrize('near', [False, True])
+def test_each_pair_is_as_it_is_alone(near):
+    """However many points the others have, and in whichever order they are given."""
+    rng = np.random.default_rng(7)
+    turns = drive(rng, 300)
+    flows = seen(turns, rng)
+    twists = np.column_stack([np.full(300, STEP), rng.normal(size=300) * 0.02, turns])
+    few = flows.pair % 7 == 3
+    kept = rng.permutation(np.flatnonzero(~few | (rng.uniform(size=len(few)) < 0.1)))
+    kept = kept[flows.pair[kept] != 290]
+    mixed = Points(flows.flow[kept], flows.pair[kept], 300, twists)
+    view = View(FOCAL, AHEAD, offset=0.1)
+    known = np.where(np.arange(300) % 5 == 0, np.nan, turns) if near else None
+    together, unlike = turned(mixed, view, known), disagreement(mixed, view, known)
+    assert np.isnan(unlike[290])
+    for pair in range(300):
+        own, by = np.array([pair]), None if known is None else known[[pair]]
+        alone, expected = turned(mixed.some(own), view, by), together.some(own)
+        for name in ('angle', 'deviation', 'agreeing', 'share'):
+            np.testing.assert_allclose(getattr(alone, name), getattr(expected, name), rtol=1e-9)
+        np.testing.assert_allclose(disagreement(mixed.some(own), view, by), unlike[own])
+
+
+def test_a_turn_is_where_its_points_agree_by_cauchys_law():
+    rng = np.random.default_rng(8)
+    turns = drive(rng, 6)
+    points, view = seen(turns, rng), View(FOCAL, AHEAD)
+    found = turned(points, view)
+    for pair in range(6):
+        x, y, x_after, y_after = ((points.flow[points.pair == pair] - np.tile(AHEAD, 2)) / FOCAL).T
+        told = np.abs(y) > 0.02
+        angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))[told]
+        spread = (0.3 / 320 / FOCAL * np.sqrt(2.0 + 2.0 * (x / y) ** 2))[told]
+        missed = np.mean(np.log1p(((angle - found.angle[pair]) / spread) ** 2))
+        assert disagreement(points, view)[pair] == pytest.approx(missed)
+        for aside in (-1e-3, 1e-3):
+            other = np.mean(np.log1p(((angle - found.angle[pair] - aside) / spread) ** 2))
+            assert other > missed
+        assert found.agreeing[pair] == np.sum(np.abs(angle - found.angle[pair]) / spread < 5.0)
+        assert found.share[pair] == pytest.approx(found.agreeing[pair] / len(angle))
 
 
 @pytest.mark.parametrize('offset', [-0.3, 0.0, 0.2])

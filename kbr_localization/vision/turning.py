@@ -13,7 +13,9 @@ that is turned to where it moves. See `camera_view` for how the camera is found.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import cv2
@@ -36,6 +38,7 @@ _RETURN = 0.5  # pixels from where it began, of a point that is followed there a
 _NOISE = 0.3 / WIDTH  # of a point that is followed
 _LEVEL = 0.02  # focal lengths above or below where it moves to: points nearer tell nothing
 _ROUNDS = 8
+_BLOCK = 256  # pairs whose points are computed with at a time, so that they stay in the cache
 _AGREEING = 5.0  # standard deviations of following, within which a point agrees
 _ASIDE = 0.5  # metres aside for each ahead, beyond which a step is more of a turn
 
@@ -107,6 +110,27 @@ class Points:
         twists = None if self.twists is None else self.twists[pairs]
         return Points(self.flow[inside], place[self.pair[inside]], len(pairs), twists)
 
+    @cached_property
+    def blocks(self) -> list[FloatArray]:
+        """
+        Points (4, k, b) of `_BLOCK` pairs each, those of a pair below each other, NaN below them.
+
+        Sums over points that lie so are many times as fast as those by the numbers of pairs.
+        """
+        order = np.argsort(self.pair, kind='stable')
+        size = np.bincount(self.pair, minlength=self.pairs)
+        first = np.cumsum(size) - size
+        blocks = []
+        for start in range(0, self.pairs, _BLOCK):
+            some = slice(start, start + _BLOCK)
+            count = size[some]
+            inside = np.arange(count.max()) < count[:, np.newaxis]
+            block = np.full((*inside.T.shape, 4), np.nan)
+            own = order[slice(first[start], first[start] + count.sum())]
+            block.swapaxes(0, 1)[inside] = self.flow[own]
+            blocks.append(np.ascontiguousarray(np.moveaxis(block, -1, 0)))
+        return blocks
+
     def aside(self, offset: float) -> FloatArray:
         """
         Metres (p,) to the left for each ahead by which a camera moves, beyond those of an arc.
@@ -169,74 +193,106 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     walk, that next to it is found, else that of the middle one. All is NaN for pairs with too few
     points.
     """
-    angle, spread, pair = _angles(points, view)
-    found = _agreed(angle, spread, pair, points.pairs, near)
-    missed = np.abs(angle - found[pair]) / spread
-    size = np.bincount(pair, minlength=points.pairs)
-    agreeing = np.bincount(pair, missed < _AGREEING, minlength=points.pairs)
-    weight = 1.0 / (1.0 + missed**2) / spread**2
-    information = np.bincount(pair, weight, minlength=points.pairs).astype(np.float64)
+    of_blocks = [_turned(*each) for each in _told(points, view, near)]
+    none = np.zeros((4, 0))
+    found, information, agreeing, size = np.concatenate([none, *of_blocks], axis=1)
     few = size < FEWEST
     found[few], information[few] = np.nan, np.nan
     return Turns(
         found,
         1.0 / np.sqrt(np.maximum(information, 1e-9)),
-        agreeing,
+        agreeing.astype(np.intp),
         agreeing / np.maximum(size, 1),
     )
 
 
 def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
     """Tell how much the points of each pair (p,) disagree about a turn; NaN where none has any."""
-    angle, spread, pair = _angles(points, view)
-    found = _agreed(angle, spread, pair, points.pairs, near)
-    missed = np.log1p(((angle - found[pair]) / spread) ** 2)
-    size = np.bincount(pair, minlength=points.pairs)
-    total = np.bincount(pair, missed, minlength=points.pairs)
+    of_blocks = [_disagreeing(*each) for each in _told(points, view, near)]
+    return np.concatenate([np.zeros(0), *of_blocks])
+
+
+def _told(
+    points: Points, view: View, near: FloatArray | None
+) -> Iterator[tuple[FloatArray, FloatArray, NDArray[np.intp], FloatArray]]:
+    """Angles and deviations (k, b) of the points of blocks of pairs, their number, the turns."""
+    aside = None if points.twists is None else points.aside(view.offset)
+    for start, block in zip(range(0, points.pairs, _BLOCK), points.blocks, strict=True):
+        pairs = slice(start, start + _BLOCK)
+        angle, spread = _angles(block, view, None if aside is None else aside[pairs])
+        size = np.count_nonzero(np.isfinite(spread), axis=0)
+        found = _agreed(angle, spread, size, None if near is None else near[pairs])
+        yield angle, spread, size, found
+
+
+def _turned(
+    angle: FloatArray, spread: FloatArray, size: NDArray[np.intp], found: FloatArray
+) -> FloatArray:
+    """Return turns, their information, the points that agree and all of them: (4, b)."""
+    missed = np.abs(angle - found) / spread
+    weight = 1.0 / (1.0 + missed**2) / spread**2
+    information = weight.sum(axis=0)
+    agreeing = np.count_nonzero((missed < _AGREEING) & np.isfinite(spread), axis=0)
+    return np.stack([found, information, agreeing, size])
+
+
+def _disagreeing(
+    angle: FloatArray, spread: FloatArray, size: NDArray[np.intp], found: FloatArray
+) -> FloatArray:
+    total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
     return np.where(size > 0, total / np.maximum(size, 1), np.nan)
 
 
-def _angles(points: Points, view: View) -> tuple[FloatArray, FloatArray, NDArray[np.intp]]:
-    """Angles of points and their deviations by that of following, and the pair of each."""
-    place = (points.flow.reshape(-1, 2, 2) - view.ahead) / view.focal
-    if points.twists is not None:
-        place = _turned_to(place, points.aside(view.offset)[points.pair])
-    (x, y), (x_after, y_after) = place[:, 0].T, place[:, 1].T
+def _angles(
+    block: FloatArray, view: View, aside: FloatArray | None
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Angles (k, b) of points of b pairs and their deviations by that of following.
+
+    A deviation is infinite where there is no point, or it tells nothing. `block`, `aside` (b,):
+    see `Points`.
+    """
+    ahead = np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
+    x, y, x_after, y_after = (block - ahead) / view.focal
+    if aside is not None:
+        x, y = _turned_to(x, y, aside)
+        x_after, y_after = _turned_to(x_after, y_after, aside)
     known = (y * y_after > 0.0) & (np.abs(y) > _LEVEL)
-    x, y, x_after, y_after = x[known], y[known], x_after[known], y_after[known]
+    y = np.where(known, y, np.nan)
     angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
     spread = _NOISE / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
-    return angle, spread, points.pair[known]
+    return np.where(known, angle, 0.0), np.where(known, spread, np.inf)
 
 
-def _turned_to(place: FloatArray, aside: FloatArray) -> FloatArray:
-    """Return where points (m, 2, 2) are for cameras turned to where they move: `aside` (m,)."""
-    x, y = place[:, :, 0], place[:, :, 1]
-    slope = aside[:, np.newaxis]
-    away = 1.0 - slope * x
-    return np.stack([x + slope, y * np.sqrt(1.0 + slope**2)], axis=-1) / away[..., np.newaxis]
+def _turned_to(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return where points (k, b) are for cameras turned to where they move: `aside` (b,)."""
+    away = 1.0 - aside * x
+    return (x + aside) / away, y * np.sqrt(1.0 + aside**2) / away
 
 
 def _agreed(
     angle: FloatArray,
     spread: FloatArray,
-    pair: NDArray[np.intp],
-    pairs: int,
+    size: NDArray[np.intp],
     near: FloatArray | None = None,
 ) -> FloatArray:
-    """Location (p,) of the angles of each pair by Cauchy's law, from their median or `near` on."""
-    order = np.lexsort((angle, pair))
-    size = np.bincount(pair, minlength=pairs)
-    middle = np.cumsum(size) - size + size // 2
-    found = np.zeros(pairs)
+    """Location (b,) of the angles of each pair by Cauchy's law, from their median or `near` on."""
     have = size > 0
-    found[have] = angle[order][middle[have]]
+    if not have.any():
+        return np.zeros(len(size)) if near is None else np.where(np.isfinite(near), near, 0.0)
+    order = np.sort(np.where(np.isfinite(spread), angle, np.inf), axis=0)
+    middle = order[np.minimum(size // 2, len(order) - 1), np.arange(len(size))]
+    found = np.where(have, middle, 0.0)
     if near is not None:
         found = np.where(np.isfinite(near), near, found)
+    variance, weight = spread**2, np.empty_like(spread)
     for _ in range(_ROUNDS):
-        weight = 1.0 / (spread**2 + (angle - found[pair]) ** 2)
-        total = np.bincount(pair, weight, minlength=pairs)
-        found[have] = (
-            np.bincount(pair, weight * angle, minlength=pairs) / np.maximum(total, 1e-9)
-        )[have]
+        # weight = 1 / (variance + (angle - found)^2), without further arrays: here time goes
+        np.subtract(angle, found, out=weight)
+        np.square(weight, out=weight)
+        weight += variance
+        np.reciprocal(weight, out=weight)
+        total = weight.sum(axis=0)
+        weight *= angle
+        found = np.where(have, weight.sum(axis=0) / np.maximum(total, 1e-9), found)
     return found
