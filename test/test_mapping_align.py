@@ -10,6 +10,7 @@ from kbr_localization.localization.config import sensible_config
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.mapping.align import align, move_map
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.trajectory import Trajectory
@@ -53,6 +54,13 @@ def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
     by_map, _ = align_onto(bend, there)
     for moved in (by_stamps, by_map):
         np.testing.assert_allclose(moved.poses, there.poses, atol=1e-6)
+
+
+def test_statistics_of_a_map_are_those_of_its_metres_in_whichever_frame(bend):
+    known = MapStatistics(0.3, 0.05, 0.7)
+    measured = replace(bend, statistics=known)
+    assert move_map(measured, FRAME).statistics == known
+    assert move_map(measured, FRAME, 1.05).statistics is None
 
 
 def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_path):

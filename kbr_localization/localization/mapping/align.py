@@ -155,7 +155,8 @@ def move_map(
 
     What the map knows of the odometry is then in the new metres as well, and so are the
     bandwidths of positions: as a map of these metres would have them, or scaled where they were
-    chosen. `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
+    chosen. Its statistics are those of its metres: with another scale they are measured anew.
+    `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
     """
     record = kernel_map.mapping
     whole = replace(
@@ -164,7 +165,7 @@ def move_map(
         next_poses=moved(kernel_map.next_poses, motion, scale),
         mapping=None if record is None else _moved_record(record, motion, scale, aligned),
         calibration=kernel_map.calibration.in_metres(scale),
-        statistics=None,
+        statistics=kernel_map.statistics if scale == 1.0 else None,
     )
     return whole if scale == 1.0 else _rescaled(whole, kernel_map.poses, scale)
 
