@@ -29,6 +29,13 @@ def ring():
     return run, map_from_odometry([run], VISION)
 
 
+@pytest.fixture(scope='module')
+def without_loops():
+    """Drive along a part of the ring, and map it."""
+    run = RingRun(metres=30.0)
+    return run, map_from_odometry([run], VISION)
+
+
 def test_closures_take_out_the_drift(ring):
     run, mapped = ring
     assert mapped.joined
@@ -95,8 +102,8 @@ def test_two_runs_come_into_one_frame():
     assert trajectory_error(mapped.kernel_map.poses, truth) < 0.35
 
 
-def test_a_run_without_loops_is_built_with_a_warning(tmp_path):
-    mapped = map_from_odometry([RingRun(metres=30.0)], VISION)
+def test_a_run_without_loops_is_built_with_a_warning(without_loops, tmp_path):
+    _, mapped = without_loops
     assert not mapped.joined
     assert mapped.notes[-1].startswith('warning: no place is shown again')
     assert mapped.growth[0] > 0.3
@@ -283,8 +290,8 @@ def test_too_few_known_poses_are_refused(ring):
 
 
 @pytest.mark.parametrize('during', ['describing images', 'following points'])
-def test_a_build_that_was_interrupted_goes_on(tmp_path, during):
-    run = RingRun(metres=30.0)
+def test_a_build_that_was_interrupted_goes_on(without_loops, tmp_path, during):
+    run, mapped = without_loops
     first = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
 
     def interrupt(what, done, total):
@@ -295,7 +302,7 @@ def test_a_build_that_was_interrupted_goes_on(tmp_path, during):
         map_from_odometry([run], VISION, workers=first, progress=interrupt)
     again = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
     resumed = map_from_odometry([run], VISION, workers=again).kernel_map
-    whole = map_from_odometry([run], VISION).kernel_map
+    whole = mapped.kernel_map
     assert again.taken > 0
     assert bool(again.followed) == (during == 'following points')
     np.testing.assert_array_equal(resumed.poses, whole.poses)
