@@ -24,7 +24,9 @@ from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
 from kbr_localization.localization.calibration_fit import variance_between
 from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.workers import batches
 import numpy as np
+from numpy.typing import ArrayLike
 
 NEAR_S, FARTHEST_S = 0.5, 10.0
 """Seconds: delays that drivers and filters have, and those of clocks that are looked for."""
@@ -38,6 +40,7 @@ _WEIGHINGS, _ROUNDS = 10, 10  # rounds of the weights, and of Gauss and Newton
 _FEWEST = 30  # steps without which a run tells nothing
 _LEAST_VARIANCE = 1e-12  # rad²: odometry that is the truth
 _SHORTEST_S = 1e-9
+_AT_ONCE = 30_000  # steps of all delays that are tried together: their arrays fit into a cache
 _LEAST_FREE = 0.1  # of a step is left to its own noise
 _UNSEEN = 1e-9  # rad/s: a robot that never changes its rate of turning tells no delay
 
@@ -73,7 +76,7 @@ def _of_clocks(steps: _Steps | None) -> float:
     if steps is None:
         return 0.0
     grid = _grid(FARTHEST_S, _COARSE_S)
-    costs = np.array([steps.cost(delay) for delay in grid])
+    costs = steps.costs(grid)
     near = np.abs(grid) < NEAR_S - 0.5 * _COARSE_S
     sure = _SURELY**2 + 2.0 * np.log(len(grid))
     return float(grid[np.argmin(costs)]) if costs.min() < costs[near].min() - sure else 0.0
@@ -126,13 +129,14 @@ class _Steps:
         turns = np.diff(np.unwrap(reference[inside, 2]))
         return _Steps(_Turns(times, track.poses, moments[inside]), turns)
 
-    def cost(self, delay: float) -> float:
-        """Return minus twice the log likelihood of a delay."""
-        return _fit(self.told.design(delay), self.turns)[2]
+    def costs(self, delays: FloatArray) -> FloatArray:
+        """Return minus twice the log likelihoods of delays (k,)."""
+        parts = batches(delays, max(_AT_ONCE // len(self.turns), 1))
+        return np.concatenate([_fit(self.told.design(part), self.turns)[2] for part in parts])
 
     def likeliest(self, delays: FloatArray) -> tuple[float, bool]:
         """Return the best of some delays (k,), and whether it is not one of the ends."""
-        best = int(np.argmin([self.cost(delay) for delay in delays]))
+        best = int(np.argmin(self.costs(delays)))
         return float(delays[best]), 0 < best < len(delays) - 1
 
 
@@ -149,23 +153,21 @@ class _Turns:
         self._interval = float(np.median(np.diff(times)))
         lines = np.stack([np.unwrap(odometry[:, 2]), se2.travelled(odometry)], axis=1)
         steps = 0.5 * (lines[1:] + lines[:-1]) * np.diff(times)[:, np.newaxis]
-        self._lines = lines
+        whole = np.maximum(np.diff(times), _SHORTEST_S)[:, np.newaxis]
+        self._lines, self._rates = lines, np.diff(lines, axis=0) / whole
         self._sums = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
 
-    def design(self, delay: float) -> FloatArray:
-        """Turn and way of each step (n - 1, 2)."""
-        at, half = self._moments + delay, self._interval
-        return np.diff((self._sum(at + half) - self._sum(at - half)) / (2.0 * half), axis=0)
+    def design(self, delay: ArrayLike) -> FloatArray:
+        """Turn and way of each step (..., n - 1, 2) for delays (...)."""
+        at, half = self._moments + np.asarray(delay)[..., np.newaxis], self._interval
+        return np.diff((self._sum(at + half) - self._sum(at - half)) / (2.0 * half), axis=-2)
 
     def _sum(self, at: FloatArray) -> FloatArray:
-        """Integrals (n, 2) of heading and way up to times, exact between the samples."""
+        """Integrals (..., 2) of heading and way up to times (...), exact between the samples."""
         before = np.clip(np.searchsorted(self._times, at) - 1, 0, len(self._times) - 2)
-        elapsed = (at - self._times[before])[:, np.newaxis]
-        whole = (self._times[before + 1] - self._times[before])[:, np.newaxis]
-        rate = (self._lines[before + 1] - self._lines[before]) / np.maximum(whole, _SHORTEST_S)
-        return np.asarray(
-            self._sums[before] + elapsed * (self._lines[before] + 0.5 * elapsed * rate)
-        )
+        elapsed = (at - self._times[before])[..., np.newaxis]
+        line = self._lines[before] + 0.5 * elapsed * self._rates[before]
+        return np.asarray(self._sums[before] + elapsed * line)
 
     def slope(self, delay: float) -> FloatArray:
         """Return the derivative (n - 1,) of the turns by the delay: how far the rate changes."""
@@ -185,18 +187,30 @@ def _within(times: FloatArray, moments: FloatArray, farthest: float) -> np.ndarr
     return np.asarray((moments >= times[0] + margin) & (moments <= times[-1] - margin))
 
 
-def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray, float]:
-    """Regress by Student's t: coefficients (k,), weights (n,) and minus twice the likelihood."""
-    weights = np.ones(len(target))
+def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """
+    Regress a target (n,) on designs (..., n, k) by Student's t.
+
+    Returns coefficients (..., k), weights (..., n) and minus twice the log likelihoods (...).
+    """
+    columns = np.ascontiguousarray(np.swapaxes(design, -1, -2))
+    weights = np.ones(design.shape[:-1])
     for _ in range(_WEIGHINGS):
-        root = np.sqrt(weights)
-        found = np.linalg.lstsq(root[:, np.newaxis] * design, root * target, rcond=None)[0]
-        squares = (target - design @ found) ** 2
-        variance = max(float(np.mean(weights * squares)), _LEAST_VARIANCE)
-        weights = (_FREEDOM + 1.0) / (_FREEDOM + squares / variance)
-    spread = len(target) * float(np.log(variance))
-    tails = (_FREEDOM + 1.0) * float(np.sum(np.log1p(squares / (_FREEDOM * variance))))
-    return np.asarray(found), np.asarray(weights, dtype=np.float64), spread + tails
+        found = _regressed(columns, weights, target)
+        squares = (target - (found[..., np.newaxis, :] @ columns)[..., 0, :]) ** 2
+        variance = np.maximum(np.mean(weights * squares, axis=-1), _LEAST_VARIANCE)
+        relative = squares / variance[..., np.newaxis]
+        weights = (_FREEDOM + 1.0) / (_FREEDOM + relative)
+    spread = len(target) * np.log(variance)
+    tails = (_FREEDOM + 1.0) * np.sum(np.log1p(relative / _FREEDOM), axis=-1)
+    return found, weights, np.asarray(spread + tails)
+
+
+def _regressed(columns: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
+    """Solve weighted least squares on columns (..., k, n), by the normal equations."""
+    weighed = weights[..., np.newaxis, :] * columns
+    inverse = np.linalg.pinv(weighed @ np.swapaxes(columns, -1, -2), hermitian=True)
+    return np.asarray((inverse @ (weighed @ target)[..., np.newaxis])[..., 0])
 
 
 def _refined(steps: _Steps, start: float) -> Delay | None:
