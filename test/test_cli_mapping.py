@@ -25,9 +25,13 @@ WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
-    """Write two drives in COLD's format and map the first one."""
+    """Write three drives in COLD's format and map the first one."""
     folder = tmp_path_factory.mktemp('ring')
-    for drive in (RingRun(name='one'), RingRun(name='two', begin=9.0, metres=ROUND, seed=1)):
+    for drive in (
+        RingRun(name='one', metres=1.6 * ROUND),
+        RingRun(name='two', begin=9.0, metres=ROUND, seed=1),
+        RingRun(name='short', begin=9.0, metres=12.0, seed=1),
+    ):
         # COLD's names of images have true poses
         frames = [replace(frame, reference=drive.true[n]) for n, frame in enumerate(drive)]
         write_cold_run(folder / drive.name, frames, drive.odometry)
@@ -66,12 +70,12 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
     folder, _ = made
     told = (
         'one.h5: the frame of the map is that of its first image, not that of the reference poses '
-        'of two: errors against them'
+        'of short: errors against them'
     )
     write_tum(tmp_path / 'known.tum', reference_trajectory(open_dataset(folder / 'one')))
     moved, known = tmp_path / 'one.h5', ('--tum', tmp_path / 'known.tum')
     assert invoke('map', 'align', folder / 'one.h5', *known, '--out', moved).returncode == 0
-    run, out, page = folder / 'two', tmp_path / 'two.tum', tmp_path / 'page.html'
+    run, out, page = folder / 'short', tmp_path / 'short.tum', tmp_path / 'page.html'
     nearest = ('--method', 'nearest')
     some = ('--sizes', 9, '--trials', 1, '--methods', 'nearest', '--jobs', 1)
     for kernel_map, expected in ((folder / 'one.h5', 1), (moved, 0)):

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.ros
 
 
 def test_a_drive_with_odometry_and_camera_alone_becomes_a_map(ros, tmp_path):
-    ring, out = RingRun(metres=2.2 * ROUND), tmp_path / 'run'
+    ring, out = RingRun(metres=1.6 * ROUND), tmp_path / 'run'
     robot = Robot(ros, start_ns=int(ring.odometry.stamps_ns[0]))
     node = ros.start_node('recorder', out=out, pose_type='none', spacing_distance=0.1)
     ros.spin_until(lambda: 'recording into' in node.output)
