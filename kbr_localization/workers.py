@@ -200,9 +200,9 @@ def open_workers(
     """
     Give the workers that a user asked for.
 
-    `jobs`: processes; None stands for one per core, or one where joblib is missing. `scheduler`:
-    address of a Dask cluster to be used instead. `modules`: what processes import ahead. Raises
-    WorkersError when something is not installed or nobody answers.
+    `jobs`: processes; None stands for one per core that this process may use, or one where joblib
+    is missing. `scheduler`: address of a Dask cluster to be used instead. `modules`: what
+    processes import ahead. Raises WorkersError when something is not installed or nobody answers.
     """
     count = _default_jobs() if jobs is None else jobs
     if scheduler is None and count == 1:
@@ -295,11 +295,11 @@ def _affordable(jobs: int) -> int:
 
 
 def _default_jobs() -> int:
+    """Count the cores that this process may use: those of its container, by its affinity."""
     try:
-        importlib.import_module('joblib')
+        return int(importlib.import_module('joblib').cpu_count())
     except ImportError:
         return 1
-    return os.cpu_count() or 1
 
 
 def _needed(name: str) -> Any:

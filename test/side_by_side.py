@@ -28,8 +28,9 @@ OVER_DDS, OTHERS = 'failed_over_dds', 'failed_others'
 
 def main(options):
     """Run pytest in each order; return the worst of the exit codes."""
-    # some processes and their nodes: more threads would only wait for each other
-    environment = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1', **os.environ}
+    # some processes and their nodes: more threads or processes would only wait for each other
+    one = dict.fromkeys(('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'LOKY_MAX_CPU_COUNT'), '1')
+    environment = one | os.environ
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         code = _side_by_side(options, folder, environment)

@@ -110,6 +110,19 @@ def test_batches_shrink_and_keep_the_order(count, largest, jobs):
     assert sizes == sorted(sizes, reverse=True)
 
 
+@pytest.mark.skipif(not hasattr(os, 'sched_getaffinity'), reason='there are no affinities')
+def test_there_are_as_many_processes_as_this_one_may_use_cores(monkeypatch):
+    monkeypatch.delenv('LOKY_MAX_CPU_COUNT', raising=False)
+    monkeypatch.setattr(os, 'cpu_count', lambda: 64)
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda _: {3, 5})
+    with open_workers(None) as workers:
+        assert workers.jobs == 2
+        assert len(list(workers.run(work_here, [1, 2, 3]))) == 3
+    monkeypatch.setenv('LOKY_MAX_CPU_COUNT', '1')
+    with open_workers(None) as workers:
+        assert workers.jobs == 1
+
+
 def test_processes_by_the_hundred_are_refused_before_any_is_started(monkeypatch):
     monkeypatch.setattr(os, 'cpu_count', lambda: 6)
     monkeypatch.setattr('kbr_localization.workers.Processes', pytest.fail)
