@@ -17,9 +17,18 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
 from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.tuning import score
 from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
-from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
+from kbr_localization.localization.tuning.score import (
+    CALIBRATION,
+    episodes,
+    FRESH,
+    FULL,
+    QUICK,
+    run_episode,
+    run_trial,
+)
 from kbr_localization.localization.tuning.space import propose, search_space, TUNED
 from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
 from kbr_localization.vision import VisionConfig
@@ -66,6 +75,12 @@ def runs():
 
 
 @pytest.fixture(scope='module')
+def short():
+    """Give runs hardly longer than the shortest that can be tuned."""
+    return [WallRun(1, 24), WallRun(2, 24)]
+
+
+@pytest.fixture(scope='module')
 def full_map(runs):
     return build_map(runs, VISION, BASE)
 
@@ -73,6 +88,14 @@ def full_map(runs):
 @pytest.fixture(scope='module')
 def tuned(full_map, runs):
     return tune_map(full_map, runs, SMALL)
+
+
+@pytest.fixture
+def short_episodes(monkeypatch):
+    """Let a trial be one short start a run, where it does not matter how sure a score is."""
+    one = dict.fromkeys((QUICK, FULL, FRESH, CALIBRATION), 1)
+    monkeypatch.setattr(score, '_STARTS', one)
+    monkeypatch.setattr(score, '_WHOLE_RUNS', dict.fromkeys(one, 0))
 
 
 def coverage(kernel_map, folds):
@@ -118,6 +141,7 @@ def test_runs_that_hardly_meet_are_told(caplog):
     assert 'only 42% of the frames' in told
 
 
+@pytest.mark.usefixtures('short_episodes')
 def test_maps_of_several_sizes_take_part(full_map, runs):
     folds = make_folds(full_map, runs, sizes=(10, 30))
     assert [[len(part) for part in fold.maps] for fold in folds] == [[10, 30]] * 2
@@ -185,7 +209,9 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
-def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tuned, tmp_path):
+@pytest.mark.usefixtures('short_episodes')
+def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tmp_path):
+    _, at_once = tune_map(full_map, runs, SMALL)
     path = tmp_path / 'new' / 'trials.jsonl'
     with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
         tune_map(full_map, runs, SMALL, journal, StopAfter(3))
@@ -194,7 +220,7 @@ def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tuned, tmp_path):
     path.write_text(kept + '{"key": "cut o')
     with Journal(path) as journal:
         _, results = tune_map(full_map, runs, SMALL, journal)
-    assert results == tuned[1]
+    assert results == at_once
     text = path.read_text()
     assert text.startswith(kept)
     with Journal(path) as journal:
@@ -206,8 +232,8 @@ def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tuned, tmp_path):
         assert not journal.records
 
 
-def test_trials_of_other_data_or_another_configuration_are_not_taken(tmp_path):
-    short = [WallRun(1, 24), WallRun(2, 24)]
+@pytest.mark.usefixtures('short_episodes')
+def test_trials_of_other_data_or_another_configuration_are_not_taken(short, tmp_path):
     short_map = build_map(short, VISION, BASE)
     plan = replace(SMALL, trials=1)
     with Journal(tmp_path / 'trials') as journal:
@@ -227,6 +253,7 @@ def test_two_tuners_do_not_write_one_journal(tmp_path):
     Journal(tmp_path / 'trials').close()
 
 
+@pytest.mark.usefixtures('short_episodes')
 def test_baselines_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_path):
     plan = TuningPlan(methods=('knn-particle', 'algorithm1', 'fkbf'), trials=2, sizes=(25,))
     few = replace(full_map, baselines={'knn-particle': {'points': 40}})
@@ -300,15 +327,16 @@ def test_a_plan_without_work_is_refused(plan):
         TuningPlan(**plan)
 
 
+@pytest.mark.usefixtures('short_episodes')
 def test_the_map_can_be_limited_in_size(runs):
     wall, _ = tune(runs, replace(SMALL, trials=1, max_images=15), VISION, BASE)
     assert len(wall) == 15 and len(wall.thumbnails) == 15
 
 
 @pytest.fixture(scope='module')
-def on_disk(runs, tmp_path_factory):
+def on_disk(short, tmp_path_factory):
     folder = tmp_path_factory.mktemp('walls')
-    for name, run in zip('ab', runs, strict=True):
+    for name, run in zip('ab', short, strict=True):
         write_cold_run(folder / name, list(run), run.odometry)
     return folder
 
