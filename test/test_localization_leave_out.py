@@ -1,6 +1,7 @@
 """What a map says of itself when places are left out of it."""
 
 from dataclasses import replace
+import functools
 
 import h5py
 from kbr_localization.localization.config import KbrConfig
@@ -41,35 +42,41 @@ def plain():
     return corridor(0.0)
 
 
-def test_images_lead_where_the_map_shows_their_place(plain):
-    found = measure(plain)
-    assert found.margin_here > 0.08
-    assert 0.0 < found.margin_elsewhere < 0.03
+@pytest.fixture(scope='module')
+def measured(plain):
+    return measure(plain)
 
 
-def test_a_map_whose_halves_look_alike_asks_for_more(plain):
-    usual = measure(plain).evidence_limit
-    assert measure(corridor(0.15)).evidence_limit > 3.0 * usual
+@pytest.fixture(scope='module')
+def tiny():
+    return with_statistics(tiny_map())
 
 
-def test_the_same_map_gives_the_same_statistics(plain):
-    assert measure(plain) == measure(plain)
+def test_images_lead_where_the_map_shows_their_place(measured):
+    assert measured.margin_here > 0.08
+    assert 0.0 < measured.margin_elsewhere < 0.03
 
 
-def test_statistics_are_measured_once_and_stay_with_the_map(plain, tmp_path):
+def test_a_map_whose_halves_look_alike_asks_for_more(measured):
+    assert measure(corridor(0.15)).evidence_limit > 3.0 * measured.evidence_limit
+
+
+def test_the_same_map_gives_the_same_statistics(plain, measured):
+    assert measure(plain) == measured
+
+
+def test_statistics_are_measured_once_and_stay_with_the_map(plain, measured, tiny, tmp_path):
     known = with_statistics(replace(plain, statistics=None))
-    assert known.statistics == measure(plain)
+    assert known.statistics == measured
     assert with_statistics(known) is known
     assert known.subset(np.arange(10)).statistics is None
-    kernel_map = with_statistics(tiny_map())
-    kernel_map.save(tmp_path / 'map.h5')
-    assert KernelMap.load(tmp_path / 'map.h5').statistics == kernel_map.statistics
+    tiny.save(tmp_path / 'map.h5')
+    assert KernelMap.load(tmp_path / 'map.h5').statistics == tiny.statistics
 
 
 @pytest.mark.parametrize('change', ['other', 'fewer', 'more'])
-def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, change):
-    kernel_map = with_statistics(tiny_map())
-    kernel_map.save(tmp_path / 'map.h5')
+def test_statistics_of_a_package_of_another_age_are_measured_again(tiny, tmp_path, change):
+    tiny.save(tmp_path / 'map.h5')
     with h5py.File(tmp_path / 'map.h5', 'r+') as file:
         values = file['statistics'].attrs
         if change != 'more':
@@ -78,7 +85,7 @@ def test_statistics_of_a_package_of_another_age_are_measured_again(tmp_path, cha
             values['of_another_age'] = 1.0
     read = KernelMap.load(tmp_path / 'map.h5')
     assert read.statistics is None
-    assert with_statistics(read).statistics == kernel_map.statistics
+    assert with_statistics(read).statistics == tiny.statistics
 
 
 @pytest.mark.parametrize('images', [1, 2, 5])
@@ -102,6 +109,7 @@ def drive(kernel_map, rows, images):
     return told
 
 
+@functools.cache
 def halves(alike, seed=0):
     """Statuses after 5 m on the half of a corridor that is not mapped, and on that which is."""
     whole = corridor(alike, seed=seed)
