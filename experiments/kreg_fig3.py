@@ -253,7 +253,7 @@ EXPERIMENT = common.Experiment(
     'whose distances, a random walk, hardly reach 5…7: no ε, δ or bandwidth changes that. The '
     'scene matters: in rooms with plain walls Kalman beat KBR at n = 100.',
     sizes={
-        'tiny': Size(1, {}, {'sizes': (40, 60), 'steps': 20, 'weights': WEIGHTS}),
+        'tiny': Size(1, {}, {'sizes': (20, 30), 'steps': 10, 'weights': WEIGHTS}),
         'reduced': Size(2, {}, {'sizes': (100, 200, 300), 'steps': 60, 'weights': WEIGHTS}),
         'full': Size(
             2, {}, {'sizes': (100, 150, 200, 250, 300), 'steps': 200, 'weights': WEIGHTS}

@@ -239,7 +239,7 @@ EXPERIMENT = common.Experiment(
     'estimates. A replicate is the mean over the test runs of one tuning.',
     sizes={
         'tiny': Size(
-            1, {'n': (20, 40), 'case': tuple(CASES)}, {'runs': 1, 'steps': 10, 'grid': TINY_GRID}
+            1, {'n': (10, 20), 'case': tuple(CASES)}, {'runs': 1, 'steps': 10, 'grid': TINY_GRID}
         ),
         'reduced': Size(
             1, {'n': (50, 100, 200), 'case': tuple(CASES)}, {'runs': 4, 'steps': 60, 'grid': GRID}
