@@ -122,6 +122,17 @@ def test_factors_have_mean_one_and_say_nothing_off_the_map():
     assert (far.likelihood_ratio, far.coverage) == (0.0, 0.0)
 
 
+def test_rounding_lets_no_map_cover_more_than_all_of_a_belief():
+    """What is left of it, off the map, would be negative, and so the mass that looks alike."""
+    kernel_map, rng = random_map(0, size=0.2)
+    model, seen = Likelihood(kernel_map, CONFIG), FullSimilarity(kernel_map.describer.gram[7])
+    points = kernel_map.poses[rng.integers(40, size=1000)]
+    points = points[model.ratios(points, seen)[1] == 1.0]
+    laws = rng.dirichlet(np.ones(len(points)), 200)
+    assert max(law.sum() for law in laws) > 1.0
+    assert max(model.match(points, law, seen).coverage for law in laws) == 1.0
+
+
 def test_an_image_that_is_like_every_other_is_as_likely_as_one_that_says_nothing():
     kernel_map, _ = random_map(2)
     match = Likelihood(kernel_map, CONFIG).match(

@@ -154,7 +154,7 @@ class Likelihood:
         return Match(
             factors / mean if mean > 0.0 else np.ones(len(points)),
             float(weights @ ratios),
-            float(weights @ covered),
+            min(float(weights @ covered), 1.0),  # weights add up to one but for rounding
             float(weights @ _ratio(values[0], facing)),
             1.0 / max(float(weights @ values[0]), _SMALLEST),
         )
