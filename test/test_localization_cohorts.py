@@ -113,6 +113,20 @@ def test_a_belief_that_was_left_is_carried_for_sure():
     np.testing.assert_allclose(cohorts.found.weights, cohorts.points.weights)
 
 
+def test_rounding_makes_no_place_surer_than_sure():
+    """What is left of a belief that is exchanged would be negative, and has no power."""
+    rng, highest, least = np.random.default_rng(0), 0.0, 1.0
+    for _ in range(100):
+        cohorts = Cohorts(CONFIG)
+        cohorts.exchange(points_at(3.0), rng)
+        cohorts.mass, cohorts.points.weights = 1.0, rng.dirichlet(np.ones(COHORT))
+        highest = max(highest, cohorts.points.weights @ np.ones(COHORT))
+        assert cohorts.elsewhere <= 1.0
+        cohorts.exchange(points_at(3.0), rng)
+        least = min(least, cohorts.mass)
+    assert highest > 1.0 and least >= 0.0
+
+
 def test_what_is_found_is_where_the_robot_may_have_been_carried():
     """Not where it looks alike: two cohorts, one of each kind."""
     cohorts = Cohorts(CONFIG)

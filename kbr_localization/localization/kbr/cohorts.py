@@ -67,7 +67,7 @@ class Cohorts:
         """Return the posterior probability of *carried*."""
         if self.points is None:
             return 0.0
-        return self.mass * float(self.points.weights @ self._carried)
+        return min(self.mass * float(self.points.weights @ self._carried), 1.0)  # but for rounding
 
     @property
     def found(self) -> Belief | None:
