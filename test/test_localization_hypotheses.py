@@ -17,6 +17,10 @@ import numpy as np
 import pytest
 
 
+def odds(probability):
+    return probability / (1.0 - probability)
+
+
 def make(**changes):
     config = replace(CONFIG, **changes)
     rng = np.random.default_rng(0)
@@ -149,11 +153,9 @@ def test_as_evidence_of_elsewhere_an_image_counts_no_more_than_after_half_a_band
         hypotheses, belief = make(carried_rate=1e-9), belief_at(3.0)
         hypotheses.see(seen_at(15.0))
         updated(hypotheses, belief, seen_at(15.0), way)
-        doubt = hypotheses.confirmation.doubt
-        odds = doubt / (1.0 - doubt) / hypotheses.here ** (1.0 - np.exp(-0.5))
-        assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
-        found.append(hypotheses.elsewhere / doubt)
-    assert found[0] == pytest.approx(found[1], rel=0.01) and found[0] > 1.2
+        found.append(odds(hypotheses.elsewhere) / odds(hypotheses.confirmation.doubt))
+        assert found[-1] == pytest.approx(hypotheses.here ** -(1.0 - np.exp(-0.5)), rel=1e-6)
+    assert found[0] == pytest.approx(found[1], rel=1e-9) and found[0] > 1.2
 
 
 def test_what_is_born_by_an_image_has_no_evidence_of_it():
@@ -161,9 +163,9 @@ def test_what_is_born_by_an_image_has_no_evidence_of_it():
     hypotheses, belief = make(), belief_at(3.0)
     hypotheses.see(seen_at(15.0))
     updated(hypotheses, belief, seen_at(15.0))
-    doubt, power = hypotheses.confirmation.doubt, new_after(0.4, hypotheses.config)
-    odds = doubt / (1.0 - doubt) / hypotheses.here**power
-    assert hypotheses.elsewhere == pytest.approx(odds / (1.0 + odds), rel=1e-6)
+    power = new_after(0.4, hypotheses.config)
+    expected = odds(hypotheses.confirmation.doubt) / hypotheses.here**power
+    assert odds(hypotheses.elsewhere) == pytest.approx(expected, rel=1e-6)
 
 
 def test_a_right_belief_stays_and_is_confirmed():
@@ -352,10 +354,6 @@ def test_what_images_tell_of_a_place_beside_the_heading_is_their_mean_and_of_one
     assert min(logs) <= hypotheses.facing.mean <= max(logs)
     hypotheses.exchange(belief)
     assert hypotheses.facing.weight == 0.0
-
-
-def odds(probability):
-    return probability / (1.0 - probability)
 
 
 def test_what_spoke_against_a_place_is_to_be_made_up_for_at_the_next_one():
