@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
-    given = list(cases.given(options))
+    given = cases.given(options)
     tasks = [
         (half, seed, tuple(alike))
         for alike in options.alike or [usual]

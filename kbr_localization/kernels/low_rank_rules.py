@@ -96,7 +96,7 @@ def thresholded_bayes_rule(
         factor=half[:, np.newaxis] * gram_y.factor[active],
         residual=weights[active] * gram_y.residual[active],
     )
-    solver = RegularisedLowRank(scaled, as_positive('delta', delta), name='delta')
+    solver = RegularisedLowRank(scaled, delta, name='delta')
     solution = solver.solve((columns[active].T * half).T)
     values = np.zeros_like(columns)
     values[active] = (solution.T * half).T
