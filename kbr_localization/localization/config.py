@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -105,9 +105,9 @@ class KbrConfig:
         validate(self)
 
 
-def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
+def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig:
     """
-    Return the defaults for a map with poses (n, 3), without tuning.
+    Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
     With several cameras the kernels are multiplied before they are centred. Of typical kernels b a
     change of one camera's then counts b^(c - 1) / (1 - b^c), where that of a single camera counts
@@ -123,8 +123,8 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
     """
     defaults, scale = KbrConfig(), length_scale(poses)
     broader = min(_BROADEST, 1.0 / scale)
-    typical = TYPICAL_SIMILARITY
-    change = typical ** (cameras - 1) * (1.0 - typical) / (1.0 - typical**cameras)
+    typical, count = TYPICAL_SIMILARITY, max(1, len(cameras))
+    change = typical ** (count - 1) * (1.0 - typical) / (1.0 - typical**count)
     return replace(
         defaults,
         position_bandwidth=scale * defaults.position_bandwidth,
@@ -136,6 +136,15 @@ def sensible_config(poses: FloatArray, cameras: int = 1) -> KbrConfig:
         ),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
+
+
+def suited_config(
+    given: KbrConfig | Mapping[str, Any] | None, poses: FloatArray, cameras: Sequence[str]
+) -> KbrConfig:
+    """Take a whole configuration as it is; put single values into `sensible_config`."""
+    if isinstance(given, KbrConfig):
+        return given
+    return replace(sensible_config(poses, cameras), **(given or {}))
 
 
 def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.calibration_fit import Track
-from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -115,16 +115,11 @@ def build_map(
         image_shape=(described[0].shape[0], described[0].shape[1]),
         controls=np.array([c.control for c in kept]),
         next_poses=np.array([c.next_pose for c in kept]),
-        filter_config=_suited(filter_config, sensible_config(poses, max(1, len(cameras)))),
+        filter_config=suited_config(filter_config, poses, cameras),
         motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
         calibration=replace(calibration, delay=delay),
     )
-
-
-def _suited(given: KbrConfig | Mapping[str, Any] | None, sensible: KbrConfig) -> KbrConfig:
-    """Take a whole configuration as it is; put single values into the one that suits the map."""
-    return given if isinstance(given, KbrConfig) else replace(sensible, **(given or {}))
 
 
 def unique_names(names: Sequence[str]) -> tuple[str, ...]:

@@ -92,6 +92,10 @@ class KernelMap:
         """Names of the cameras of a map of several, empty for an ordinary map."""
         return self.describer.cameras
 
+    def per_camera(self, values: FloatArray) -> FloatArray:
+        """Return the mean of the cameras' kernels, of whose product values of any shape are."""
+        return np.asarray(values ** (1.0 / max(1, len(self.cameras))))
+
     @property
     def aligned(self) -> bool | None:
         """Whether the frame was given; False: that of the first image; None: not known."""

@@ -172,9 +172,8 @@ def move_map(
 
 def _rescaled(whole: KernelMap, before: FloatArray, scale: float) -> KernelMap:
     """Put noise and bandwidths of a map whose poses were `before` (n, 3) into its new metres."""
-    cameras = max(1, len(whole.cameras))
-    usual = asdict(sensible_config(before, cameras))
-    suited = asdict(sensible_config(whole.poses, cameras))
+    usual = asdict(sensible_config(before, whole.cameras))
+    suited = asdict(sensible_config(whole.poses, whole.cameras))
     kept = in_metres_of(asdict(whole.filter_config), scale)
     chosen = {
         name: suited[name] for name in kept if getattr(whole.filter_config, name) == usual[name]

@@ -9,7 +9,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.errors import MapError
-from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.build import build_map, cover
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
@@ -144,11 +144,7 @@ def map_described(
     if base:
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
-    suited = sensible_config(whole.poses, max(1, len(described.cameras)))
-    if isinstance(filter_config, KbrConfig):
-        suited = filter_config
-    elif filter_config:
-        suited = replace(suited, **filter_config)
+    suited = suited_config(filter_config, whole.poses, described.cameras)
     used = bool(solved.kept.any())
     notes += corrected.summary(base) + summary(solved, used, found)
     return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)

@@ -43,7 +43,7 @@ class Candidates:
         if not images:
             return [], 0
         rows = np.stack([image.descriptor for image in images])
-        gram = _per_camera(kernel_map, kernel_map.describer.cross_gram(rows, rows))
+        gram = kernel_map.per_camera(kernel_map.describer.cross_gram(rows, rows))
         poses = np.array([image.pose for image in images])
         elsewhere = _elsewhere(kernel_map, poses)
         moves_along = np.any(elsewhere & (gram >= alike), axis=1).tolist()
@@ -69,18 +69,13 @@ def least_similarity(kernel_map: KernelMap, image: Image) -> float:
     gram = np.where(elsewhere, describer.cross_gram(rows, rows), -np.inf)
     noise = describer.describe(_noise_like(image, np.random.default_rng(0)))[np.newaxis]
     values = np.array([gram.max(axis=1)[known].min(), describer.cross_gram(noise, rows).max()])
-    return float(_per_camera(kernel_map, values).mean())
+    return float(kernel_map.per_camera(values).mean())
 
 
 def _elsewhere(kernel_map: KernelMap, poses: FloatArray) -> NDArray[np.bool_]:
     """Which of the poses (n, 3) are other places than each of them (n, n)."""
     config = kernel_map.filter_config
     return np.array([other_places(poses, pose, config) for pose in poses])
-
-
-def _per_camera(kernel_map: KernelMap, values: FloatArray) -> FloatArray:
-    """Take the mean of the cameras' kernels, of which the kernel is a product."""
-    return np.asarray(values ** (1.0 / max(1, len(kernel_map.cameras))))
 
 
 def _noise_like(image: Image, rng: np.random.Generator) -> Image:

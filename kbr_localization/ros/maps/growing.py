@@ -179,8 +179,7 @@ class MapGrowth:
     def _similarity(self, answer: Answer) -> float:
         """Similarity of the best match; a method that does not report it never adds by itself."""
         similarity = answer.estimate.diagnostics.get('best_similarity', math.inf)
-        # that of several cameras is a product
-        return float(similarity ** (1.0 / max(1, len(self._map.cameras))))
+        return float(self._map.per_camera(np.array(similarity)))
 
     def _is_near_added(self, pose: se2.FloatArray) -> bool:
         taken = np.concatenate([self._added, self._candidates.poses])
