@@ -6,6 +6,7 @@ import functools
 import h5py
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr import leave_out
+from kbr_localization.localization.kbr.confirmation import Confirmation, UNCONFIRMED
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
 from kbr_localization.localization.map.gram_describer import GramDescriber
@@ -133,6 +134,21 @@ def test_however_much_another_place_looks_alike_it_is_hardly_ever_localized(alik
     assert elsewhere.count('localized') < 0.05 * len(elsewhere)
     for _, here in told:
         assert here.count('localized') > 0.8 * len(here)
+
+
+def test_no_image_is_evidence_while_a_map_is_measured(plain, monkeypatch):
+    """What is measured is how much evidence a wrong place has; a guess at it would decide."""
+    see, doubts = Confirmation.see, []
+
+    def noted(confirmation, *image):
+        see(confirmation, *image)
+        doubts.append(confirmation.doubt)
+        assert not confirmation.confirmed
+
+    monkeypatch.setattr(Confirmation, 'see', noted)
+    measure(plain)
+    assert len(doubts) > 100
+    np.testing.assert_allclose(doubts, UNCONFIRMED)
 
 
 def test_the_limit_is_the_most_evidence_of_a_wrong_stay():

@@ -47,7 +47,10 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _margins(part, config)
     # on all maps of `benchmarks.cases` the first is 1.9 times the other, or more
-    margins = MapStatistics(max(here, elsewhere), elsewhere, np.inf)
+    nothing = np.finfo(np.float64).max  # more than any image is likely: none speaks for a place
+    margins = MapStatistics(
+        max(here, elsewhere), elsewhere, evidence_limit=0.0, reference_log_likelihood=nothing
+    )
     seen = _seen_elsewhere(part, margins, config)
     return replace(margins, **_evidence(seen))
 
@@ -178,7 +181,9 @@ def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) ->
     """
     Run a filter over images that follow each other, on a part of their map without their places.
 
-    Without a limit nothing is confirmed, and the belief looks elsewhere at every image.
+    By its statistics (`measure`) no image speaks for a place, and none against it, as twice a
+    limit of 0 is the most that counts: nothing is confirmed, and the belief looks elsewhere at
+    every image, no more where one contradicts it.
     A belief that has left that part sees nothing more, so the robot starts anew. What it saw while
     it was right, at the edge of that part, is no evidence of a wrong place.
     """

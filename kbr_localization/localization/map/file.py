@@ -48,7 +48,9 @@ FORMAT_VERSION = 2
 FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
-_MEASURED_WITH = {'image_kernel': 'centred; most evidence beyond the likeliest wrong places'}
+_MEASURED_WITH = {
+    'image_kernel': 'centred; most evidence beyond the likeliest wrong places, doubts even'
+}
 """With which image kernel and which evidence statistics were measured."""
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
 """Parameters that meant something else to the filter of earlier packages."""
