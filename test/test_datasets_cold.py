@@ -1,4 +1,5 @@
 import contextlib
+from dataclasses import replace
 import logging
 import shutil
 
@@ -127,6 +128,14 @@ def test_written_names_and_lines_are_read_back(stamp_ns, pose):
         difference = read - pose
         difference[2] = se2.wrap_angle(difference[2])
         np.testing.assert_allclose(difference, 0, atol=tolerance)
+
+
+def test_poses_as_far_as_those_of_bags_may_be_are_kept(tmp_path):
+    utm = np.array([450_000.0, 5_400_000.0, 0.0])
+    frames = [replace(frame, reference=frame.reference + utm) for frame in tiny_frames(3)]
+    run = write_cold_run(tmp_path / 'run', frames, tiny_odometry(3))
+    np.testing.assert_allclose(run[2].reference, frames[2].reference, atol=1e-6)
+    assert (len(run), run.skipped) == (3, {})
 
 
 @given(st.text(max_size=200))

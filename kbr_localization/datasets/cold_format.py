@@ -15,6 +15,7 @@ from pathlib import Path
 import re
 from typing import TypeVar
 
+from kbr_localization.datasets.pose_message import FARTHEST
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, wrap_angle
@@ -26,7 +27,6 @@ Parsed = TypeVar('Parsed')
 LOG = logging.getLogger(__name__)
 LOGGED_LINES = 5
 """Bad lines of one file that are logged one by one; the rest only enter the count."""
-FARTHEST_M = 1e6
 
 _NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
 _IMAGE_NAME = re.compile(
@@ -173,6 +173,6 @@ def _stamp_ns(seconds: int, nanoseconds: int) -> int:
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
     # a comparison with NaN is false
-    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M and abs(angle) <= FARTHEST_M):
+    if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST and abs(angle) <= FARTHEST):
         raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
     return np.array([x, y, float(wrap_angle(angle))])
