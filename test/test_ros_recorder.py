@@ -130,6 +130,13 @@ def test_a_run_with_known_poses_is_not_gone_on_with_without_them(tmp_path):
         drive.recording.without_poses()
 
 
+def test_a_run_without_poses_is_not_gone_on_with_with_them(ros, tmp_path):
+    ColdRecording(tmp_path / 'run').without_poses()
+    node = ros.start_node('recorder', out=tmp_path / 'run')
+    assert node.wait() == 2
+    assert 'run was recorded without poses, so that none' in node.output
+
+
 def test_uncertain_poses_are_not_used(tmp_path):
     drive = Drive(tmp_path / 'run')
     for seconds in (0.0, 0.5, 1.0):

@@ -77,6 +77,14 @@ class ColdRecording:
         with self._as_dataset_errors():
             write_notes(self.path, [WITHOUT_POSES])
 
+    def with_poses(self) -> None:
+        """Raise DatasetError for a run without known poses, of which readers take none."""
+        if WITHOUT_POSES in read_notes(self.path):
+            raise DatasetError(
+                f'{self.path} was recorded without poses, so that none of it would be read: give '
+                'another folder to record with them'
+            )
+
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
         text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)

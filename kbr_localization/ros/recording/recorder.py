@@ -149,6 +149,7 @@ class RecorderNode(parameters.ParameterNode):
             self._recording.without_poses()
             self.session.needs_poses = False
             return None
+        self._recording.with_poses()
         message_type: Any = POSE_TYPES[self.config.pose_type]
         if message_type is None:
             frames = (self.config.global_frame_id, self.config.odom_frame_id)
