@@ -79,6 +79,21 @@ def test_odometry_of_a_folder_is_taken_where_there_is_some(tmp_path):
     np.testing.assert_allclose(run[3].odometry - run[3].reference, [5.0, 0, 0], atol=1e-6)
 
 
+def test_odometry_of_a_folder_is_read_as_that_of_bags(tmp_path):
+    path = write_image_folder(tmp_path / 'data')
+    xs = [*range(8), 500, *range(9, 16), *range(6)]
+    file = path / 'odometry.tum'
+    file.write_text(
+        ''.join(f'{START_S + i // 10}.{i % 10} {x / 10} 0 0 0 0 0 1\n' for i, x in enumerate(xs))
+    )
+    with file.open('a') as lines:
+        lines.write(f'{START_S + 3} nan 0 0 0 0 0 1\n')
+    run = open_dataset(path)
+    assert run.skipped == {'odometry.tum: pose that is not finite': 1}
+    assert 'jumped once' in run.notes[0] and 'left out: 1' in run.notes[1]
+    assert np.abs(np.diff(run.odometry.poses[:, 0])).max() < 0.3
+
+
 def test_names_of_images_may_be_nanoseconds_or_listed(tmp_path):
     run = open_dataset(write_image_folder(tmp_path / 'ns', names='nanoseconds'))
     assert (len(run), run[0].stamp_ns) == (FRAMES, START_S * 10**9)

@@ -9,6 +9,7 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import ImageFile
+from kbr_localization.datasets.odometry_jumps import without_jumps
 from kbr_localization.datasets.odometry_noise import made_odometry, odometry_note
 from kbr_localization.datasets.selection import not_covered, ReferenceTrack, select_frames
 from kbr_localization.errors import DatasetError
@@ -44,10 +45,11 @@ class ImageRun(Dataset):
 
     def __init__(self, listing: Listing, odometry_seed: int = 0) -> None:
         self.name, self.skipped = listing.name, dict(listing.skipped)
-        self.notes = () if listing.odometry else (odometry_note(odometry_seed),)
-        self.odometry = listing.odometry or made_odometry(
-            listing.reference, listing.name, odometry_seed
-        )
+        if listing.odometry is None:
+            self.notes = (odometry_note(odometry_seed),)
+            self.odometry = made_odometry(listing.reference, listing.name, odometry_seed)
+        else:
+            self.odometry, self.notes = without_jumps(listing.odometry)
         self._reference = ReferenceTrack(listing.reference)
         self._select(listing)
 

@@ -46,7 +46,8 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     odometry = None
     if (path / ODOMETRY).is_file():
         file = path / ODOMETRY
-        odometry, _ = planar_track(str(file), *read_tum_poses(file), BASE_Z_UP)
+        odometry, left_out = planar_track(str(file), *read_tum_poses(file), BASE_Z_UP)
+        skipped |= {f'{ODOMETRY}: {reason}': count for reason, count in left_out.items()}
     return Listing(path.resolve().name, _images(path), track, odometry, skipped, truth.name)
 
 
