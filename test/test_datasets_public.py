@@ -142,6 +142,28 @@ def test_places_of_images_without_numbers_are_their_order(tmp_path):
     np.testing.assert_allclose(references(run)[:, 0], [0, 2, 4])
 
 
+def test_hidden_files_beside_images_are_no_images(tmp_path):
+    path = write_traverse(tmp_path / 'day', [0, 1, 3, 4])
+    for file in list(path.iterdir()):
+        file.with_name(f'._{file.name}').write_bytes(b'\0\5\x16\7')
+    run = open_dataset(path, spacing=1.0)
+    assert references(run)[:, 0].tolist() == [0, 1, 3, 4]
+
+
+def test_numbers_in_names_that_are_no_places_are_told(tmp_path):
+    for millisecond in range(3):
+        write_image(tmp_path / 'data' / f'PXL_20240501_12345678{millisecond}.jpg')
+    with pytest.raises(DatasetError, match=r'would lie 1.23457e.10 m from the first place: exp'):
+        open_dataset(tmp_path / 'data', spacing=100.0)
+
+
+def test_images_of_a_scene_without_a_pose_are_counted(tmp_path):
+    path = write_seven_scenes(tmp_path / 'data')
+    next(path.glob('*.pose.txt')).unlink()
+    run = open_dataset(path)
+    assert (len(run), run.skipped) == (FRAMES - 1, {'no file of the true pose': 1})
+
+
 @pytest.mark.parametrize(
     ('name', 'missing', 'message'),
     [

@@ -52,8 +52,9 @@ def listing(path: Path, camera: str | None = None) -> Listing:
 
 
 def image_files(path: Path) -> list[Path]:
-    """Images of a folder by name."""
-    return sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+    """Images of a folder by name; hidden files, as macOS puts beside each, are none."""
+    files = (file for file in path.iterdir() if not file.name.startswith('.'))
+    return sorted(file for file in files if file.suffix.lower() in SUFFIXES)
 
 
 def _images(path: Path) -> list[tuple[int, Path]]:

@@ -21,6 +21,7 @@ RATE = 30
 """Images a second."""
 NAME = 'a sequence of 7-Scenes (frame-000000.color.png)'
 POSE_SUFFIX = '.pose.txt'
+NO_POSE = 'no file of the true pose'
 _IMAGE, _SUFFIX = re.compile(r'frame-(\d+)\.color\.png'), '.color.png'
 
 
@@ -37,10 +38,14 @@ def cameras(path: Path) -> list[str]:
 def listing(path: Path, camera: str | None = None) -> Listing:
     """Read what the sequence holds; raises DatasetError."""
     images, stamps, poses = [], [], []
+    skipped: dict[str, int] = {}
     for file in sorted(path.glob(f'frame-*{_SUFFIX}')):
         pose = file.with_name(file.name.removesuffix(_SUFFIX) + POSE_SUFFIX)
         number = _IMAGE.fullmatch(file.name)
-        if number is None or not pose.is_file():
+        if number is None:
+            continue
+        if not pose.is_file():
+            skipped[NO_POSE] = skipped.get(NO_POSE, 0) + 1
             continue
         stamp_ns = (int(number[1]) + 1) * 10**9 // RATE
         images.append((stamp_ns, file))
@@ -49,11 +54,11 @@ def listing(path: Path, camera: str | None = None) -> Listing:
     if not images:
         raise DatasetError(f'no poses in {path}: expected frame-XXXXXX.pose.txt for each image')
     rotations, positions = matrices(path, np.array(poses))
-    track, skipped = planar_track(
+    track, left_out = planar_track(
         str(path), np.array(stamps, dtype=np.int64), rotations, positions, CAMERA_Y_DOWN
     )
     whole = path.resolve()
-    return Listing(f'{whole.parent.name}-{whole.name}', images, track, skipped=skipped)
+    return Listing(f'{whole.parent.name}-{whole.name}', images, track, skipped=skipped | left_out)
 
 
 def _pose(file: Path) -> list[float]:

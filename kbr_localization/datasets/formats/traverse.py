@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 import re
 
+from kbr_localization.datasets.formats.floor import FARTHEST_M
 from kbr_localization.datasets.formats.image_folder import image_files
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.image_run import Listing
@@ -39,6 +40,11 @@ def listing(path: Path, spacing: float | None = None) -> Listing:
     files = image_files(path)
     metres = _checked(path, spacing if spacing is not None else _spacing_of(path, len(files)))
     places = _places(files)
+    if max(places) * metres > FARTHEST_M:
+        raise DatasetError(
+            f'{path}: the last image would lie {max(places) * metres:g} m from the first place: '
+            'expected names that end with the number of the place, or without numbers'
+        )
     stamps = np.array([round((place + 1) * metres / SPEED * 1e9) for place in places], np.int64)
     poses = np.column_stack([np.array(places) * metres, np.zeros((len(places), 2))])
     images = list(zip(stamps.tolist(), files, strict=True))
