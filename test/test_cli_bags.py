@@ -91,7 +91,9 @@ def test_a_bag_that_is_cut_off_is_told_without_a_full_stop(tmp_path):
     run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
     (file,) = run.glob('*.mcap')
     file.write_bytes(file.read_bytes()[:-100])
-    assert_one_line(build(tmp_path, run), ' is invalid: is it complete? `ros2 bag reindex`')
+    result = build(tmp_path, run)
+    assert_one_line(result, ' is invalid: is it complete? `ros2 bag reindex`')
+    assert result.stderr.strip().endswith('was cut off, `mcap recover` its .mcap')
 
 
 def test_a_cold_run_has_no_topics(tmp_path):

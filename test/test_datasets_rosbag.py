@@ -1,6 +1,8 @@
+import contextlib
 import os
 import pickle
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -225,6 +227,23 @@ def test_a_truncated_bag(cold, tmp_path, storage, part):
             for frame in BagRun(path):
                 frame.load_image()
         assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize('folder', [True, False])
+def test_messages_in_the_log_of_a_database_are_not_passed_over(tmp_path, folder):
+    path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
+    (file,) = path.glob('*.db3')
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute('PRAGMA journal_mode=WAL')
+        database.execute('DELETE FROM messages WHERE id % 2')
+        database.commit()
+        killed = shutil.copytree(path, tmp_path / 'killed')
+    place = killed if folder else killed / file.name
+    with pytest.raises(DatasetError, match=r'its last messages are in bag\.db3-wal, .*`sqlite3 '):
+        BagRun(place)
+    with contextlib.closing(sqlite3.connect(killed / file.name)) as database:
+        database.execute('PRAGMA wal_checkpoint(TRUNCATE)')
+    assert len(BagRun(place).odometry.stamps_ns) == len(BagRun(path).odometry.stamps_ns)
 
 
 def test_metadata_that_is_no_yaml_or_says_nothing(cold, tmp_path):

@@ -134,7 +134,10 @@ def _explained(error: Exception) -> str:
         )
     if reason.startswith(METADATA):
         return f'{reason}: `ros2 bag reindex` writes it anew'
-    return f'{reason}: is it complete? `ros2 bag reindex` repairs a recording that was cut off'
+    return (
+        f'{reason}: is it complete? `ros2 bag reindex` repairs the metadata of a recording that '
+        'was cut off, `mcap recover` its .mcap'
+    )
 
 
 def deserialize(data: bytes, type_name: str) -> Any:
@@ -145,6 +148,16 @@ def deserialize(data: bytes, type_name: str) -> Any:
         raise DatasetError(f'expected a {type_name}, got {len(data)} other bytes') from error
 
 
+def _check_log(file: Path) -> None:
+    """Raise DatasetError where the last messages are in a log beside, which is not read."""
+    log = file.with_name(f'{file.name}-wal')
+    if file.suffix in STORAGE_SUFFIXES and log.is_file() and log.stat().st_size:
+        raise DatasetError(
+            f'bag {file}: its last messages are in {log.name}, as its recorder was cut off or is '
+            f'not done: `sqlite3 {file} "PRAGMA wal_checkpoint(TRUNCATE)"` takes them over'
+        )
+
+
 def _storage_of(path: Path) -> Path:
     """Return the path itself, or the only storage file of a folder that has lost its metadata."""
     if not path.exists():
@@ -153,6 +166,7 @@ def _storage_of(path: Path) -> Path:
     for file in path.iterdir() if path.is_dir() else [path]:
         if not (file.is_file() or file.is_dir()):
             raise DatasetError(f'bag {file} is a device or a pipe: expected a file')
+        _check_log(file)
     if not path.is_dir() or (path / METADATA).is_file():
         return path
     files = [file for file in sorted(path.iterdir()) if file.suffix in STORAGE_SUFFIXES]
