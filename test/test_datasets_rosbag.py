@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 
 from bag_helpers import (
+    at_times,
     bag,
     compressed,
     drive,
@@ -196,6 +197,32 @@ def test_a_bag_without_odometry(tmp_path):
 def test_an_empty_bag(tmp_path, storage):
     with pytest.raises(DatasetError, match=r'no images in bag .*got no messages'):
         BagRun(write_messages(tmp_path / 'bag', [], storage))
+
+
+@pytest.mark.parametrize('later', [0, 7_000_000])
+def test_a_simulation_that_was_reset_while_recording_is_told(tmp_path, later):
+    first = at_times([*drive(4.0), *images(2)])
+    second = at_times(
+        [*drive(6.0), *[('/image', image(i * SECOND + later), None) for i in (2, 3)]]
+    )
+    stamps = np.arange(len(first + second)) * 50_000_000
+    both = [
+        (topic, message, START_NS + int(recorded))
+        for (topic, message, _), recorded in zip(first + second, stamps, strict=True)
+    ]
+    with pytest.raises(DatasetError, match=r'the stamps of /odom .* go back and over the same'):
+        BagRun(write_messages(tmp_path / 'bag', both))
+
+
+def test_stray_stamps_and_a_clock_that_is_set_back_before_the_drive_do_no_harm(tmp_path):
+    early = [('/odom', odometry(100 * SECOND + i * 50_000_000, 0.0), None) for i in range(20)]
+    stray = [('/odom', odometry(int(s * SECOND), 0.5), None) for s in (99.0, 1.61)]
+    later = at_times([*drive(), *images()])
+    both = [*early, *later[:20], *stray, *later[20:]]
+    recorded = [
+        (topic, message, START_NS + i * 50_000_000) for i, (topic, message, _) in enumerate(both)
+    ]
+    assert len(BagRun(write_messages(tmp_path / 'bag', recorded))) == 3
 
 
 def test_a_bag_whose_odometry_ends_early(tmp_path):

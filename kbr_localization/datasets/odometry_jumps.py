@@ -8,6 +8,8 @@ the robot is taken to have stood still in between.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.se2 import FloatArray, StampArray
@@ -52,6 +54,17 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     left = np.concatenate(kept)
     going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets))
     return going_on, _notes(len(resets), len(stamps) - len(left))
+
+
+def begins_over(stamps_ns: Sequence[int]) -> bool:
+    """Whether stamps, in the order of their recording, go back and over the same times again."""
+    # fewer than FEWEST are strays, which the median of a row leaves out
+    row = 2 * FEWEST - 1
+    if len(stamps_ns) < row:
+        return False
+    steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps_ns, row), axis=1)
+    back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
+    return bool(back.size and steady[back[0] :].max() > steady[: back[0]].min())
 
 
 def begins_anew(before: FloatArray, pose: FloatArray, slack: float = SLACK) -> bool:

@@ -24,7 +24,7 @@ from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
-from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.odometry_jumps import begins_over, without_jumps
 from kbr_localization.datasets.pose_message import (
     header_frame,
     header_stamp_ns,
@@ -250,6 +250,12 @@ class BagRun(Dataset):
         if self.odometry_topic.message_type == TF:
             track = self._transforms.track(self._transforms.odometry_way)
         else:
+            if begins_over([stamp_ns for stamp_ns, _ in poses[self.odometry_topic.name]]):
+                raise DatasetError(
+                    f'bag {self.path}: the stamps of {self.odometry_topic} go back and over the '
+                    'same times again: expected one drive; record a bag of its own after a reset '
+                    'of the simulation or of a clock'
+                )
             track = self._track(poses, self.odometry_topic)
         track, notes = without_jumps(track)
         self.notes += notes
