@@ -56,6 +56,18 @@ def test_an_existing_run_is_continued(tmp_path):
     assert len(open_dataset(tmp_path / 'run')) == 4
 
 
+@pytest.mark.parametrize('cameras', [(), ('front', 'rear')])
+def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
+    ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear'))).close()
+    recording = ColdRecording(tmp_path / 'run', *cameras)
+    recording.append_odometry([(START_NS + second * 10**9, np.zeros(3)) for second in (-1, 1)])
+    recording.append_image(START_NS, np.zeros(3), [JPEG] * max(1, len(cameras)))
+    recording.close()
+    assert open_dataset(tmp_path / 'run').cameras == cameras
+    with pytest.raises(DatasetError, match=r'run holds images of .*: give a new folder to record'):
+        ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear')))
+
+
 def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
     record(tmp_path / 'run', 0, 3)
     (tmp_path / 'run' / 'std_cam' / 't1.5_x0_y0_a0.jpeg.part').write_bytes(JPEG[:50])

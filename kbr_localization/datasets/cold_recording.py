@@ -152,6 +152,16 @@ class ColdRecording:
                 f'{self.path} holds {sorted(foreign)[0]!r} and is no COLD run: '
                 'give a new folder, or a run to go on with'
             )
+        self._check_mixed(sorted(name for name in found if name.endswith(SUFFIX)))
+
+    def _check_mixed(self, found: Sequence[str]) -> None:
+        """Refuse cameras with a name beside those of COLD, which are read without the others."""
+        there = [camera for camera in found if any((self.path / camera).glob('*'))]
+        if len({camera in CAMERAS for camera in (*there, *self.cameras)}) > 1:
+            raise DatasetError(
+                f'{self.path} holds images of {", ".join(there)}: give a new folder to record '
+                f'{", ".join(self.cameras)}'
+            )
 
     def _look_at_images(self) -> tuple[int, ImageName | None]:
         count, last = 0, None

@@ -103,7 +103,11 @@ def needs_spacing(path: Path | str) -> bool:
 def _usual(path: Path) -> list[str]:
     """Cameras that are meant when none is named: one of COLD's, or all of a recorder's."""
     found = cameras_in(path)
-    return [camera for camera in CAMERAS if camera in found][:1] or found
+    of_cold = [camera for camera in CAMERAS if camera in found][:1]
+    # a recorder that was started with no topics of cameras leaves an empty one
+    if of_cold and any((path / of_cold[0]).iterdir()):
+        return of_cold
+    return [camera for camera in found if camera not in of_cold] or found
 
 
 def _open_cold(path: Path, cameras: Sequence[str], tolerance: float) -> Dataset:
