@@ -61,6 +61,14 @@ def expected_at(run, frame):
     return se2.compose(CORRECTION, moved)
 
 
+@pytest.mark.parametrize('name', ['/move_base_simple/goal', '/goal_update'])
+def test_goals_do_not_hide_the_poses_on_tf(tmp_path, name):
+    goal = [(name, pose_stamped(2 * SECOND, 9.0), None)]
+    correction = sent('map', 'odom', [CORRECTION] * 9, every=SECOND // 2)
+    path = recorded(tmp_path / 'bag', drive(), images(), goal, correction)
+    assert BagRun(path).sources[2] == 'reference poses on /tf (map -> odom -> base)'
+
+
 def test_the_way_from_map_over_odom_to_the_base_is_the_reference(tmp_path):
     path = recorded(
         tmp_path / 'bag',

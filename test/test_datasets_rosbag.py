@@ -233,6 +233,12 @@ def test_a_bag_whose_odometry_ends_early(tmp_path):
         BagRun(bag(tmp_path / 'late', drive(2.5), late))
 
 
+def test_a_bag_of_ros_1_is_told_with_what_converts_it(tmp_path):
+    (tmp_path / 'a.bag').write_bytes(b'#ROSBAG V2.0\n')
+    with pytest.raises(DatasetError, match=r'is a bag of ROS 1: .*`rosbags-convert --src .*/a`'):
+        open_dataset(tmp_path / 'a.bag')
+
+
 def test_a_missing_or_foreign_bag(tmp_path):
     with pytest.raises(DatasetError, match='no such bag'):
         BagRun(tmp_path / 'nothing')

@@ -27,7 +27,7 @@ CHOICE = {
 }
 """How a user chooses a topic, by what it is for."""
 # what people send to a robot, not where it is
-COMMANDS = ('initialpose', 'goal_pose', 'clicked_pose')
+COMMANDS = ('initialpose', 'goal_pose', 'goal', 'goal_update', 'clicked_pose')
 
 
 OnTf = Callable[[], Topic | None]

@@ -135,6 +135,11 @@ def _open_public(path: Path, choice: _Choice) -> Dataset:
         if traverse.holds(path):
             choice.refuse_foreign(path, traverse.NAME, bare=True)
             return ImageRun(traverse.listing(path, choice.spacing), choice.odometry_seed)
+    if path.is_file() and path.suffix == '.bag':
+        raise DatasetError(
+            f'{path} is a bag of ROS 1: expected a rosbag2, as `rosbags-convert --src {path} '
+            f'--dst {path.with_suffix("")}` makes of it'
+        )
     raise DatasetError(f'{path} is no run: expected {_runs_inside(path) or EXPECTED}')
 
 
