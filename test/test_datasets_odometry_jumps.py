@@ -1,12 +1,14 @@
 """Odometry in files that jumps is taken as the node takes messages that do."""
 
-from bag_helpers import bag, drive, images
+from bag_helpers import bag, drive, image, images, odometry
 from helpers import tiny_frames, tiny_odometry
 from kbr_localization import se2
+from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_jumps import without_jumps
-from kbr_localization.datasets.rosbag import BagRun
+from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.ros.session.odometry_buffer import Added, OdometryBuffer
 import numpy as np
 import pytest
@@ -116,11 +118,24 @@ def test_bags_and_runs_of_cold_say_so(tmp_path):
     assert 'the odometry jumped once: taken as reset, without motion' in run.notes
     assert np.hypot(*increments(run.odometry)[:, :2].T).max() < 0.1
 
-    odometry = tiny_odometry(8)
-    half = len(odometry.poses) // 2
-    poses = odometry.poses.copy()
+    track = tiny_odometry(8)
+    half = len(track.poses) // 2
+    poses = track.poses.copy()
     poses[half:] = se2.compose(np.array([70.0, 0.0, 1.0]), poses[half:])
-    jumped = OdometryTrack(odometry.stamps_ns, poses)
+    jumped = OdometryTrack(track.stamps_ns, poses)
     cold = write_cold_run(tmp_path / 'run', tiny_frames(8), jumped)
     assert 'the odometry jumped once: taken as reset, without motion' in cold.notes
     assert np.hypot(*increments(cold.odometry)[:, :2].T).max() < 0.1
+
+
+def test_copies_of_a_run_are_cut_where_it_is(tmp_path):
+    pushed = [*drive(3.0), *[('/odom', odometry((20 + i) * SECOND, 0.0), None) for i in range(9)]]
+    more = [('/image', image(second * SECOND), None) for second in (24, 25, 26)]
+    run = BagRun(bag(tmp_path / 'bag', pushed, images(), more))
+    write_bag(run, tmp_path / 'copy')
+    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
+    for copy in (run, open_dataset(tmp_path / 'copy'), open_dataset(tmp_path / 'cold')):
+        (cut,) = odometry_leaps(copy.odometry, np.array([f.stamp_ns for f in copy]), 0)
+        assert (cut.image, copy.notes) == (3, run.notes)
+        assert copy.odometry.resets_ns == run.odometry.resets_ns != ()
+        np.testing.assert_allclose(copy.odometry.poses, run.odometry.poses, atol=1e-5)

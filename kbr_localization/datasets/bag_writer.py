@@ -177,7 +177,7 @@ class _BagWriter:
 
 def _in_order_of_time(bag: _BagWriter, dataset: Dataset) -> Iterator[tuple[int, Frame]]:
     """Give the frames one by one, the odometry up to each being written before it."""
-    track, written = dataset.odometry, 0
+    track, written = dataset.odometry.recorded or dataset.odometry, 0
     for done, frame in enumerate(dataset, start=1):
         due = int(np.searchsorted(track.stamps_ns, frame.stamp_ns, side='right'))
         bag.write_odometry(track, slice(written, due))

@@ -99,7 +99,7 @@ class ColdRun(Dataset):
         )
         self._count('odometry of a repeated stamp', repeated)
         track, notes = without_jumps(track)
-        self.notes += notes
+        self.notes = tuple(dict.fromkeys(self.notes + notes))
         return track
 
     def _read_labels(self) -> dict[str, str]:
@@ -164,7 +164,8 @@ def write_cold_run(
     with new_folder(path) as folder:
         places = _write_images(folder / CAMERAS[0], frames, quality)
         _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
-        lines = zip(odometry.stamps_ns.tolist(), odometry.poses, strict=True)
+        track = odometry.recorded or odometry
+        lines = zip(track.stamps_ns.tolist(), track.poses, strict=True)
         _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))
         write_notes(folder, notes)
         ColdRun(folder)

@@ -44,11 +44,13 @@ class OdometryTrack:
     The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3).
 
     `resets_ns`: stamps of samples at which it began again and was made to go on, without motion.
+    `recorded`: the track before that, where it was another: what copies of a run have.
     """
 
     stamps_ns: se2.StampArray
     poses: se2.FloatArray
     resets_ns: tuple[int, ...] = ()
+    recorded: OdometryTrack | None = field(default=None, repr=False)
 
     def at(self, stamp_ns: int) -> se2.FloatArray:
         """Pose (3,) at a stamp; raises DatasetError outside of the track."""

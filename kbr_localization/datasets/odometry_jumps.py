@@ -52,7 +52,7 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
         kept.append(piece)
         corrected.append(se2.compose(correction, poses[piece]))
     left = np.concatenate(kept)
-    going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets))
+    going_on = OdometryTrack(stamps[left], np.concatenate(corrected), tuple(resets), track)
     return going_on, _notes(len(resets), len(stamps) - len(left))
 
 

@@ -258,7 +258,7 @@ class BagRun(Dataset):
                 )
             track = self._track(poses, self.odometry_topic)
         track, notes = without_jumps(track)
-        self.notes += notes
+        self.notes = tuple(dict.fromkeys(self.notes + notes))
         return track
 
     def _reference_track(
