@@ -480,6 +480,18 @@ def test_of_two_requests_the_last_one_counts(drive, before):
     assert not drive.answers[stamp(4.2)].estimate.localized
 
 
+@pytest.mark.parametrize('driven', [0.0, 4.0])
+def test_another_tracker_leaves_a_global_start_that_was_asked_for_as_it_is(tiny_world, driven):
+    given = GivenPose(straight_reference(0.0), COVARIANCE)
+    drive = Drive(tiny_world, InitialPoseSources(given=given))
+    drive.go(0.0, driven, image_every=0.4 if driven else 100)
+    drive.session.initialize_globally()
+    drive.session.replace_tracker()
+    drive.image(4.2, lambda: GREY)
+    drive.go(4.05, 4.2, image_every=100)
+    assert not drive.answers[stamp(4.2)].estimate.has_pose
+
+
 def make_unsure_and_replace(drive):
     session = drive.session
     estimate = replace(session.last.estimate, status='uncertain')

@@ -37,9 +37,9 @@ class Session:
     `make_tracker`: makes a fresh tracker. `log`: called with level and text for the log.
     `on_reset`: called when time jumps back or the odometry is reset. Thread-safe but for `work`,
     which belongs to one thread. `feed`: images and odometry that wait. `tracking`: the tracker
-    and its state. `initial_poses`: where a belief starts. `last`: the last answer, `answered`: how
-    many had a pose, `used`: how many of them with an image that was compared with the map,
-    `odometry_counts`: what became of odometry messages.
+    and its state. `initial_poses`: where a belief starts. `last`: the last answer of the belief,
+    `answered`: how many had a pose, `used`: how many of them with an image that was compared with
+    the map, `odometry_counts`: what became of odometry messages.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Session:
     def recover_from_error(self) -> None:
         """Start anew after an unexpected error, globally once there has been an answer."""
         self._count('internal error')
-        if self.last is not None:
+        if self.answered:
             self.request(self._begin_globally)
         self.forget_belief()
         with self._lock:
@@ -244,14 +244,14 @@ class Session:
     def _begin_globally(self) -> None:
         self.tracking.begin_globally()
         with self._lock:
-            self.initial_poses.kept = None
+            self.initial_poses.kept = self.last = None
 
     def _replace(self) -> None:
         had_belief = self.tracking.renew()
         with self._lock:
             if had_belief and self.last is not None and self.last.estimate.has_pose:
                 self.initial_poses.kept = self.last.as_given
-            elif had_belief and self.last is not None:
+            elif had_belief:
                 self._log('info', 'no pose to go on from: starting with no knowledge of it')
                 self._begin_globally()  # the robot has left where it began
 
