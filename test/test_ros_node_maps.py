@@ -254,6 +254,23 @@ def test_a_pose_that_comes_while_a_map_is_read_is_meant_for_that_map(ros, two_fl
         assert np.hypot(*(last.estimate.pose - expected)[:2]) < 0.3
 
 
+def test_a_map_that_an_inactive_node_loads_is_that_of_poses_that_come_then(ros, tiny_world):
+    kernel_map = KernelMap.load(tiny_world.map_file)
+    far_away = np.array([300.0, 0.0, 0.0])
+    replace(kernel_map, poses=kernel_map.poses + far_away).save(ros.folder / 'annexe.h5')
+    values = {'map_files': f'[house={tiny_world.map_file},annexe={ros.folder}/annexe.h5]'}
+    with node_at_hand(ros, initialize_globally='false', **values) as node:
+        node.trigger_deactivate()
+        assert trigger(ros, 'load_map/annexe').success
+        assert node.configured().keeper.in_use.name == 'annexe'
+        robot = Robot(ros)
+        robot.send_initial_pose(None, robot.pose(0.0) + far_away)
+        told = []
+        node.log = lambda level, text, quiet: told.append(text)
+        ros.spin_until(lambda: told)
+        assert 'kept until the node is active' in told[0]
+
+
 def test_a_global_start_asked_for_while_a_map_is_read_counts_more_than_a_pose_before_it(
     ros, two_floors
 ):
@@ -268,6 +285,32 @@ def test_a_global_start_asked_for_while_a_map_is_read_counts_more_than_a_pose_be
         ros.spin_until(answer.done)
         assert answer.result().success
         assert node.maps.kept is None and node.configured().session.initial_poses.given is None
+
+
+def test_a_global_start_asked_for_while_a_map_is_read_is_one_on_that_map(ros, two_floors):
+    values = {'map_file': 'ground', 'map_files': as_yaml(two_floors)}
+    with node_at_hand(ros, initialize_globally='false', **values) as node:
+        robot = Robot(ros)
+        robot.wait_for_listeners()
+        answer, disk = load_with_slow_disk(ros, node)
+        call(ros, Empty, '/reinitialize_global_localization', Empty.Request())
+        disk.set()
+        ros.spin_until(answer.done)
+        robot.drive(0.0, 2.0)
+        session = node.configured().session
+        ros.spin_until(lambda: session.answered or session.dropped['no belief yet'])
+        assert not session.dropped['no belief yet']
+
+
+def test_no_image_is_added_to_the_map_that_is_just_being_read(ros, two_floors):
+    """It would be in the file and not in the map, and the file count as that of somebody else."""
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        answer, disk = load_with_slow_disk(ros, node, 'ground')
+        added = trigger(ros, 'add_current')
+        assert not added.success and 'another map is being read' in added.message
+        disk.set()
+        ros.spin_until(answer.done)
+        assert 'no image has been used' in trigger(ros, 'add_current').message
 
 
 def test_a_pose_that_is_meant_for_a_map_that_cannot_be_read_is_dropped(ros, two_floors):

@@ -164,7 +164,7 @@ class Localization:
             return
         self._worker.stop()
         self._worker = None
-        self._do_last_requests()
+        self.do_requests()
         if self._reporter is not None:
             self._reporter.destroy()
             self._reporter = None
@@ -173,8 +173,8 @@ class Localization:
         self._save_map()
         self._sum_up()
 
-    def _do_last_requests(self) -> None:
-        """Do what was requested and not done yet: one that fails keeps nothing from its end."""
+    def do_requests(self) -> None:
+        """Do what was requested, where no worker does: one that fails leaves others alone."""
         while True:
             try:
                 return self.session.do_requests()

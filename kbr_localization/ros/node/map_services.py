@@ -19,6 +19,7 @@ from rclpy.task import Future
 from std_srvs.srv import Trigger
 
 Result = TypeVar('Result')
+BUSY = 'another map is being read: call again when it is there'
 
 
 class Owner(Protocol):
@@ -41,12 +42,12 @@ class MapServices:
     The services `~/load_map`, `~/load_map/<name>` and `~/add_current`.
 
     `loading`: whether a map is being read, so that a pose given now is meant for it. `kept`: that
-    pose.
+    pose. `globally`: whether a global start was asked for meanwhile.
     """
 
     def __init__(self, node: Node, owner: Owner) -> None:
         self._node, self._owner = node, owner
-        self.loading = False
+        self.loading = self.globally = False
         self.kept: GivenPose | None = None
         # rclpy holds the group of a callback that awaits: in the node's own, all would be deaf
         create = partial(node.create_service, callback_group=ReentrantCallbackGroup())
@@ -59,9 +60,9 @@ class MapServices:
         self, name: str, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         if self.loading:
-            response.message = 'another map is being read: call again when it is there'
+            response.message = BUSY
         else:
-            self.loading = True
+            self.loading, self.globally = True, False
             try:
                 await self._load(name, response)
             finally:
@@ -83,6 +84,7 @@ class MapServices:
                 self._check_is_at_hand(localization)
             else:
                 localization.session.switch_map(use)
+                localization.do_requests()
             if name:
                 self._node.set_parameters([Parameter('map_file', value=name)])
             response.success = True
@@ -91,7 +93,7 @@ class MapServices:
             response.success, response.message = False, f'the map stays as it was: {error}'
 
     def _use_kept(self, loaded: bool) -> None:
-        """Start from the pose that came while the map was read, if that is in use now."""
+        """Start as was asked for while the map was read, if that is in use now."""
         kept, self.kept = self.kept, None
         if kept is not None and loaded:
             try:
@@ -101,11 +103,15 @@ class MapServices:
         elif kept is not None:
             text = 'initial pose dropped: it was meant for the map that could not be loaded'
             self._owner.log('warning', text, 0.0)
+        elif self.globally and loaded:
+            self._owner.configured().session.initialize_globally()
 
     async def _add_current(
         self, request: Trigger.Request, response: Trigger.Response
     ) -> Trigger.Response:
         try:
+            if self.loading:  # else the file would have what the map that is being read has not
+                raise MapError(BUSY)
             localization = self._owner.configured()
             if not localization.at_work:
                 raise LocalizationError('the node is not active: activate it first')

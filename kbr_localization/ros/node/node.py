@@ -159,7 +159,8 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _reinitialize(self, request: Empty.Request, response: Empty.Response) -> Empty.Response:
         if self.active:
-            self.maps.kept = None  # a pose for the map that is being read: the last request counts
+            # of requests for a map that is being read the last one counts
+            self.maps.kept, self.maps.globally = None, True
             self.log('info', 'global localization asked for', 0.0)
             self.configured().session.initialize_globally()
         else:
