@@ -8,6 +8,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.common import conversions
+from kbr_localization.ros.session.persistence import save_pose, SavedPose
 import numpy as np
 import pytest
 from ros_helpers import call, PATIENCE
@@ -207,6 +208,15 @@ def test_a_node_restarted_on_another_floor_goes_on_there(ros, tiny_world, two_fl
     robot.drive(9.25, 10.0)
     ros.spin_until(lambda: 'going on from the saved pose' in again.output)
     assert 'going on with map upper' in again.output
+
+
+def test_a_node_restarted_on_a_floor_whose_map_is_broken_starts_on_that_of_the_parameters(
+    ros, tiny_world, two_floors
+):
+    x = np.zeros(3)
+    save_pose(ros.folder / 'pose.json', SavedPose(0, x, np.eye(3), x, 'an id', 'broken'))
+    with node_at_hand(ros, map_file='ground', map_files=as_yaml(two_floors)) as node:
+        assert node.configured().keeper.in_use.name == 'ground'
 
 
 def test_the_node_takes_the_filter_parameters_of_its_map(ros, tiny_world_copy):

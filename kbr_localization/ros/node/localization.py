@@ -47,9 +47,7 @@ class Localization:
             config.map_files, config.grow_into, log, config.image_topics, config.grow_in_place
         )
         saved = initial_pose_sources.saved_pose(self.pose_file, config, log)
-        in_use = self._registry.read(
-            initial_pose_sources.first_map(saved, self._registry, config.map_file, log)
-        )
+        in_use = initial_pose_sources.first_map(saved, self._registry, config.map_file, log)
         settings.follow_map(in_use.kernel_map.filter_config)
         # saving waits for the disk, loading a map for more: neither in a callback
         self._background = ThreadPoolExecutor(1, thread_name_prefix='background')

@@ -7,7 +7,7 @@ from pathlib import Path
 import time
 
 from kbr_localization import se2
-from kbr_localization.errors import RosError
+from kbr_localization.errors import KbrError, RosError
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
@@ -46,12 +46,20 @@ def saved_pose(path: Path, config: NodeConfig, log: NodeLogger) -> persistence.S
 
 def first_map(
     saved: persistence.SavedPose | None, registry: MapRegistry, map_file: str, log: NodeLogger
-) -> str:
-    """Return the map that a robot was on a moment ago, or the one of the parameters."""
+) -> MapInUse:
+    """
+    Read the map that a robot was on a moment ago, or the one of the parameters.
+
+    Raises as `registry.read` does, for that of the parameters.
+    """
     if saved is None or saved.map_name not in registry.paths or saved.map_name == map_file:
-        return map_file
+        return registry.read(map_file)
     log('info', f'going on with map {saved.map_name}, where the robot was last')
-    return saved.map_name
+    try:
+        return registry.read(saved.map_name)
+    except KbrError as error:
+        log('error', f'not going on there: {error}')
+        return registry.read(map_file)
 
 
 def check_is_near(in_use: MapInUse, pose: se2.FloatArray, log: NodeLogger) -> None:
