@@ -7,6 +7,8 @@ import weakref
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.map.grown_file import GrownFile
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import State, Transition
 from lifecycle_msgs.srv import GetState
@@ -80,6 +82,18 @@ def test_a_configuration_that_fails_leaves_it_unconfigured_with_the_reason(ros, 
     assert not change_state(ros, Transition.TRANSITION_CONFIGURE)
     assert state(ros) == State.PRIMARY_STATE_UNCONFIGURED
     assert '/no/such/map.h5' in node.output and 'Traceback' not in node.output
+
+
+def test_a_configuration_that_fails_keeps_neither_map_nor_claim(ros, tiny_world_copy):
+    map_file = tiny_world_copy.map_file
+    KernelMap.load(map_file).subset(np.arange(1)).save(map_file)
+    with node_at_hand(ros, map_file=map_file, method='fkbf', grow_map='true') as node:
+        assert 'fkbf learns the motion' in str(node.failure)
+        gc.collect()
+        # a lifecycle manager may configure it again, and the file is free for others
+        GrownFile(map_file.with_name('map_grown.h5')).claim()
+        maps = (found for found in gc.get_objects() if isinstance(found, KernelMap))
+        assert not any(len(found) == 1 for found in maps)
 
 
 def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):

@@ -100,7 +100,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         try:
             action()
         except KbrError as error:
-            self.failure = error
+            self.failure = error.with_traceback(None)  # it holds the map and its claim
             if not self.starting:
                 self.get_logger().error(str(error))
             return TransitionCallbackReturn.FAILURE
