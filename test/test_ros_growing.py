@@ -98,6 +98,15 @@ def test_nothing_is_added_where_the_match_is_good_or_the_pose_unsure(keeping, se
     assert keeping.drive(0.0, 8.0, **seen) == 0
 
 
+def test_an_odometry_that_was_reset_is_no_way(keeping):
+    for x in np.arange(0.0, 1.8, 0.05):
+        for similarity in (0.9, 0.75):
+            there = answer(x, similarity)
+            away = np.array([50.0 if x > 0.2 else 0.0, 0.0, 0.0])
+            there = replace(there, odometry=there.odometry + away, continued=there.odometry)
+            assert keeping.keeper.look(there) is None
+
+
 def test_in_another_light_where_all_views_match_badly_nothing_is_added_by_itself(keeping):
     assert keeping.drive(0.0, 8.0, usual=0.75) == 0
     assert keeping.keeper.facts()[

@@ -163,8 +163,9 @@ class MapGrowth:
 
     def _follow(self, answer: Answer, sure: bool) -> bool:
         """Measure the way for which the pose has been sure; say whether the camera is alive."""
-        step = se2.between(self._odometry, answer.odometry)[:2]
-        self._odometry = answer.odometry
+        odometry = answer.odometry if answer.continued is None else answer.continued
+        step = se2.between(self._odometry, odometry)[:2]
+        self._odometry = odometry
         self._travel = self._travel + float(np.hypot(*step)) if sure else 0.0
         if not math.isfinite(self._travel):
             self._travel = 0.0
