@@ -105,6 +105,23 @@ def test_no_pose_before_there_is_a_belief_and_a_warning_names_the_topics(ros, ti
     assert np.hypot(*(got - robot.pose(4.8))[:2]) < 0.3
 
 
+def test_an_initial_pose_that_waits_for_an_image_is_not_asked_for(ros, tiny_world):
+    reports = ros.collect(DiagnosticArray, '/diagnostics')
+    robot, sent = Robot(ros), itertools.count()
+
+    def says(text):
+        seconds = 0.1 * next(sent)
+        robot.send_odometry(seconds)
+        robot.send_image(seconds - 100.0)
+        ros.spin(0.05)
+        return text in diagnostics(reports, ': localization')[0]
+
+    given = {'initialize_globally': 'false', 'set_initial_pose': 'true'}
+    with node_at_hand(ros, map_file=tiny_world.map_file, **given):
+        robot.wait_for_listeners()
+        ros.spin_until(lambda: says('no image could be used yet'), timeout=20.0)
+
+
 def test_images_and_odometry_of_which_none_is_usable_are_told_on_diagnostics(ros, tiny_world):
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     robot = Robot(ros)

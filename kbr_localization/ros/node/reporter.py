@@ -123,8 +123,8 @@ class Reporter:
             silent.append('use_sim_time is set but nothing comes on /clock')
         if silent:
             return ', '.join(silent)
-        session = self._session
-        if not session.tracking.has_belief and not session.initial_poses.sources.globally:
+        session, poses = self._session, self._session.initial_poses
+        if not (session.tracking.has_belief or poses.sources.globally or poses.is_given):
             initialpose = self._node.resolve_topic_name('initialpose')
             service = self._node.resolve_service_name('reinitialize_global_localization')
             return f'no initial pose: publish one on {initialpose}, or call {service}'

@@ -24,6 +24,11 @@ class InitialPoses:
         self.given: GivenPose | None = None
         self.kept: GivenPose | None = None
 
+    @property
+    def is_given(self) -> bool:
+        """Whether a pose waits for the next image."""
+        return (self.given or self.kept or self.sources.given) is not None
+
     def forget(self) -> None:
         """Forget the poses that wait to be used."""
         self.given, self.kept = None, None
