@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+import shutil
 import sys
 import threading
 import time
@@ -297,6 +298,22 @@ def test_another_map_starts_with_its_own_growth_and_the_old_one_is_written(
     assert len(KernelMap.load(tiny_world_copy.map_file)) == 44
     assert keeping.keeper.facts()['images'] == 30
     assert keeping.keeper.facts()['images added in all'] == 0
+
+
+def test_what_cannot_be_written_of_a_map_that_is_left_is_told_to_be_lost(
+    tiny_world_copy, tmp_path
+):
+    (tmp_path / 'taken').write_text('a file, no folder')
+    keeping = Keeping(tiny_world_copy, into=str(tmp_path / 'taken'))
+    keeping.drive(0.0, 6.0)
+    with pytest.raises(MapError):
+        keeping.keeper.save()
+    other = shutil.copy(tiny_world_copy.map_file, tmp_path / 'other.h5')
+    keeping.keeper.use(Keeping(tiny_world_copy, wanted=other).keeper.in_use)
+    keeping.background.shutdown()
+    assert any('4 added images are lost with the map left' in text for text in keeping.told)
+    assert not keeping.keeper.failure
+    assert keeping.keeper.facts()['images added and not yet written'] == 0
 
 
 def test_maps_are_found_by_name_and_the_first_is_the_default(tiny_world, tmp_path):

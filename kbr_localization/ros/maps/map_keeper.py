@@ -114,15 +114,22 @@ class MapKeeper:
         try:
             unsaved.file.write(unsaved.kernel_map)
         except MapError as error:
-            self._write_failure = str(error)
-            self._log('error', f'{images} added images are not written yet: {error}')
-            with self._lock:
-                if self._unsaved is None and unsaved.name == self.in_use.name:
-                    self._unsaved = unsaved
-                self._unsaved_images += images
+            self._put_back(unsaved, images, error)
             raise
         self._write_failure = ''
         return str(unsaved.file.path)
+
+    def _put_back(self, unsaved: MapInUse, images: int, error: MapError) -> None:
+        """Keep for the next attempt what could not be written, unless its map was left."""
+        if unsaved.name != self.in_use.name:
+            self._write_failure = ''
+            self._log('error', f'{images} added images are lost with the map left: {error}')
+            return
+        self._write_failure = str(error)
+        self._log('error', f'{images} added images are not written yet: {error}')
+        with self._lock:
+            self._unsaved = self._unsaved or unsaved
+            self._unsaved_images += images
 
     def close(self) -> None:
         """Let other processes add to the file."""
