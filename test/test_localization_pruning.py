@@ -64,6 +64,14 @@ def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     assert farthest(points, cells) < 2.5 * farthest(points, greedy)
 
 
+def test_no_image_is_kept_twice_where_the_robot_stood():
+    stood = np.concatenate([np.zeros((30, 3)), np.arange(1.0, 21.0)[:, np.newaxis] * [1, 0, 0]])
+    for seed in range(5):
+        kept = cover(stood, 40, np.random.default_rng(seed))
+        assert len(np.unique(kept)) == len(kept) == 40
+        assert set(range(30, 50)) <= set(kept.tolist())
+
+
 def test_the_loss_of_many_images_is_estimated_from_some(kernel_map, monkeypatch):
     rng = np.random.default_rng(0)
     poses = np.column_stack([rng.uniform(0, 4, (600, 2)), rng.uniform(-3, 3, 600)])

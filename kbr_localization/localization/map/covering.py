@@ -28,10 +28,12 @@ def choose(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
 
 def _farthest(points: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     chosen = [int(rng.integers(len(points)))]
-    distance = np.sum((points - points[chosen[0]]) ** 2, axis=1)
+    distance = np.full(len(points), np.inf)
     while len(chosen) < count:
-        chosen.append(int(np.argmax(distance)))
         distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
+        # others at its place have zero
+        distance[chosen[-1]] = -1.0
+        chosen.append(int(np.argmax(distance)))
     return np.sort(chosen)
 
 
