@@ -90,6 +90,26 @@ def test_what_is_known_of_the_odometry_can_be_switched_off_by_its_name(method, n
     assert parameter_value(method, kernel_map, name) == 'off'
 
 
+@pytest.mark.parametrize('text', ['1e-9', '1e-09', '1e12', '+2E-3', '1E2', '3.0e-05', '7'])
+def test_a_number_may_have_an_exponent_as_the_list_of_parameters_has_it(text):
+    vision, chosen = configurations([f'delta={text}', 'vision.blur=1e0'])
+    assert (chosen, vision.blur) == ({'delta': float(text)}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ('text', 'says'),
+    [
+        ('nan', 'expected a finite number, got nan'),
+        ('1' + 400 * '0', 'expected a finite number, got inf'),
+        ('1e-3m', r"expected float, got '1e-3m' \(str\)"),
+        ('true', r'expected float, got True \(bool\)'),
+    ],
+)
+def test_what_is_no_finite_number_is_refused(text, says):
+    with pytest.raises(ConfigurationError, match=f"parameter 'delta': {says}"):
+        configurations([f'delta={text}'])
+
+
 def test_a_parameter_of_another_method_is_refused():
     kernel_map = tiny_map(20)
     changed = with_settings_of(kernel_map, 'gp-particle', ['components=5', 'noise_scale=3'])

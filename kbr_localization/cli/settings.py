@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 import dataclasses
 from typing import Any, TypeVar
 
@@ -50,8 +51,10 @@ def with_settings(config: Config, values: dict[str, Any], prefix: str = '') -> C
 
 
 def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
-    if isinstance(field.default, float) and type(value) is int:
-        return float(value)
+    if isinstance(field.default, float) and type(value) in (int, str):
+        # YAML takes 1e-9 for a text, and digits may be too many for a float
+        with suppress(ValueError):
+            return float(str(value))
     return written_word(field, value)
 
 
