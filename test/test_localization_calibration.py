@@ -226,8 +226,10 @@ def test_scaled_positions_have_motions_that_are_scaled():
     """What an odometry reports of a drive stays, whatever its metres are taken for."""
     rng = np.random.default_rng(3)
     reports = rng.normal(size=(50, 3)) * np.array([0.3, 0.1, 0.2])
-    known = Calibration(rng.normal(size=SIZE) * 0.05, np.diag(rng.uniform(0.1, 1.0, SIZE)))
+    covariance, delay = np.diag(rng.uniform(0.1, 1.0, SIZE)), np.array([0.1, 0.01])
+    known = Calibration(rng.normal(size=SIZE) * 0.05, covariance, delay)
     scaled = known.in_metres(1.03)
+    np.testing.assert_array_equal(scaled.delay, delay)
     expected = moved(reports, known.values) * np.array([1.03, 1.03, 1.0])
     np.testing.assert_allclose(moved(reports, scaled.values), expected, atol=1e-12)
     step = 1e-6 * np.eye(SIZE)

@@ -96,7 +96,8 @@ class Calibration:
     def in_metres(self, scale: float) -> Calibration:
         """Return the same for poses whose positions are scaled."""
         slope = np.where(np.isin(NAMES, _LENGTHS + _COUNTS), scale, 1.0)
-        return Calibration(in_metres(self.values, scale), self.covariance * np.outer(slope, slope))
+        covariance = self.covariance * np.outer(slope, slope)
+        return Calibration(in_metres(self.values, scale), covariance, self.delay)
 
     def for_a_drive(self, how: str) -> Calibration:
         """Return what a first start takes for known; `how`: see `OdometryCalibration`."""
