@@ -11,12 +11,13 @@ import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map import storage, verified
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.storage import CHECKSUMS, write_array
 from kbr_localization.localization.map.verified import BLOCK_BYTES, checksums_of, VerifiedArray
 from kbr_localization.localization.map.verify import check_map
-from map_helpers import assert_equal_maps
+from map_helpers import assert_equal_maps, TINY_VISION, TinyRun
 import numpy as np
 import pytest
 
@@ -346,6 +347,27 @@ def test_a_map_of_one_or_two_images_works_everywhere(tmp_path, count):
         options = ('--out', tmp_path / 'a.tum', '--method', method)
         result = invoke('localize', out, test, *options)
         assert result.returncode == 0 or 'fkbf learns the motion' in result.stderr, result.stderr
+
+
+def test_a_map_of_poses_that_jump_as_far_as_they_may_is_read_again(tmp_path):
+    """As of a localizer that says zero until it knows where in a country it is."""
+    run = TinyRun(12)
+    far = np.array([4e5, 5e6, 0.0])
+    run.frames = [
+        replace(frame, reference=frame.reference + far * (number > 2))
+        for number, frame in enumerate(run.frames)
+    ]
+    build_map([run], vision=TINY_VISION).save(tmp_path / 'map.h5')
+    assert len(KernelMap.load(tmp_path / 'map.h5')) == 12
+
+
+def test_a_map_that_could_not_be_read_again_is_not_written(shared_map, tmp_path):
+    shared_map.save(tmp_path / 'map.h5')
+    known = ('--at=0,0,0', '--at=4,200,1', '--at=8,400,0')
+    out = tmp_path / 'moved.h5'
+    moved = invoke('map', 'align', tmp_path / 'map.h5', *known, '--scale', '--out', out)
+    assert_one_line(moved, 'cannot write the map', 'values beyond 100', 'in metres?')
+    assert not out.exists()
 
 
 def test_a_run_of_a_map_may_have_no_images(shared_map, tmp_path):

@@ -17,6 +17,7 @@ import numpy as np
 
 FARTHEST = 1e7
 """Metres; no building is so large."""
+_MOST_NOISE = (2.0 * FARTHEST) ** 2  # m²: of a reference that jumps from end to end
 _LARGEST_LOG_RATIO = 100.0  # of likelihoods
 _LARGEST_ERROR = 100.0  # of the odometry: metres, radians, fractions
 _LONGEST_DELAY = 100.0  # of the odometry: seconds
@@ -109,7 +110,7 @@ def check_noise(noise: MotionNoise) -> None:
     for name, count in (('per_metre', 3), ('per_radian', 3), ('step', 4), *aside):
         values = np.asarray(getattr(noise, name))
         _check(f'motion_noise/{name}', values, (count,), 'f')
-        if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > FARTHEST):
+        if not np.isfinite(values).all() or np.any(values < 0.0) or np.any(values > _MOST_NOISE):
             raise MapError(f'motion_noise/{name} is {values.tolist()}: expected variances')
 
 

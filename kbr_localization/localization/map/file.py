@@ -58,7 +58,18 @@ _ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
 
 
 def write_map(kernel_map: KernelMap, path: Path) -> None:
-    """Write to a temporary file beside `path` and rename it; raises MapError."""
+    """
+    Write to a temporary file beside `path` and rename it.
+
+    Raises MapError, also for errors of the odometry that `read_map` would refuse.
+    """
+    try:
+        check_noise(kernel_map.motion_noise)
+        check_calibration(kernel_map.calibration)
+    except MapError as error:
+        raise MapError(
+            f'cannot write the map {path}: {error}: are all poses and the odometry in metres?'
+        ) from error
     try:
         _refuse_no_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
