@@ -58,6 +58,18 @@ def test_links_in_a_circle_are_one_line(world, tmp_path):
     assert_one_line(invoke(*words), 'circle.tum: too many levels of symbolic links')
 
 
+def test_an_output_goes_where_a_link_leads_also_if_nothing_is_there_yet(tmp_path):
+    tiny_map().save(tmp_path / 'map.h5')
+    (tmp_path / 'disk').mkdir()
+    link, there = tmp_path / 'link.h5', tmp_path / 'disk' / 'less.h5'
+    link.symlink_to(there)
+    command = ('map', 'prune', tmp_path / 'map.h5', '--out', link, '--max-images')
+    assert invoke('map', 'build', tmp_path / 'no', '--out', link).returncode == 2
+    assert link.is_symlink() and not there.exists()
+    assert invoke(*command, 5).returncode == 0
+    assert link.is_symlink() and there.stat().st_size > 0
+
+
 def test_a_new_file_in_a_run_is_none_that_a_format_looks_for(world, tmp_path):
     run = Path(shutil.copytree(world / 'run', tmp_path / 'run'))
     localize = ('localize', world / 'map.h5', run, '--method', 'dead-reckoning', '--out')

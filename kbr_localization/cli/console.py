@@ -149,7 +149,7 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     with path.open('ab'):
         pass
     if not existed:
-        path.unlink()
+        path.resolve().unlink()
     return path
 
 
