@@ -35,6 +35,12 @@ def test_a_page_that_cannot_be_written_is_refused_before_the_work(map_and_run, t
     assert_one_line(result, 'is a folder')
 
 
+def test_a_recording_in_the_place_of_the_page_is_refused(map_and_run, tmp_path):
+    (tmp_path / 'link.html').symlink_to('page.html')
+    options = ('--out', tmp_path / 'page.html', '--rerun', tmp_path / 'link.html')
+    assert_one_line(invoke('report', *map_and_run, *options), 'link.html: is the file of the page')
+
+
 @pytest.mark.parametrize(
     'options',
     [

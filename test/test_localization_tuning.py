@@ -376,6 +376,13 @@ def test_a_killed_command_loses_at_most_the_trials_in_flight(on_disk, tmp_path):
     assert loaded.filter_config.covariance_scale == row['values']['covariance_scale']
 
 
+def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
+    (tmp_path / 'map.h5.trials.jsonl').mkdir()
+    for name, says in (('map.h5', 'map.h5.trials.jsonl is a folder'), (252 * 'm', 'too long')):
+        result = invoke('tune', tmp_path / 'no_run', '--out', tmp_path / name)
+        assert_one_line(result, says)
+
+
 def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
     arguments = ('map', 'build', on_disk / 'a', on_disk / 'b', '--tune', '--trials', 2)
     result = invoke(*arguments, '--out', tmp_path / 'map.h5', '--max-images', 20, *SETTINGS)

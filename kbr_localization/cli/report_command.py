@@ -1,5 +1,6 @@
 """`kbr report`: a page about one run."""
 
+import os
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -69,6 +70,8 @@ def report(
         if path is not None:
             console.prepare_output(path, map_file, run)
     if rerun is not None:
+        if os.path.realpath(rerun) == os.path.realpath(out):
+            raise KbrError(f'--rerun {rerun}: is the file of the page: expected another name')
         # what is not installed is told before the work
         from kbr_localization.evaluation.rerun_recording import write_recording
     kernel_map = with_settings_of(KernelMap.load(map_file), method, settings or ())

@@ -113,9 +113,9 @@ def tune_runs(
     plan = TuningPlan(**options)
     vision, filter_config = configurations(settings)
     console.prepare_map(out, *runs)
+    journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     note_repeated(runs)
     datasets = [(reading or Reading()).dataset(run) for run in runs]
-    journal = out.with_name(f'{out.name}.trials.jsonl')
     with terminal_progress() as progress:
         kernel_map, tuned = tune_map(
             datasets, plan, vision, filter_config, journal, fresh, progress, workers
