@@ -11,7 +11,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.mapping.align import align, move_map
+from kbr_localization.localization.mapping.align import align, fit, move_map
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.trajectory import Trajectory
 from map_helpers import map_along
@@ -61,6 +61,15 @@ def test_statistics_of_a_map_are_those_of_its_metres_in_whichever_frame(bend):
     measured = replace(bend, statistics=known)
     assert move_map(measured, FRAME).statistics == known
     assert move_map(measured, FRAME, 1.05).statistics is None
+
+
+@pytest.mark.parametrize('place', [0.0, 0.1, 0.7])
+@pytest.mark.parametrize('scaled', [False, True])
+def test_known_poses_of_one_place_tell_no_motion(place, scaled):
+    """The mean of equal numbers may be another one, by rounding."""
+    known = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 0.0], [0.0, 7.0, 0.0]])
+    with pytest.raises(MapError, match='all of one place of the map'):
+        fit(np.full((3, 3), place), known, scaled)
 
 
 def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_path):

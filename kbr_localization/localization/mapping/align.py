@@ -68,14 +68,19 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
     """
     Motion (3,) and scale that bring poses (k, 3) nearest to known positions (k, 3).
 
-    Raises MapError for positions that are too few or too near to each other to tell.
+    Raises MapError for positions, or poses, that are too few or too near to each other to tell.
     """
     if len(poses) < FEWEST:
         raise MapError(f'{len(poses)} known poses at images of the map: expected {FEWEST} or more')
     centres = poses[:, :2].mean(axis=0), known[:, :2].mean(axis=0)
     a, b = poses[:, :2] - centres[0], known[:, :2] - centres[1]
+    if not np.any(poses[:, :2] != poses[0, :2]):
+        raise MapError(
+            'the known poses are all of one place of the map: expected places that lie apart, to '
+            'tell how the map is turned'
+        )
     spread = _spread(known)
-    if spread < _SPREAD or not np.any(a):
+    if spread < _SPREAD:
         raise MapError(
             f'the known poses lie {spread:.2f} m about their middle: expected {_SPREAD:g} m or '
             'more, to tell how the map is turned'
