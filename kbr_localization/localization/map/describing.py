@@ -15,7 +15,7 @@ from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.workers import shrinking_batches, Workers
+from kbr_localization.workers import gathered, shrinking_batches, Workers
 import numpy as np
 
 THUMBNAIL_WIDTH = 160
@@ -74,15 +74,12 @@ def describe_images(
     """
     tasks = shrinking_batches(images, _BATCH, workers.jobs)
     work = functools.partial(_describe_all, SentDescriber(describer), thumbnails)
-    found: list[list[DescribedImage]] = [[] for _ in tasks]
-    done = 0
-    for number, described in workers.run(work, tasks):
-        found[number] = described
-        done += len(described)
-        for name, kind in (pair for image in described for pair in image.converted):
-            conversions.notice(name, kind)
-        report(done, len(images))
-    return [image for part in found for image in part]
+    described: list[DescribedImage] = gathered(
+        workers, work, tasks, lambda done: report(done, len(images))
+    )
+    for name, kind in (pair for image in described for pair in image.converted):
+        conversions.notice(name, kind)
+    return described
 
 
 def _describe_all(
