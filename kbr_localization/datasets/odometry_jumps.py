@@ -64,7 +64,10 @@ def begins_over(stamps_ns: Sequence[int]) -> bool:
         return False
     steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps_ns, row), axis=1)
     back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
-    return bool(back.size and steady[back[0] :].max() > steady[: back[0]].min())
+    if not back.size:
+        return False
+    before, after = np.split(steady, back[:1])
+    return bool(after.max() > before.min())
 
 
 def begins_anew(before: FloatArray, pose: FloatArray, slack: float = SLACK) -> bool:
