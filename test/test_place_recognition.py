@@ -3,7 +3,7 @@
 import importlib
 from pathlib import Path
 
-from helpers import FRAME_NS, START_NS, textured_image, tiny_frames, tiny_odometry
+from helpers import FRAME_NS, SHARED_DATA, START_NS, textured_image, tiny_frames, tiny_odometry
 from kbr_localization.evaluation.described import DescribedRun
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -118,3 +118,16 @@ def test_tables_of_a_small_pair(tmp_path, capsys):
         photographs.main([])
     with pytest.raises(SystemExit, match='expected --methods to be some of'):
         photographs.main([*pair, '--methods', 'magic'])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason='../shared/data is absent')
+def test_photographs_by_night_from_the_other_side_are_localized():
+    """What a map says of itself decides it: with more to make up for, 0.6 of the right ones."""
+    gardens = SHARED_DATA / 'gardens_point'
+    (pair,) = photographs.pairs(gardens / 'day_left', gardens / 'night_right', [1.0])
+    ((*_, right, _, said, wrong, covered),) = photographs.localized(pair, ['kbr'], 1, {})
+    assert right > 0.95
+    assert said > 0.75  # 0.81 to 0.94 with six vocabularies
+    assert wrong < 0.01
+    assert covered > 0.85
