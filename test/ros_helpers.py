@@ -15,18 +15,19 @@ from rclpy.context import Context
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from ros_nursery import nursery
 
 ROOT = Path(__file__).parents[1]
 FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
 PATIENCE = 120.0
 """Seconds until a test gives up: much more than a loaded machine takes."""
 PROGRAMS = {
-    'node': 'node.node',
-    'player': 'playback.player',
-    'pose_logger': 'playback.pose_logger',
-    'recorder': 'recording.recorder',
+    'node': 'kbr_localization.ros.node.node',
+    'player': 'kbr_localization.ros.playback.player',
+    'pose_logger': 'kbr_localization.ros.playback.pose_logger',
+    'recorder': 'kbr_localization.ros.recording.recorder',
 }
-"""Modules of `kbr_localization.ros` that run as programs."""
+"""Modules that run as programs."""
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 RELIABLE = QoSProfile(depth=1000, reliability=ReliabilityPolicy.RELIABLE)
 LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -35,12 +36,8 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 class Process:
     """A program under test with its output."""
 
-    def __init__(self, program, env, log):
-        self.log = log
-        with log.open('wb') as out:
-            self.popen = subprocess.Popen(
-                [str(part) for part in program], env=env, stdout=out, stderr=subprocess.STDOUT
-            )
+    def __init__(self, popen, log):
+        self.popen, self.log = popen, log
 
     @property
     def output(self):
@@ -86,21 +83,38 @@ class RosWorld:
 
     def start(self, module, *arguments, **extra_environment):
         """Start `python -m module arguments` in this domain."""
-        log = self.folder / f'process{len(self.processes)}.log'
-        program = command(module, *map(str, arguments))
-        process = Process(program, self.environment(**extra_environment), log)
+        program, log = command(module, *map(str, arguments)), self._new_log()
+        environment = self.environment(**extra_environment)
+        with log.open('wb') as out:
+            popen = subprocess.Popen(
+                program, env=environment, stdout=out, stderr=subprocess.STDOUT
+            )
+        return self._with(Process(popen, log))
+
+    def _new_log(self):
+        return self.folder / f'process{len(self.processes)}.log'
+
+    def _with(self, process):
         self.processes.append(process)
         return process
 
     def start_node(self, module, remappings=(), environment=None, **values):
-        """Start a node of the package with parameters."""
+        """
+        Start a node of the package with parameters.
+
+        With an environment of its own it is a new process, otherwise one of the nursery.
+        """
         arguments = ['--ros-args']
         for name, value in values.items():
             arguments += ['-p', f'{name}:={_yaml(value)}']
         for rule in remappings:
             arguments += ['-r', rule]
-        program = f'kbr_localization.ros.{PROGRAMS[module]}'
-        return self.start(program, *arguments, **environment or {})
+        program = [PROGRAMS[module], *arguments]
+        if environment:
+            return self.start(*program, **environment)
+        log = self._new_log()
+        popen = nursery().start(program, self.environment(), log)
+        return self._with(Process(popen, log))
 
     def collect(self, message_type, topic, qos=RELIABLE):
         """Subscribe, and return the list that messages will be appended to."""
