@@ -28,9 +28,9 @@ from kbr_localization.localization.mapping.wheels import (
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import chi2
+from scipy import special
 
-GATE = float(chi2.ppf(0.999, 3))
+GATE = float(special.chdtri(3, 0.001))
 """Squared Mahalanobis distance that a ring may have."""
 DRIFTS = np.arange(-10, 11) * 0.004
 """Radians per metre that are tried."""
