@@ -25,11 +25,10 @@ WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
-    """Write three drives in COLD's format and map the first one."""
+    """Write two drives in COLD's format and map the first one."""
     folder = tmp_path_factory.mktemp('ring')
     for drive in (
         RingRun(name='one', metres=1.6 * ROUND),
-        RingRun(name='two', begin=9.0, metres=ROUND, seed=1),
         RingRun(name='short', begin=9.0, metres=12.0, seed=1),
     ):
         # COLD's names of images have true poses
@@ -49,7 +48,7 @@ def test_the_map_says_what_it_was_made_of(made):
 
 def test_another_drive_is_added(made, tmp_path):
     folder, _ = made
-    words = ('map', 'extend', folder / 'one.h5', folder / 'two', '--jobs', 1)
+    words = ('map', 'extend', folder / 'one.h5', folder / 'short', '--jobs', 1)
     done = invoke(*words, '--out', tmp_path / 'both.h5')
     assert done.returncode == 0, done.stderr
     assert 'joined by' in done.stderr
@@ -78,7 +77,11 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
     run, out, page = folder / 'short', tmp_path / 'short.tum', tmp_path / 'page.html'
     nearest = ('--method', 'nearest')
     some = ('--sizes', 9, '--trials', 1, '--methods', 'nearest', '--jobs', 1)
-    for kernel_map, expected in ((folder / 'one.h5', 1), (moved, 0)):
+    for whole, expected in ((folder / 'one.h5', 1), (moved, 0)):
+        # a map that was extended is measured, which takes as long as it is large
+        kernel_map = tmp_path / f'few {expected}' / 'one.h5'
+        kernel_map.parent.mkdir()
+        KernelMap.load(whole).subset(np.arange(30)).save(kernel_map)
         for command in (
             ('localize', kernel_map, run, '--out', out, *nearest),
             ('localize', kernel_map, run, '--out', out, *nearest, '--init', 'reference'),

@@ -81,7 +81,7 @@ def test_the_point_survives_the_file_and_older_files_have_none(ring, tmp_path):
 def test_another_drive_joins_a_map_of_the_base_as_one(ring):
     run, camera = ring
     base = at_base(camera)
-    more = RingRun(name='more', begin=12.0, metres=40.0, seed=2, drift=-0.015)
+    more = RingRun(name='more', begin=12.0, metres=24.0, seed=2, drift=-0.015)
     longer, _ = extend(base, more)
     np.testing.assert_array_equal(longer.poses[: len(base)], base.poses)
     of_camera, _ = extend(camera, more)
@@ -117,7 +117,7 @@ def test_known_poses_are_of_the_point_that_they_were_given_for(ring):
 def test_the_first_pose_of_the_base_is_the_frame_and_the_map_says_whose_it_is(tmp_path):
     from kbr_localization.cli.map_facts import describe_map
 
-    mapped = map_from_odometry([RingRun(metres=1.6 * ROUND)], VISION, base=True)
+    mapped = map_from_odometry([RingRun(metres=1.3 * ROUND)], VISION, base=True)
     np.testing.assert_allclose(mapped.kernel_map.poses[0], 0.0, atol=1e-12)
     assert describe_map(mapped.kernel_map)['poses']['of'].startswith('base, ')
     # walls that pass by aside show no turns

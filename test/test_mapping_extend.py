@@ -11,21 +11,21 @@ from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.headings import CorrectedOdometry
 from kbr_localization.localization.mapping.wheels import Prior
 from kbr_localization.vision.turning import load_small, small, View
-from mapping_helpers import RingRun, STEP, trajectory_error, VISION
+from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
 
 
 @pytest.fixture(scope='module')
 def ring():
-    """Drive two and a half rounds, and map them."""
-    run = RingRun()
+    """Drive more than a round, and map it."""
+    run = RingRun(metres=1.8 * ROUND)
     return run, map_from_odometry([run], VISION)
 
 
 def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
     run, mapped = ring
-    more = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    more = RingRun(name='more', begin=12.0, metres=30.0, seed=2, drift=-0.015)
     longer, told = extend(mapped.kernel_map, more)
     n = len(mapped.kernel_map)
     np.testing.assert_array_equal(longer.poses[:n], mapped.kernel_map.poses)
@@ -50,7 +50,7 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
     first = len(mapped.kernel_map)
     np.testing.assert_array_equal(longer.poses[first:], more.true)
     # the errors of the odometry of the next run are not taken for those of this one
-    drive = RingRun(name='more', begin=12.0, metres=50.0, seed=2, drift=-0.015)
+    drive = RingRun(name='more', begin=12.0, metres=30.0, seed=2, drift=-0.015)
     parameters = extend(longer, drive)[0].mapping.parameters
     assert len(parameters) == 3
     np.testing.assert_array_equal(parameters[1], 0.0)
@@ -60,7 +60,7 @@ def test_a_drive_with_known_poses_joins_as_it_is(ring):
 def test_an_odometry_that_begins_again_is_no_step_of_the_map(ring):
     _, mapped = ring
     n = len(mapped.kernel_map)
-    more = RingRun(name='more', begin=2.0, metres=50.0, seed=2, reset=25.0, origin=(40, 3, 1))
+    more = RingRun(name='more', begin=9.0, metres=50.0, seed=2, reset=25.0, origin=(40, 3, 1))
     longer, _ = extend(mapped.kernel_map, more)
     assert np.nanmax(np.abs(longer.controls[n:, :2])) < 2.0 * STEP
     last = np.isnan(longer.controls[n:, 0])
@@ -71,13 +71,13 @@ def test_an_odometry_that_begins_again_is_no_step_of_the_map(ring):
 def test_a_drive_elsewhere_does_not_join(ring):
     _, mapped = ring
     with pytest.raises(MapError, match='shows no place of the map') as told:
-        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=40.0, wall=1))
+        extend(mapped.kernel_map, RingRun(name='elsewhere', metres=20.0, wall=1))
     assert 'nothing is added; drive where' in str(told.value)
 
 
 def test_a_thin_map_is_named_where_a_drive_does_not_join(ring, monkeypatch):
     _, mapped = ring
-    more = RingRun(name='more', begin=12.0, metres=40.0, seed=2)
+    more = RingRun(name='more', begin=12.0, metres=30.0, seed=2)
     thin = mapped.kernel_map.subset(np.arange(0, len(mapped.kernel_map), 5))
     with pytest.raises(MapError, match=r'every 1\.50 m only, the run every 0\.30 m') as told:
         extend(thin, more)
@@ -92,7 +92,7 @@ def test_a_thin_map_is_named_where_a_drive_does_not_join(ring, monkeypatch):
 
 def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, monkeypatch):
     run, mapped = ring
-    more = RingRun(name='more', begin=12.0, metres=40.0, seed=2)
+    more = RingRun(name='more', begin=12.0, metres=30.0, seed=2)
     looked = []
 
     def look(trajectories, closures, parameters, pictures, progress):
