@@ -163,3 +163,13 @@ def saved(shared_map, tmp_path):
     """Save the map of a tiny run in a file of the test's own."""
     shared_map.save(tmp_path / 'map.h5')
     return tmp_path / 'map.h5'
+
+
+@pytest.fixture
+def short_episodes(monkeypatch):
+    """Let a tuner's trial be one short start a run: it does not matter how sure a score is."""
+    from kbr_localization.localization.tuning import score
+
+    one = dict.fromkeys((score.QUICK, score.FULL, score.FRESH, score.CALIBRATION), 1)
+    monkeypatch.setattr(score, '_STARTS', one)
+    monkeypatch.setattr(score, '_WHOLE_RUNS', dict.fromkeys(one, 0))

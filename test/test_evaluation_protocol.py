@@ -59,6 +59,11 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture(scope='module')
+def train_map(runs):
+    return build_map([runs[0]])
+
+
+@pytest.fixture(scope='module')
 def compared(runs, tmp_path_factory):
     """Return a finished comparison: its folder and rows."""
     out = tmp_path_factory.mktemp('compared') / 'out'
@@ -223,10 +228,9 @@ def test_a_plan_without_work_is_refused(change, message):
         dataclasses.replace(PLAN, **change)
 
 
-def test_trials_differ_and_methods_of_a_trial_share_their_map(runs):
-    kernel_map = build_map([runs[0]])
+def test_trials_differ_and_methods_of_a_trial_share_their_map(train_map):
     maps = [
-        random_map(kernel_map, Task(method, 6, trial), 0) for trial in (0, 1) for method in 'ab'
+        random_map(train_map, Task(method, 6, trial), 0) for trial in (0, 1) for method in 'ab'
     ]
     stamps = [m.stamps_ns.tolist() for m in maps]
     assert stamps[0] == stamps[1] != stamps[2] == stamps[3]
@@ -273,25 +277,22 @@ def test_a_run_that_never_localizes_is_lost_after_the_whole_of_its_length():
     assert row['coverage_2sigma'] is None
 
 
-def test_a_described_run_localizes_as_the_run_itself(runs):
-    train, test = runs
-    kernel_map = build_map([train])
-    run = describe_run(kernel_map.describer, test)
-    known = localize(on_described_run(kernel_map, run), run, seed=5)
-    real = localize(kernel_map, test, seed=5)
+def test_a_described_run_localizes_as_the_run_itself(runs, train_map):
+    run = describe_run(train_map.describer, runs[1])
+    known = localize(on_described_run(train_map, run), run, seed=5)
+    real = localize(train_map, runs[1], seed=5)
     np.testing.assert_array_equal(known.poses, real.poses)
     assert run.seconds_per_image > 0
 
 
-def test_a_broken_image_stays_broken_in_a_described_run(runs, tmp_path):
+def test_a_broken_image_stays_broken_in_a_described_run(train_map, tmp_path):
     from kbr_localization.datasets.cold import write_cold_run
 
     write_cold_run(tmp_path / 'run', tiny_frames(6), tiny_odometry(6))
     broken = sorted((tmp_path / 'run' / 'std_cam').iterdir())[0]
     broken.write_bytes(b'no jpeg')
-    kernel_map = build_map([runs[0]])
-    run = describe_run(kernel_map.describer, open_dataset(tmp_path / 'run'))
-    trajectory = localize(on_described_run(kernel_map, run), run)
+    run = describe_run(train_map.describer, open_dataset(tmp_path / 'run'))
+    trajectory = localize(on_described_run(train_map, run), run)
     assert trajectory.skipped == {'broken image': 1}
 
 
@@ -335,6 +336,7 @@ def test_a_ready_map_is_taken_as_it_is(runs, compared, tmp_path):
         comparison.compare([], [runs[1]], large, tmp_path / 'large', source)
 
 
+@pytest.mark.usefixtures('short_episodes')
 def test_methods_are_tuned_on_the_training_runs_when_asked_for(runs, tmp_path):
     plan = dataclasses.replace(PLAN, sizes=(12,), trials=1, methods=('kbr',))
     source = comparison.MapSource(tuning_trials=2)

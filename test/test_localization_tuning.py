@@ -17,18 +17,9 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
 from kbr_localization.localization.methods.registry import make_localizer
-from kbr_localization.localization.tuning import score
 from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
-from kbr_localization.localization.tuning.score import (
-    CALIBRATION,
-    episodes,
-    FRESH,
-    FULL,
-    QUICK,
-    run_episode,
-    run_trial,
-)
+from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
 from kbr_localization.localization.tuning.space import propose, search_space, TUNED
 from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
 from kbr_localization.vision import VisionConfig
@@ -81,6 +72,11 @@ def short():
 
 
 @pytest.fixture(scope='module')
+def short_map(short):
+    return build_map(short, VISION, BASE)
+
+
+@pytest.fixture(scope='module')
 def full_map(runs):
     return build_map(runs, VISION, BASE)
 
@@ -88,14 +84,6 @@ def full_map(runs):
 @pytest.fixture(scope='module')
 def tuned(full_map, runs):
     return tune_map(full_map, runs, SMALL)
-
-
-@pytest.fixture
-def short_episodes(monkeypatch):
-    """Let a trial be one short start a run, where it does not matter how sure a score is."""
-    one = dict.fromkeys((QUICK, FULL, FRESH, CALIBRATION), 1)
-    monkeypatch.setattr(score, '_STARTS', one)
-    monkeypatch.setattr(score, '_WHOLE_RUNS', dict.fromkeys(one, 0))
 
 
 def coverage(kernel_map, folds):
@@ -189,13 +177,15 @@ def test_the_covariance_holds_what_it_promises(full_map, runs, tuned):
     assert 0.9 <= coverage(tuned[0], folds) <= 0.99
 
 
-def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(full_map, runs, tuned):
+def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(short_map, short):
+    plan = replace(SMALL, trials=2)
+    once, expected = tune_map(short_map, short, plan)
     with open_workers(2) as two:
-        again, results = tune_map(full_map, runs, SMALL, workers=two)
-    assert results == tuned[1]
-    assert again.filter_config == tuned[0].filter_config
-    other, _ = tune_map(full_map, runs, replace(SMALL, trials=1, seed=1))
-    assert other.filter_config.covariance_scale != tuned[0].filter_config.covariance_scale
+        again, results = tune_map(short_map, short, plan, workers=two)
+    assert results == expected
+    assert again.filter_config == once.filter_config
+    other, _ = tune_map(short_map, short, replace(plan, trials=1, seed=1))
+    assert other.filter_config.covariance_scale != once.filter_config.covariance_scale
 
 
 class StopAfter:
@@ -210,22 +200,22 @@ class StopAfter:
 
 
 @pytest.mark.usefixtures('short_episodes')
-def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tmp_path):
-    _, at_once = tune_map(full_map, runs, SMALL)
+def test_a_stopped_tuner_goes_on_where_it_was(short_map, short, tmp_path):
+    _, at_once = tune_map(short_map, short, SMALL)
     path = tmp_path / 'new' / 'trials.jsonl'
     with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
-        tune_map(full_map, runs, SMALL, journal, StopAfter(3))
+        tune_map(short_map, short, SMALL, journal, StopAfter(3))
     kept = path.read_text()
     assert len(kept.splitlines()) == 3
     path.write_text(kept + '{"key": "cut o')
     with Journal(path) as journal:
-        _, results = tune_map(full_map, runs, SMALL, journal)
+        _, results = tune_map(short_map, short, SMALL, journal)
     assert results == at_once
     text = path.read_text()
     assert text.startswith(kept)
     with Journal(path) as journal:
         keys = set(journal.records)
-        tune_map(full_map, runs, SMALL, journal)
+        tune_map(short_map, short, SMALL, journal)
         assert set(journal.records) == keys
     assert path.read_text() == text
     with Journal(path, fresh=True) as journal:
@@ -233,8 +223,7 @@ def test_a_stopped_tuner_goes_on_where_it_was(full_map, runs, tmp_path):
 
 
 @pytest.mark.usefixtures('short_episodes')
-def test_trials_of_other_data_or_another_configuration_are_not_taken(short, tmp_path):
-    short_map = build_map(short, VISION, BASE)
+def test_trials_of_other_data_or_another_configuration_are_not_taken(short_map, short, tmp_path):
     plan = replace(SMALL, trials=1)
     with Journal(tmp_path / 'trials') as journal:
         for wall, config in (
@@ -383,8 +372,10 @@ def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
         assert_one_line(result, says)
 
 
+@pytest.mark.usefixtures('short_episodes')
 def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
     arguments = ('map', 'build', on_disk / 'a', on_disk / 'b', '--tune', '--trials', 2)
+    arguments += ('--jobs', 1)
     result = invoke(*arguments, '--out', tmp_path / 'map.h5', '--max-images', 20, *SETTINGS)
     assert result.returncode == 0, result.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
