@@ -55,31 +55,35 @@ class World:
     map_file: Path
 
 
-def drive_in(seed):
-    small = BuildingConfig(width=160, height=120, texture=48, size=14.0, seed=seed)
-    building = SyntheticBuilding(small)
-    shown = SyntheticRun(building, RunConfig('map', seconds=150.0, seed=1))
-    driven = SyntheticRun(building, RunConfig('test', seconds=110.0, seed=2))
-    frames = [replace(driven[n], image=driven[n].load_image()) for n in range(BEGINS, ENDS)]
-    stamps = driven.odometry.stamps_ns
-    sent = (stamps > frames[0].stamp_ns - SECOND) & (stamps < frames[-1].stamp_ns + SECOND)
-    odometry = OdometryTrack(stamps[sent], driven.odometry.poses[sent])
-    return Drive(frames, odometry, build_map([shown], VISION))
+def building_of(seed):
+    return SyntheticBuilding(
+        BuildingConfig(width=160, height=120, texture=48, size=14.0, seed=seed)
+    )
+
+
+def map_of(building):
+    return build_map([SyntheticRun(building, RunConfig('map', seconds=150.0, seed=1))], VISION)
 
 
 @pytest.fixture(scope='module')
 def here():
     """Give a drive, and a map with its statistics that lacks a part of its way."""
-    drive = drive_in(3)
-    off = drive.kernel_map.poses[:, :2] - drive.frames[DIES].reference[:2]
+    building = building_of(3)
+    driven = SyntheticRun(building, RunConfig('test', seconds=110.0, seed=2))
+    frames = [replace(driven[n], image=driven[n].load_image()) for n in range(BEGINS, ENDS)]
+    stamps = driven.odometry.stamps_ns
+    sent = (stamps > frames[0].stamp_ns - SECOND) & (stamps < frames[-1].stamp_ns + SECOND)
+    odometry = OdometryTrack(stamps[sent], driven.odometry.poses[sent])
+    kernel_map = map_of(building)
+    off = kernel_map.poses[:, :2] - frames[DIES].reference[:2]
     kept = np.flatnonzero(np.hypot(*off.T) > GAP)
-    return replace(drive, kernel_map=with_statistics(drive.kernel_map.subset(kept)))
+    return Drive(frames, odometry, with_statistics(kernel_map.subset(kept)))
 
 
 @pytest.fixture(scope='module')
 def elsewhere():
     """Give the map of another building, with its statistics."""
-    return with_statistics(drive_in(4).kernel_map)
+    return with_statistics(map_of(building_of(4)))
 
 
 @pytest.fixture
