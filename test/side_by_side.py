@@ -31,6 +31,8 @@ def main(options):
     # some processes and their nodes: more threads or processes would only wait for each other
     one = dict.fromkeys(('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'LOKY_MAX_CPU_COUNT'), '1')
     environment = one | os.environ
+    # hundreds of processes import the package, each of which would compile it anew
+    environment.pop('PYTHONDONTWRITEBYTECODE', None)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         code = _side_by_side(options, folder, environment)
