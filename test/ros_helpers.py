@@ -99,21 +99,15 @@ class RosWorld:
         return process
 
     def start_node(self, module, remappings=(), environment=None, **values):
-        """
-        Start a node of the package with parameters.
-
-        With an environment of its own it is a new process, otherwise one of the nursery.
-        """
+        """Start a node of the package with parameters."""
         arguments = ['--ros-args']
         for name, value in values.items():
             arguments += ['-p', f'{name}:={_yaml(value)}']
         for rule in remappings:
             arguments += ['-r', rule]
+        own, log = environment or {}, self._new_log()
         program = [PROGRAMS[module], *arguments]
-        if environment:
-            return self.start(*program, **environment)
-        log = self._new_log()
-        popen = nursery().start(program, self.environment(), log)
+        popen = nursery(*sorted(own.items())).start(program, self.environment(**own), log)
         return self._with(Process(popen, log))
 
     def collect(self, message_type, topic, qos=RELIABLE):

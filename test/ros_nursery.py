@@ -27,10 +27,10 @@ _LOOK_SECONDS = 0.01
 class Nursery:
     """The process at the other end, which is asked for one thing after the other."""
 
-    def __init__(self):
+    def __init__(self, environment):
         self._process = subprocess.Popen(
             [sys.executable, __file__],
-            env=os.environ | {'PYTHONUNBUFFERED': '1', 'OPENBLAS_NUM_THREADS': '1'},
+            env=os.environ | {'PYTHONUNBUFFERED': '1', 'OPENBLAS_NUM_THREADS': '1'} | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -54,9 +54,9 @@ class Nursery:
 
 
 @functools.cache
-def nursery():
-    """Return the nursery, which is made at the first call."""
-    made = Nursery()
+def nursery(*environment):
+    """Return the nursery of an environment, pairs beside the usual; the first call makes it."""
+    made = Nursery(dict(environment))
     atexit.register(made.close)
     return made
 
@@ -123,7 +123,8 @@ def _become(program, environment, log):
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     end_with_parent(os.getppid(), signal.SIGINT)
-    module, *_ = sys.argv = list(program)
+    # as Python decodes arguments in this environment
+    module, *_ = sys.argv = [os.fsdecode(part.encode()) for part in program]
     runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 
