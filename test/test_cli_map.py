@@ -19,6 +19,9 @@ from map_helpers import assert_equal_maps
 import numpy as np
 import pytest
 
+FEW_WORDS = ('--set', 'vision.words=30', '--set', 'vision.vocabulary_samples=3000')
+"""Half of what a tiny map takes is its vocabulary."""
+
 
 @pytest.fixture(scope='module')
 def tiny(tmp_path_factory):
@@ -38,7 +41,8 @@ def test_the_map_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
     maps = []
     for jobs in (1, 2, 3):
         path = tmp_path / f'{jobs}.h5'
-        result = invoke('map', 'build', tiny / 'train', '--out', path, '--jobs', jobs)
+        options = ('--out', path, '--jobs', jobs, *FEW_WORDS)
+        result = invoke('map', 'build', tiny / 'train', *options)
         assert result.returncode == 0, result.stderr
         assert 'describing images: 30 of 30' in result.stderr
         maps.append(KernelMap.load(path))
@@ -61,7 +65,7 @@ def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
     runs = [tmp_path / day / 'run' for day in ('mon', 'tue')]
     for run, frames in zip(runs, (30, 20), strict=True):
         write_tiny_cold_run(run, frames=frames)
-    result = invoke('map', 'build', *runs, '--out', tmp_path / 'map.h5')
+    result = invoke('map', 'build', *runs, '--out', tmp_path / 'map.h5', *FEW_WORDS)
     assert result.returncode == 0 and 'warning' not in result.stderr
     kernel_map = KernelMap.load(tmp_path / 'map.h5')
     assert kernel_map.run_names == ('run', 'run (2)')
@@ -83,7 +87,7 @@ def test_a_map_of_few_images_is_told(tiny, tmp_path):
         (24, '25 images tells little'),
         (25, ''),
     ):
-        options = ('--out', tmp_path / 'map.h5', '--max-images', images)
+        options = ('--out', tmp_path / 'map.h5', '--max-images', images, *FEW_WORDS)
         result = invoke('map', 'build', tiny / 'train', *options)
         assert result.stderr.count('warning: a map of fewer than') == bool(told)
         assert told in ' '.join(result.stderr.split())
@@ -91,14 +95,15 @@ def test_a_map_of_few_images_is_told(tiny, tmp_path):
 
 def test_a_run_that_is_given_twice_is_told(tiny, tmp_path):
     again = tiny / 'test' / '..' / 'train'
-    result = invoke('map', 'build', tiny / 'train', again, '--out', tmp_path / 'map.h5')
+    options = ('--out', tmp_path / 'map.h5', *FEW_WORDS)
+    result = invoke('map', 'build', tiny / 'train', again, *options)
     assert result.returncode == 0
     assert f'warning: {tiny / "train"} is given 2 times' in result.stderr
 
 
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):
     for name in ('one.h5', 'two.h5'):
-        options = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name)
+        options = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name, *FEW_WORDS)
         assert invoke('map', 'build', tiny / 'train', *options).returncode == 0
     one, two = (
         invoke('map', 'info', tmp_path / name, '--json').stdout for name in ('one.h5', 'two.h5')
