@@ -31,7 +31,7 @@ def demo(
     localized, and the error over the whole run; writes a picture, the node's trajectory,
     the map and the runs to a new folder.
     """
-    from kbr_localization.demo import run_demo
+    from kbr_localization.demo.tour import run_demo
 
     with terminal_progress() as progress:
         result = run_demo(out, rate, seed, progress)
