@@ -29,6 +29,13 @@ _SAFELY = os.O_CLOEXEC | os.O_NOFOLLOW
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
+def expanded(path: str | Path) -> Path:
+    """Put the folder of a user in the place of `~`; that of one whom nobody knows stays."""
+    with suppress(RuntimeError):
+        return Path(path).expanduser()
+    return Path(path)
+
+
 @contextmanager
 def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     """

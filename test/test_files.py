@@ -2,12 +2,13 @@
 
 import errno
 import os
+from pathlib import Path
 import stat
 import subprocess
 import sys
 
 from kbr_localization.datasets.run_folder import new_folder
-from kbr_localization.files import LockBeside, new_file, read_file, write_text
+from kbr_localization.files import expanded, LockBeside, new_file, read_file, write_text
 import pytest
 
 
@@ -161,3 +162,10 @@ def test_a_claim_writes_through_no_link(tmp_path):
     with pytest.raises(OSError, match='symbolic links'):
         LockBeside(tmp_path / 'map.h5')
     assert (tmp_path / 'theirs').read_text() == 'text'
+
+
+def test_the_folder_of_a_user_whom_nobody_knows_is_no_file(monkeypatch):
+    """It was a traceback from a parameter of the node; a file that is not there is told."""
+    monkeypatch.setenv('HOME', '/home/robot')
+    assert expanded('~/map.h5') == Path('/home/robot/map.h5')
+    assert expanded('~nobody_of_that_name/map.h5') == Path('~nobody_of_that_name/map.h5')

@@ -11,6 +11,7 @@ import tempfile
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.files import expanded
 from kbr_localization.resources import PACKAGE, profile_variable, PROFILE_VARIABLES, shared_file
 from kbr_localization.ros.common.bond import have_bonds
 from kbr_localization.ros.parameters import parameters
@@ -197,7 +198,7 @@ def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile)
 
     Raises ConfigurationError when `map` is not the file of an occupancy grid.
     """
-    grid = Path(value('map')).expanduser()
+    grid = expanded(value('map'))
     if grid.suffix not in ('.yaml', '.yml') or not grid.is_file():
         missing = '' if grid.exists() else ', which does not exist'
         raise ConfigurationError(

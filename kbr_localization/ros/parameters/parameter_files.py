@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.files import read_text
+from kbr_localization.files import expanded, read_text
 import yaml
 
 PARAMETERS = 'ros__parameters'
@@ -76,7 +76,7 @@ def _escaped(value: Any) -> Any:
 
 def unrenamed_section(path: str, node: str) -> str:
     """One line when a file has parameters for nav2_amcl, but none for a node, or nothing."""
-    sections = _sections(_read(Path(path).expanduser()))
+    sections = _sections(_read(expanded(path)))
     names = {section.rsplit('/', 1)[-1] for section, _ in sections}
     if 'amcl' not in names or names & {node, *WILDCARDS}:
         return ''
@@ -112,7 +112,7 @@ def _check_keys(root: yaml.Node, path: str) -> None:
 
 def _composed(path: str) -> yaml.MappingNode:
     try:
-        root = yaml.compose(read_text(Path(path).expanduser(), most=_LARGEST))
+        root = yaml.compose(read_text(expanded(path), most=_LARGEST))
     except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
         reason = ' '.join(str(error).split())
         raise ConfigurationError(

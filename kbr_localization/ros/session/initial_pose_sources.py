@@ -8,6 +8,7 @@ import time
 
 from kbr_localization import se2
 from kbr_localization.errors import KbrError, RosError
+from kbr_localization.files import expanded
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
 from kbr_localization.ros.parameters.settings import Settings
@@ -24,10 +25,10 @@ NEAR_METRES, FAR_METRES = 10.0, 100.0
 def pose_file(config: NodeConfig, node: Node) -> Path:
     """Return the file that a pose is saved in."""
     if config.pose_file:
-        return Path(config.pose_file).expanduser()
+        return expanded(config.pose_file)
     if config.saved_pose_filepath:
         # nav2_amcl writes its own format there
-        return Path(f'{config.saved_pose_filepath.removesuffix(".json")}.json').expanduser()
+        return expanded(f'{config.saved_pose_filepath.removesuffix(".json")}.json')
     return persistence.default_pose_file(node.get_fully_qualified_name())
 
 

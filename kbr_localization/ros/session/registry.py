@@ -11,6 +11,7 @@ import time
 from kbr_localization import se2
 from kbr_localization.datasets.camera_names import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
+from kbr_localization.files import expanded
 from kbr_localization.localization.kbr.leave_out import MEASURED_NOW, with_statistics
 from kbr_localization.localization.map.grow import (
     grown,
@@ -74,9 +75,7 @@ class MapRegistry:
     def _tell_what_is_missing(self) -> None:
         # in one line: of lines that differ in numbers alone only the first is logged
         missing = [
-            f'{name}={path}'
-            for name, path in self.paths.items()
-            if not Path(path).expanduser().exists()
+            f'{name}={path}' for name, path in self.paths.items() if not expanded(path).exists()
         ]
         if missing:
             self._log(
@@ -97,7 +96,7 @@ class MapRegistry:
             raise ConfigurationError(
                 "parameter 'map_file' is empty: give a map made by `kbr map build`"
             )
-        path = Path(self.paths.get(name, name)).expanduser()
+        path = expanded(self.paths.get(name, name))
         started, file = time.monotonic(), GrownFile(self._save_path(name, path))
         kernel_map = self._load(path, name, file.path)
         check_cameras(kernel_map.cameras, self._image_topics, path)
@@ -150,7 +149,7 @@ class MapRegistry:
             return grown_path(path)
         # floors may have files of one name in different folders
         file_name = f'{name}.h5' if name in self.paths else path.name
-        return Path(self._grow_into).expanduser() / file_name
+        return expanded(self._grow_into) / file_name
 
 
 def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> None:
