@@ -304,6 +304,7 @@ def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
     [
         {'methods': ('nearest',)},
         {'methods': ()},
+        {'methods': ('kbr', 'kbr')},
         {'trials': 0},
         {'sizes': ()},
         {'sizes': (0,)},
