@@ -70,7 +70,9 @@ class TuningPlan:
                 f'{", ".join(unknown) or "none"}'
             )
         if len(set(self.methods)) < len(self.methods):
-            raise LocalizationError(f'methods {", ".join(self.methods)}: expected each of them once')
+            raise LocalizationError(
+                f'methods {", ".join(self.methods)}: expected each of them once'
+            )
         if self.trials < 1 or not self.sizes:
             raise LocalizationError(
                 f'tuning: expected at least one trial and one map size, got {self.trials} trials, '
