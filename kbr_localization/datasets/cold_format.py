@@ -15,7 +15,7 @@ from pathlib import Path
 import re
 from typing import TypeVar
 
-from kbr_localization.datasets.pose_message import FARTHEST
+from kbr_localization.datasets.frame import FARTHEST_M
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, wrap_angle
@@ -173,6 +173,6 @@ def _stamp_ns(seconds: int, nanoseconds: int) -> int:
 
 def _pose(x: float, y: float, angle: float) -> FloatArray:
     # a comparison with NaN is false
-    if not (abs(x) <= FARTHEST and abs(y) <= FARTHEST and abs(angle) <= FARTHEST):
+    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M and abs(angle) <= FARTHEST_M):
         raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
     return np.array([x, y, float(wrap_angle(angle))])

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
+FARTHEST_M = 1e7
+"""A pose farther away is a broken number; coordinates of maps of countries are nearer."""
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,11 @@ import math
 import struct
 from typing import Any
 
+from kbr_localization.datasets.frame import FARTHEST_M
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-FARTHEST = 1e7
-"""Metres; a pose farther away is the number of a broken sender."""
 UNKNOWN_VARIANCE = 1000.0
 """Square metres; a reference pose that is less certain is no pose (AMCL and we send 9999)."""
 
@@ -46,7 +45,7 @@ def planar_pose(pose: Any) -> FloatArray:
     position, q = pose.position, pose.orientation
     numbers = [float(value) for value in (position.x, position.y, q.x, q.y, q.z, q.w)]
     x, y, *quaternion = numbers
-    if not all(map(math.isfinite, numbers)) or max(abs(x), abs(y)) > FARTHEST:
+    if not all(map(math.isfinite, numbers)) or max(abs(x), abs(y)) > FARTHEST_M:
         raise DatasetError(
             f'expected a finite pose, got x, y, quaternion {numbers}: check its source'
         )

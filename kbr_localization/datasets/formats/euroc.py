@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, FARTHEST_M, planar_track
+from kbr_localization.datasets.formats.floor import CAMERA_Z_UP, planar_track
 from kbr_localization.datasets.formats.tables import (
     listed_file,
     oriented,
@@ -19,6 +19,7 @@ from kbr_localization.datasets.formats.tables import (
     require,
     stamp_of_nanoseconds,
 )
+from kbr_localization.datasets.frame import FARTHEST_M
 from kbr_localization.datasets.image_run import Listing
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.frame import FARTHEST_M, OdometryTrack
 from kbr_localization.datasets.selection import make_track
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
@@ -12,8 +12,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.transform import Rotation
 
-FARTHEST_M = 1e7
-"""A pose farther away is a broken number; coordinates of maps of countries are nearer."""
 Axis = tuple[float, float, float]
 
 

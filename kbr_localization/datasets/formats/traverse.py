@@ -12,9 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 import re
 
-from kbr_localization.datasets.formats.floor import FARTHEST_M
 from kbr_localization.datasets.formats.image_folder import image_files
-from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.datasets.frame import FARTHEST_M, OdometryTrack
 from kbr_localization.datasets.image_run import Listing
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text

@@ -47,9 +47,9 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     part = _tabulated(_consecutive(kernel_map))
     here, elsewhere = _margins(part, config)
     # on all maps of `benchmarks.cases` the first is 1.9 times the other, or more
-    nothing = np.finfo(np.float64).max  # more than any image is likely: none speaks for a place
+    beyond = np.finfo(np.float64).max  # more than any image is likely: none speaks for a place
     margins = MapStatistics(
-        max(here, elsewhere), elsewhere, evidence_limit=0.0, reference_log_likelihood=nothing
+        max(here, elsewhere), elsewhere, evidence_limit=0.0, reference_log_likelihood=beyond
     )
     seen = _seen_elsewhere(part, margins, config)
     return replace(margins, **_evidence(seen))
