@@ -68,6 +68,13 @@ def test_stamps_that_stand_still_are_told():
     assert 'do not advance' in image.hint(now=9.5, timeout=5.0, clock_ns=NOW)
 
 
+def test_a_stamp_that_nobody_fills_is_not_taken_for_a_sender_that_hangs():
+    image = watch(publishers=1)
+    for index in range(10):
+        image.saw(0, now=float(index))
+        assert 'stamps are zero' in image.hint(now=float(index), timeout=5.0, clock_ns=NOW)
+
+
 @pytest.mark.parametrize(
     'stamp_ns, says',
     [(0, 'stamps are zero'), (NOW - 3600 * SECOND, '3600 s behind'), (NOW + 99 * SECOND, 'ahead')],

@@ -144,10 +144,10 @@ class InputWatch:
             return self._loss
         if self.silence(now) >= timeout:
             return f'no data for {self.silence(now):.0f} s on {self.topic}: {self._silent_why()}'
-        if self._hangs:
-            return f'{self.topic}: the stamps do not advance: restart the sender'
         if self.stamp_ns == 0:
             return f'{self.topic}: the stamps are zero: the sender must fill header.stamp'
+        if self._hangs:
+            return f'{self.topic}: the stamps do not advance: restart the sender'
         return self._clock_hint(clock_ns) or self._crowd_hint
 
     @property
