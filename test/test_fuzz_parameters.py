@@ -25,7 +25,7 @@ NAMESPACES = st.sampled_from(['', 'one', '/one/', 'fleet/one'])
 
 def used(path, namespace):
     """All that launch files and nodes do with a parameter file."""
-    assert isinstance(shared_names(['--params-file', str(path)]), set)
+    assert isinstance(shared_names(['--params-file', str(path)], 'localization'), set)
     given_values = {'map_file': 'office.h5', 'autostart': True}
     try:
         text = launch_file_parameters(str(path), namespace, 'localization', given_values)
@@ -68,7 +68,7 @@ def test_damaged_files_of_nav2(tmp_path, file, data, namespace):
 def test_what_yaml_allows_and_no_parameter_file_has(tmp_path, text, says):
     path = tmp_path / 'params.yaml'
     path.write_text(text, encoding='utf-8')
-    assert shared_names(['--params-file', str(path)]) == set()
+    assert shared_names(['--params-file', str(path)], 'localization') == set()
     if says is None:
         used(path, 'one')
         return

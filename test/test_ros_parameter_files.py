@@ -26,15 +26,19 @@ def test_only_sections_for_all_nodes_are_shared(tmp_path, section):
     path = tmp_path / 'params.yaml'
     nested = section.endswith('{/**')
     text = f'{section}: {{ros__parameters: {{a: 1, b: {{c: 2}}, mine: 3}}}}' + '}' * nested
-    path.write_text(f'{text}\nlocalization: {{ros__parameters: {{mine: 4}}}}\n')
+    # that another node has one of them of its own says nothing of this one
+    own, other = ('{ros__parameters: {mine: 4}}', '{ros__parameters: {a: 5}}')
+    path.write_text(f'{text}\nlocalization: {own}\nlocal_costmap: {{local_costmap: {other}}}\n')
     arguments = ['node', '--ros-args', '--params-file', str(path), '-p', 'x:=1']
-    assert shared_names(arguments) == {'a', 'b.c'}
+    assert shared_names(arguments, 'localization') == {'a', 'b.c'}
 
 
 def test_a_file_that_cannot_be_read_shares_nothing(tmp_path):
     (tmp_path / 'bad.yaml').write_text('{')
-    assert shared_names(['--params-file', str(tmp_path / 'bad.yaml')]) == set()
-    assert shared_names(['--params-file', '/no/such/file', '--params-file']) == set()
+    assert shared_names(['--params-file', str(tmp_path / 'bad.yaml')], 'localization') == set()
+    assert (
+        shared_names(['--params-file', '/no/such/file', '--params-file'], 'localization') == set()
+    )
 
 
 @pytest.mark.parametrize('kind', ['pipe', 'device'])
@@ -44,7 +48,7 @@ def test_a_pipe_or_a_device_in_the_place_of_a_file_is_refused(tmp_path, kind):
         os.mkfifo(path)
     else:
         path.symlink_to('/dev/zero')
-    assert shared_names(['--params-file', str(path)]) == set()
+    assert shared_names(['--params-file', str(path)], 'localization') == set()
     assert unrenamed_section(str(path), 'localization') == ''
     with pytest.raises(ConfigurationError, match='is a device or a pipe'):
         launch_file_parameters(str(path), '', 'localization', {})

@@ -42,7 +42,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         )
         self.log = NodeLogger(self.get_logger())
         self.localization: Localization | None = None
-        shared = shared_names(options.get('cli_args') or ())
+        shared = shared_names(options.get('cli_args') or (), self.get_name())
         self.settings = Settings(self, self._follow_parameters, shared)
         self.active = False
         self.starting = False

@@ -21,19 +21,22 @@ _LARGEST = 1 << 22
 """Bytes; that of Nav2 has 20 thousand."""
 
 
-def shared_names(arguments: Sequence[str]) -> set[str]:
+def shared_names(arguments: Sequence[str], node: str) -> set[str]:
     """
-    Names that only stand in sections for all nodes, as in `/**`, of the files of `--params-file`.
+    Names that stand in sections for all nodes, as in `/**`, of the files of `--params-file`.
 
-    Such a section may name parameters that one of the nodes does not have. A file that cannot be
-    read is left out: rcl has its own words for it.
+    Such a section may name parameters that a node does not have, but for those that a section of
+    that very node has, too. A file that cannot be read is left out: rcl has its own words for it.
     """
     shared: set[str] = set()
     own: set[str] = set()
     for path in _files(arguments):
         for section, names in _sections(_read(path)):
             last = section.rstrip('/').rsplit('/', 1)[-1]
-            (shared if last in WILDCARDS else own).update(names)
+            if last in WILDCARDS:
+                shared.update(names)
+            elif last == node:
+                own.update(names)
     return shared - own
 
 

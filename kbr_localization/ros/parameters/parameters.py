@@ -187,7 +187,7 @@ def refuse_unknown(node: Node, known: Iterable[str], passed: Iterable[str] = ())
     file: parameters of other nodes which may stay in a file that is used for both.
     """
     others = sorted(given_names(node) - set(known))
-    allowed = {*passed, *shared_names(sys.argv)}
+    allowed = {*passed, *shared_names(sys.argv, node.get_name())}
     for name in others:
         if name not in allowed:
             value = node.get_parameter(name).value
