@@ -10,12 +10,14 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs
 from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
+from kbr_localization.ros.parameters.parameter_files import launch_file_parameters, Text
 from kbr_localization.ros.parameters.settings import SettableNode, Settings
 import pytest
 import rclpy
 from rclpy.context import Context
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+import yaml
 
 pytestmark = pytest.mark.ros
 NO_SESSION = SimpleNamespace(add_image=None)
@@ -103,6 +105,18 @@ def test_a_word_that_yaml_reads_as_a_truth_value_is_taken_as_written(make_node, 
     node = make_node(odometry_calibration=given)
     assert Settings(node).filter.odometry_calibration == 'off'
     assert node.get_parameter('odometry_calibration').value == 'off'
+
+
+@pytest.mark.parametrize('text', ['1e5', 'y', 'N', 'nan', '7', "it's", 'back\\slash'])
+def test_a_text_that_a_launch_file_was_given_is_one_to_ros(make_node, tmp_path, text):
+    """YAML of ROS is not that of Python: it takes more words for truth values and numbers."""
+    given = {'map_file': Text(text), 'image_topics': [Text(text), Text('b')]}
+    given['sync_tolerance'] = yaml.safe_load('1e-2')  # a text to Python
+    written = launch_file_parameters('', '', 'node', given).replace('\\\\', '\\')  # as launch does
+    (tmp_path / 'params.yaml').write_text(written)
+    config = Settings(make_node(['--params-file', str(tmp_path / 'params.yaml')])).config
+    assert (config.map_file, config.image_topics) == (text, (text, 'b'))
+    assert config.sync_tolerance == 0.01
 
 
 def test_such_a_word_can_be_set_while_the_node_runs(make_node):

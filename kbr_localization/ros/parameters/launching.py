@@ -18,6 +18,7 @@ from kbr_localization.ros.parameters import parameters
 from kbr_localization.ros.parameters.launch_texts import TEXTS
 from kbr_localization.ros.parameters.parameter_files import (
     launch_file_parameters,
+    Text,
     unrenamed_section,
 )
 from launch import LaunchContext, LaunchDescription
@@ -250,8 +251,8 @@ def rviz_node(value: Callable[[str], str]) -> Node:
 
 def _typed(name: str, text: str) -> Any:
     if name in LIST_PARAMETERS:
-        return [part.strip() for part in text.split(',')]
-    return text if name in TEXT_PARAMETERS else yaml.safe_load(text)
+        return [Text(part.strip()) for part in text.split(',')]
+    return Text(text) if name in TEXT_PARAMETERS else yaml.safe_load(text)
 
 
 def _compressed(remappings: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:

@@ -21,6 +21,16 @@ _LARGEST = 1 << 22
 """Bytes; that of Nav2 has 20 thousand."""
 
 
+class Text(str):
+    """A value that is written in quotes: without them 1e5, y and nan are none to rcl."""
+
+
+yaml.SafeDumper.add_representer(
+    Text,
+    lambda dumper, text: dumper.represent_scalar('tag:yaml.org,2002:str', str(text), style="'"),
+)
+
+
 def shared_names(arguments: Sequence[str], node: str) -> set[str]:
     """
     Names that stand in sections for all nodes, as in `/**`, of the files of `--params-file`.
@@ -73,7 +83,7 @@ def _escaped(value: Any) -> Any:
     if isinstance(value, list):
         return [_escaped(part) for part in value]
     if isinstance(value, str):
-        return value.replace('\\', '\\\\').replace('$(', '\\$(')
+        return type(value)(value.replace('\\', '\\\\').replace('$(', '\\$('))
     return value
 
 
