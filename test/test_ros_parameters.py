@@ -222,6 +222,14 @@ def test_two_inputs_on_one_topic_are_refused_with_its_name(make_node):
         Inputs(node, InputConfig('raw', (), 0.1, 'odom'), NO_SESSION, print, print)
 
 
+@pytest.mark.parametrize('topic', ['front-cam/image', 'cam/0/image', 'front/image/', '~image'])
+def test_a_topic_that_ros_does_not_allow_is_refused_with_its_name(make_node, topic):
+    config = InputConfig('raw', (topic, 'rear/image'), 0.1, 'odom')
+    says = f"cannot listen to '{topic}': Invalid topic name: topic name .*: correct image_topics"
+    with pytest.raises(ConfigurationError, match=says):
+        Inputs(make_node(), config, NO_SESSION, print, print)
+
+
 def test_parameters_of_amcl_are_left_alone(make_node):
     assert Settings(make_node(z_hit=0.5, laser_model_type='beam')).ignored == [
         'laser_model_type',

@@ -20,6 +20,7 @@ from kbr_localization.ros.common.standstill import Standstill
 from kbr_localization.ros.inputs.cameras import Cameras, sibling
 from kbr_localization.ros.session.odometry_buffer import Added
 from nav_msgs.msg import Odometry
+from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
 from rclpy.qos import (
     qos_check_compatible,
@@ -75,13 +76,19 @@ def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
     """
     Return the subscription that `create` makes of a topic.
 
-    Raises ConfigurationError for a QoS that there is not, and where another input of the node,
-    with messages of another type, has the same topic.
+    Raises ConfigurationError for a topic that ROS does not allow, for a QoS that there is not, and
+    where another input of the node, with messages of another type, has the same topic.
     """
     try:
         return create()
     except UnsupportedEventTypeError:
         raise
+    except InvalidTopicNameException as error:
+        reason = str(error).partition('\n')[0].rstrip(':')
+        raise ConfigurationError(
+            f'cannot listen to {topic!r}: {reason}: correct image_topics, as in front/image and '
+            'rear/image'
+        ) from error
     # for a wrong QoS rclpy raises whatever it stumbles over
     except Exception as error:
         name = node.resolve_topic_name(topic)
