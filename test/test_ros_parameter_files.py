@@ -77,6 +77,8 @@ def test_plain_sections_are_those_of_the_namespace(made, namespace):
     assert yaml.safe_load(made(PLAIN, namespace)) == {key: yaml.safe_load(PLAIN)}
     absolute = '/**: {ros__parameters: {a: 1}}\nother: {localization: {ros__parameters: {b: 2}}}'
     assert yaml.safe_load(made(absolute, namespace)) == yaml.safe_load(absolute)
+    named = f'{key}/localization: {{ros__parameters: {{a: 1}}}}'
+    assert yaml.safe_load(made(named, namespace)) == yaml.safe_load(named)
     both = f'{PLAIN}{key}: {{"*": {{ros__parameters: {{c: 1}}}}}}'
     assert set(yaml.safe_load(made(both, namespace))[key]) == {'localization', 'map_server', '*'}
 

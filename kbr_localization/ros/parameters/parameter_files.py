@@ -174,7 +174,7 @@ def _move(root: yaml.MappingNode, namespace: str) -> None:
 
 
 def _is_plain(key: yaml.Node, value: yaml.Node) -> bool:
-    if key.value.startswith('/') or not isinstance(value, yaml.MappingNode):
+    if '/' in key.value or not isinstance(value, yaml.MappingNode):
         return False
     return any(inner.value == PARAMETERS for inner, _ in value.value)
 
