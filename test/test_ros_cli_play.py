@@ -86,20 +86,32 @@ def test_the_pose_logger_prints_one_json_object_a_pose(ros):
     assert 'pose left out' in logger.output
 
 
-def test_the_pose_logger_adds_what_the_node_said_of_itself(ros):
+@pytest.mark.parametrize(
+    'level, said, logged',
+    [
+        (DiagnosticStatus.WARN, 'Uncertain: evidence 1', 'uncertain'),
+        (DiagnosticStatus.ERROR, 'Not localized: no image has said where', 'not localized'),
+        (DiagnosticStatus.ERROR, 'Not on this map: confidence 0.1', 'not on this map'),
+    ],
+)
+def test_the_pose_logger_adds_what_the_node_said_of_itself(ros, level, said, logged):
     logger = ros.start_node('pose_logger')
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
     told = ros.node.create_publisher(DiagnosticArray, '/diagnostics', RELIABLE)
     ros.spin_until(lambda: 'listening' in logger.output and told.get_subscription_count())
-    levels = (('localization', DiagnosticStatus.WARN), ('load', DiagnosticStatus.OK))
-    parts = [status(f'robot/node: {part}', level, '', {}) for part, level in levels]
+    parts = [
+        status('robot/node: localization', level, said, {}),
+        status('robot/node: load', DiagnosticStatus.OK, '', {}),
+    ]
     pose = conversions.pose_with_covariance(1, 'map', np.zeros(3), np.eye(3))
 
-    def said():
-        # the two topics keep no order between them
+    def last_line():
         told.publish(DiagnosticArray(status=parts))
+        ros.spin(0.3)  # the two topics keep no order between them
         publisher.publish(pose)
-        return 'uncertain' in logger.output
+        ros.spin(0.3)
+        return logger.output.splitlines()[-1]
 
-    ros.spin_until(said)
+    ros.spin_until(lambda: '"pose"' in last_line())
+    assert f'"status": "{logged}"' in last_line()
     assert logger.stop() == 0

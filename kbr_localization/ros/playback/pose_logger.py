@@ -13,7 +13,7 @@ import json
 import sys
 import threading
 
-from diagnostic_msgs.msg import DiagnosticArray
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import RosError
 from kbr_localization.ros.common import conversions
@@ -48,10 +48,9 @@ class PoseLogger(Node):
             print(json.dumps({'listening': self._poses.topic_name}), flush=True)
 
     def _hear(self, message: DiagnosticArray) -> None:
-        words = {level: word for word, level in LEVELS.items()}
         for one in message.status:
             if one.name.endswith(': localization'):
-                self._status = words.get(one.level, 'not localized')
+                self._status = _status(one)
 
     def _print(self, message: PoseWithCovarianceStamped) -> None:
         try:
@@ -67,6 +66,13 @@ class PoseLogger(Node):
             self.get_logger().warning(f'pose left out: {error}')
             return
         print(json.dumps(line), flush=True)
+
+
+def _status(said: DiagnosticStatus) -> str:
+    """Status that a message begins with, as two have one level; a stale one is none."""
+    text = said.message.lower()
+    words = (word for word, level in LEVELS.items() if level == said.level)
+    return next((word for word in words if text.startswith(word)), 'not localized')
 
 
 def main(args: list[str] | None = None) -> int:
