@@ -31,7 +31,9 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
     from tf2_msgs.msg import TFMessage
 
     out = ros.folder / 'run'
-    values = {'out': out, 'pose_type': 'tf', 'spacing_distance': 0.1}
+    # with slashes, as there were in ROS 1
+    frames = {'global_frame_id': '/map', 'odom_frame_id': '/odom'}
+    values = {'out': out, 'pose_type': 'tf', 'spacing_distance': 0.1, **frames}
     node = ros.start_node('recorder', environment=tf2, **values)
     robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
     robot.wait_for_listeners()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.odometry_jumps import MAX_SPEED
@@ -20,6 +21,12 @@ def check_frames(global_frame: str, odometry_frame: str) -> None:
             "parameters 'global_frame_id' and 'odom_frame_id': expected the names of two frames, "
             f"as 'map' and 'odom', got {global_frame!r} and {odometry_frame!r}"
         )
+
+
+def take_slashes(config: Any, *names: str) -> None:
+    """Take away the slash before frames: tf2 knows none with it, and nav2_amcl does so as well."""
+    for name in names:
+        object.__setattr__(config, name, getattr(config, name).lstrip('/'))
 
 
 @dataclass(frozen=True)
@@ -156,9 +163,7 @@ class NodeConfig:
 
     def __post_init__(self) -> None:
         validate(self)
-        # tf2 knows no frame with a slash before it; nav2_amcl takes it away as well
-        for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
-            object.__setattr__(self, name, getattr(self, name).lstrip('/'))
+        take_slashes(self, 'global_frame_id', 'odom_frame_id', 'base_frame_id')
         check_frames(self.global_frame_id, self.odom_frame_id)
         if self.grow_in_place and self.grow_into:
             raise ConfigurationError(

@@ -32,7 +32,7 @@ from kbr_localization.ros.inputs.cameras import as_files
 from kbr_localization.ros.inputs.inputs import InputConfig, Inputs, listen, look_at_publishers
 from kbr_localization.ros.inputs.tf_poses import TransformPoses
 from kbr_localization.ros.parameters import parameters
-from kbr_localization.ros.parameters.node_config import check_frames
+from kbr_localization.ros.parameters.node_config import check_frames, take_slashes
 from kbr_localization.ros.recording.image_sizes import ImageSizes
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
 from kbr_localization.ros.session.image_queue import QueuedImage
@@ -86,8 +86,9 @@ class RecorderConfig(RecordingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        take_slashes(self, 'global_frame_id', 'odom_frame_id')
         if self.pose_type == 'tf':
-            check_frames(self.global_frame_id.lstrip('/'), self.odom_frame_id.lstrip('/'))
+            check_frames(self.global_frame_id, self.odom_frame_id)
 
 
 class RecorderNode(parameters.ParameterNode):
@@ -164,7 +165,7 @@ class RecorderNode(parameters.ParameterNode):
         if self._poses is not None:
             self._poses.saw(stamp_ns, time.monotonic())
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
-        if frame_id.lstrip('/') != expected.lstrip('/'):
+        if frame_id.lstrip('/') != expected:
             self.session.tally.poses['in another frame'] += 1
             self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
             return
