@@ -8,7 +8,7 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.ros.common import conversions
 import numpy as np
 import pytest
-from ros_helpers import RELIABLE
+from ros_helpers import BEST_EFFORT, RELIABLE
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
@@ -26,8 +26,8 @@ def as_transform(pose, stamp_ns, child):
     return message
 
 
-@pytest.mark.parametrize('child', ['odom', 'base_footprint'])
-def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
+@pytest.mark.parametrize('child, qos', [('odom', RELIABLE), ('base_footprint', BEST_EFFORT)])
+def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child, qos):
     from tf2_msgs.msg import TFMessage
 
     out = ros.folder / 'run'
@@ -35,7 +35,7 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child):
     frames = {'global_frame_id': '/map', 'odom_frame_id': '/odom'}
     values = {'out': out, 'pose_type': 'tf', 'spacing_distance': 0.1, **frames}
     node = ros.start_node('recorder', environment=tf2, **values)
-    robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
+    robot, sender = Robot(ros), ros.node.create_publisher(TFMessage, '/tf', qos)
     robot.wait_for_listeners()
     ros.spin_until(sender.get_subscription_count)
     odom_in_map = se2.compose(robot.pose(0.0), se2.inverse(robot.odometry_pose(0.0)))

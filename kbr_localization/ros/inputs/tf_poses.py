@@ -17,7 +17,8 @@ from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
-TF_QOS = QoSProfile(depth=100)
+# best effort, as micro-controllers send it, fits all senders
+TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 ODOMETRY_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 TYPE_NAME = 'tf2_msgs/msg/TFMessage'
 

@@ -9,7 +9,7 @@ from geometry_msgs.msg import TransformStamped
 from kbr_localization import se2
 from kbr_localization.ros.common import conversions
 from rclpy.node import Node
-from rclpy.qos import QoSProfile
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 try:
     from tf2_msgs.msg import TFMessage
@@ -17,6 +17,7 @@ except ImportError:  # not everywhere installed, as on PyPI
     TFMessage = None
 
 TF_QOS = QoSProfile(depth=100)
+RIVAL_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 END_NS = 2**31 * conversions.NANOSECONDS
 """Stamps from there on do not fit into a message."""
 LISTEN_AFTER, LISTEN_FOR, LISTEN_EVERY = 3, 3, 60
@@ -87,7 +88,7 @@ class RivalWatch:
         if phase == LISTEN_AFTER:
             self._heard = 0
             self._subscription = self._node.create_subscription(
-                TFMessage, '/tf', self._take, TF_QOS
+                TFMessage, '/tf', self._take, RIVAL_QOS
             )
         elif phase == LISTEN_AFTER + LISTEN_FOR:
             self.found = self._heard > 0
