@@ -132,6 +132,13 @@ def test_what_a_file_says_stands_against_defaults_and_not_against_arguments(loca
         assert 'nothing on' in starts
 
 
+@pytest.mark.parametrize('topic', ['cam/image', 'cam/image/compressed'])
+def test_the_topic_of_compressed_images_may_be_given_itself(localize, topic):
+    arguments = {'image_topic': topic, 'image_transport': 'compressed'}
+    _, output = localize(until='no data for', linger=1.0, **arguments)
+    assert 'no data for 5 s on /cam/image/compressed: ' in output
+
+
 def test_a_file_that_is_missing_is_an_error(localize):
     code, output = localize(params_file='/no/such.yaml')
     assert code == 1 and "params_file: expected a YAML file of ROS parameters, got '/no/" in output

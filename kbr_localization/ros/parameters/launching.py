@@ -257,7 +257,7 @@ def _typed(name: str, text: str) -> Any:
 
 def _compressed(remappings: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [
-        (f'{topic}/compressed', f'{other}/compressed')
+        (f'{topic}/compressed', f'{other.removesuffix("/compressed")}/compressed')
         for topic, other in remappings
         if topic == 'image'
     ]
