@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import cv2
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
-from helpers import textured_image, wall_image
+from helpers import textured_image, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
@@ -594,6 +594,18 @@ def test_a_killed_recorder_loses_at_most_the_last_image_and_goes_on(ros, tmp_pat
     expected = np.array([robot.pose((frame.stamp_ns - robot.start_ns) * 1e-9) for frame in run])
     np.testing.assert_allclose(references, expected, atol=1e-3)
     assert len(build_map([run], VISION)) == len(run)
+
+
+def test_a_run_of_the_home_folder_is_recorded_and_played(ros, tmp_path):
+    """No shell puts the folder in the place of ~ in a parameter file, nor in `out:=~/run`."""
+    home = {'HOME': str(tmp_path)}
+    recorder = ros.start_node('recorder', environment=home, out='~/run', pose_type='none')
+    ros.spin_until(lambda: 'recording into' in recorder.output)
+    assert recorder.stop() == 0 and (tmp_path / 'run').is_dir()
+    write_tiny_cold_run(tmp_path / 'other')
+    player = ros.start_node('player', environment=home, run='~/other')
+    ros.spin_until(lambda: 'waiting for subscribers' in player.output)
+    assert player.stop() == 0
 
 
 @pytest.mark.parametrize(

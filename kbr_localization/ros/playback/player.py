@@ -15,6 +15,7 @@ import time
 from kbr_localization.configuration import parameter
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.errors import ConfigurationError
+from kbr_localization.files import expanded
 from kbr_localization.progress import Progress, silent, terminal_progress
 from kbr_localization.ros.common.running import ros_context, run_node, WAKE_SECONDS
 from kbr_localization.ros.parameters import parameters
@@ -168,7 +169,7 @@ def _play_from_parameters(stop: threading.Event) -> None:
         parameters.refuse_unknown(node, parameters.fields(PlayerParameters))
         if not options.run:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
-        dataset = open_dataset(options.run, options.cameras)
+        dataset = open_dataset(expanded(options.run), options.cameras)
         with terminal_progress() as progress:
             played = Player(node, dataset, options, progress, stop).play()
         node.get_logger().info(f'{options.run}: {played}')

@@ -22,6 +22,7 @@ from kbr_localization.configuration import parameter
 from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.errors import ConfigurationError, RosError
+from kbr_localization.files import expanded
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.common.hints import InputWatch, nothing_on_the_way, only_known_poses
 from kbr_localization.ros.common.node_logger import listed, NodeLogger
@@ -107,7 +108,7 @@ class RecorderNode(parameters.ParameterNode):
         self._log = NodeLogger(self.get_logger())
         topics = self.config.image_topics
         cameras = camera_names(topics) if len(topics) > 1 else ()
-        self._recording = ColdRecording(self.config.out, *cameras)
+        self._recording = ColdRecording(expanded(self.config.out), *cameras)
         self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
         wanted = InputConfig(
             self.config.image_transport,
