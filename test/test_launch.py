@@ -4,6 +4,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 import os
 from pathlib import Path
+import re
 import shutil
 import signal
 import subprocess
@@ -178,6 +179,30 @@ def home_of(process):
 def test_map_is_the_grid_of_the_map_server(localize):
     code, output = localize(map='office.h5')
     assert code == 1 and 'give the map of images as map_file' in output
+
+
+@pytest.mark.parametrize('given, clock', [('', 'true'), ('false', 'false')])
+def test_the_map_server_goes_by_the_clock_of_the_file_unless_it_is_given(
+    localize, monkeypatch, tmp_path, given, clock
+):
+    """A program in the place of Nav2's shows the parameter files that it gets; the last counts."""
+    prefix = tmp_path / 'ws'
+    known = prefix / 'share' / 'ament_index' / 'resource_index' / 'packages'
+    known.mkdir(parents=True)
+    for name in ('map_server', 'lifecycle_manager'):
+        (known / f'nav2_{name}').touch()
+        program = prefix / 'lib' / f'nav2_{name}' / name
+        program.parent.mkdir(parents=True)
+        program.write_text('#!/bin/sh\nfor file; do cat "$file" 2>/dev/null; done\necho the end')
+        program.chmod(0o755)
+    others = os.environ.get('AMENT_PREFIX_PATH', '')
+    monkeypatch.setenv('AMENT_PREFIX_PATH', f'{prefix}:{others}')
+    (tmp_path / 'grid.yaml').touch()
+    file = tmp_path / 'nav2.yaml'
+    file.write_text('map_server: {ros__parameters: {use_sim_time: true}}')
+    arguments = {'params_file': file, 'map': tmp_path / 'grid.yaml', 'use_sim_time': given}
+    _, output = localize(until='[map_server-1] the end', **arguments)
+    assert re.findall(r'\[map_server-1\].*use_sim_time: (\w+)', output)[-1] == clock
 
 
 def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):

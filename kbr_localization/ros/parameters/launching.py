@@ -206,7 +206,9 @@ def map_server_nodes(value: Callable[[str], str], parameter_file: ParameterFile)
             f'map: expected the YAML file of an occupancy grid, got {value("map")!r}{missing}: '
             'give the map of images as map_file'
         )
-    timed: dict[str, Any] = {'use_sim_time': is_true(value, 'use_sim_time')}
+    timed: dict[str, Any] = {}
+    if value('use_sim_time'):
+        timed['use_sim_time'] = is_true(value, 'use_sim_time')
     managed: dict[str, Any] = {'autostart': not value('autostart') or is_true(value, 'autostart')}
     managed |= {} if have_bonds() else {'bond_timeout': 0.0}
     common: dict[str, Any] = {'namespace': value('namespace'), 'output': 'screen'}
