@@ -33,6 +33,14 @@ def test_what_is_told_once_is_told_once_and_does_not_grow_without_end():
     assert len(told.texts) == MOST_ONCE == len(log._once)
 
 
+def test_what_is_told_once_is_told_though_another_number_was_just_now():
+    told = Told()
+    log = NodeLogger(told)
+    for camera in (1, 2):
+        log.once('info', f'images of cam{camera}/image are now 320x240, were 640x480')
+    assert len(told.texts) == 2
+
+
 def test_a_name_of_a_million_characters_is_cut():
     """The encoding of an image, and a frame, are what the sender says."""
     told = Told()

@@ -52,7 +52,7 @@ class NodeLogger:
         text = _cut(text)
         if text not in self._once and len(self._once) < MOST_ONCE:
             self._once.add(text)
-            self(level, text)
+            self(level, text, 0.0)
 
 
 def _cut(text: str) -> str:
