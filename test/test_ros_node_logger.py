@@ -23,6 +23,15 @@ def test_messages_that_differ_in_their_numbers_only_are_one_kind():
     assert len(told.texts) == 3
 
 
+def test_two_cameras_are_two_kinds_and_all_numbers_of_one_are_one():
+    told = Told()
+    log = NodeLogger(told)
+    for seconds, deviation, size in (('5', '1.5', '640x480'), ('6', '-2.5e-05', '320x240')):
+        for camera in ('/cam10/image', '/cam11/image'):
+            log('info', f'no data for {seconds} s on {camera} of {size}: got [{deviation}, 0.1]')
+    assert [text.split()[6] for text in told.texts] == ['/cam10/image', '/cam11/image']
+
+
 def test_what_is_told_once_is_told_once_and_does_not_grow_without_end():
     """Anybody may send odometry, with a new frame in every message."""
     told = Told()
@@ -37,7 +46,7 @@ def test_what_is_told_once_is_told_though_another_number_was_just_now():
     told = Told()
     log = NodeLogger(told)
     for camera in (1, 2):
-        log.once('info', f'images of cam{camera}/image are now 320x240, were 640x480')
+        log.once('info', f'images of cam/{camera} are now 320x240, were 640x480')
     assert len(told.texts) == 2
 
 

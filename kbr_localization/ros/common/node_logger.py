@@ -13,6 +13,8 @@ LONGEST = 4000
 """Characters of a text: a message from a stranger may hold a name of millions."""
 MOST_ONCE = 200
 """Texts that are told once, in all: a sender with a new name in every message makes as many."""
+NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
+"""Also 1e-05 and 640x480, but none that a name ends with: cam0 and cam1 are two cameras."""
 
 
 class NodeLogger:
@@ -31,7 +33,7 @@ class NodeLogger:
     def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
         """Log a text at 'info', 'warning' or 'error'."""
         text = _cut(text)
-        kind, now = re.sub(r'[-+.\d]+', '#', text), time.monotonic()
+        kind, now = NUMBER.sub('#', text), time.monotonic()
         with self._lock:
             wait = self._quiet if quiet is None else quiet
             if now - self._told.get(kind, -1e9) < wait:
