@@ -85,6 +85,24 @@ def test_transforms_that_are_no_poses_are_left_out_with_a_word(ros, tf2):
     assert node.stop() == 0 and 'Traceback' not in node.output
 
 
+def test_transforms_of_which_none_tells_the_pose_are_told_with_the_frames(ros, tf2):
+    """A robot has many other transforms, and frames may have a prefix."""
+    from tf2_msgs.msg import TFMessage
+
+    values = {'out': ros.folder / 'run', 'pose_type': 'tf', 'no_data_timeout': 1.0}
+    node = ros.start_node('recorder', environment=tf2, **values)
+    sender = ros.node.create_publisher(TFMessage, '/tf', RELIABLE)
+    ros.spin_until(sender.get_subscription_count)
+    other = TFMessage(transforms=[as_transform(np.zeros(3), 1, 'robot1/odom')])
+
+    def told():
+        sender.publish(other)
+        return 's on /tf: 1 publishers, none sends map to odom or to the frame' in node.output
+
+    ros.spin_until(told)
+    assert node.stop() == 0
+
+
 @pytest.mark.skipif(INSTALLED, reason='tf2_msgs is installed')
 def test_without_tf2_msgs_the_remedy_is_told(ros):
     node = ros.start_node('recorder', out=ros.folder / 'run', pose_type='tf')

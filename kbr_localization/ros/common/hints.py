@@ -83,7 +83,8 @@ class InputWatch:
 
     `publishers`, `incompatible`, `other_types`: publishers of the topic, those whose QoS does not
     fit, and types other than the expected one, as last seen in the graph; `type_remedy`: what to
-    do about the latter; `sibling`: topic on which somebody sends the images of the other
+    do about the latter; `sought`: what of all that comes on the topic is counted, and what to do
+    where none comes; `sibling`: topic on which somebody sends the images of the other
     `image_transport`, where nobody sends on this one. `lost`: messages that
     were sent but did not arrive, as far as DDS knows. `alone`: whether only one may send;
     `crowded`: whether more than one has done so for a while.
@@ -100,6 +101,7 @@ class InputWatch:
     incompatible: int = 0
     other_types: tuple[str, ...] = ()
     type_remedy: str = 'remap the topic'
+    sought: str = ''
     sibling: str = ''
     _rate_count: int = 0
     _rate_since: float = 0.0
@@ -194,6 +196,8 @@ class InputWatch:
                 f'QoS incompatible with all {self.publishers} publishers: '
                 'theirs must offer at least what is asked for'
             )
+        if self.sought:
+            return f'{self.publishers} publishers, none sends {self.sought}'
         return (
             f'{self.publishers} publishers, none sends: check the sender; for raw images also '
             'the DDS buffers (config/fastdds.xml)'

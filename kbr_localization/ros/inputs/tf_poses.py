@@ -50,7 +50,15 @@ class TransformPoses:
         self._odometry: Odometry | None = None
         node.create_subscription(Odometry, 'odom', self._take_odometry, ODOMETRY_QOS)
         subscription = node.create_subscription(message_type, '/tf', self._take_message, TF_QOS)
-        self.watch = InputWatch(subscription.topic_name, TYPE_NAME, time.monotonic())
+        self.watch = InputWatch(
+            subscription.topic_name,
+            TYPE_NAME,
+            time.monotonic(),
+            sought=(
+                f'{map_frame} to {odometry_frame} or to the frame of the robot that the '
+                'odometry names: see what they send, and set global_frame_id, odom_frame_id'
+            ),
+        )
 
     def _take_odometry(self, message: Odometry) -> None:
         self._odometry = message
