@@ -1,5 +1,6 @@
 """The player as a process of its own, seen over DDS."""
 
+import shutil
 import signal
 
 from geometry_msgs.msg import PoseWithCovarianceStamped
@@ -139,3 +140,13 @@ def test_bad_input_ends_in_one_line_and_exit_code_2(ros, values, says):
     assert player.wait() == 2
     assert says in player.output and 'Traceback' not in player.output
     assert len(player.output.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize('camera', ['0', 'front-left'])
+def test_a_camera_whose_name_is_none_of_a_topic_is_told(ros, tmp_path, camera):
+    path = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    shutil.copytree(path / 'std_cam', path / 'rear_cam')
+    (path / 'std_cam').rename(path / f'{camera}_cam')
+    player = start_player(ros, run=path)
+    assert player.wait() == 2 and 'Traceback' not in player.output
+    assert f'camera {camera!r} have no topic: Invalid topic name: ' in player.output

@@ -16,6 +16,7 @@ from kbr_localization.ros.playback.schedule import Event, PlayerOptions
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.duration import Duration
+from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -54,9 +55,16 @@ class RunPublisher:
         return self.node.create_publisher(Clock, '/clock', qos)
 
     def _create_image_publisher(self, camera: str, qos: QoSProfile) -> Publisher[Any]:
-        if self.options.image_transport == 'compressed':
-            return self.node.create_publisher(CompressedImage, f'{camera}image/compressed', qos)
-        return self.node.create_publisher(Image, f'{camera}image', qos)
+        compressed = self.options.image_transport == 'compressed'
+        kind, ending = (CompressedImage, '/compressed') if compressed else (Image, '')
+        try:
+            return self.node.create_publisher(kind, f'{camera}image{ending}', qos)
+        except InvalidTopicNameException as error:
+            reason = str(error).partition('\n')[0].rstrip(':')
+            raise DatasetError(
+                f'{self.dataset.name!r}: images of camera {camera.rstrip("/")!r} have no topic: '
+                f'{reason}: rename the folder of the camera'
+            ) from error
 
     def missing_subscribers(self) -> list[str]:
         """Topics that fewer nodes listen to than asked for."""
