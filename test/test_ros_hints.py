@@ -85,6 +85,18 @@ def test_stamps_of_another_clock_are_told(stamp_ns, says):
     assert says in image.hint(now=1.5, timeout=5.0, clock_ns=NOW)
 
 
+def test_a_stamp_of_before_the_clock_was_set_back_is_none_of_another_clock():
+    """A bag that starts over: the clock is the first to tell."""
+    image, later = watch(), NOW + 80 * SECOND
+    image.saw(later, now=1.0)
+    assert not image.hint(now=1.5, timeout=5.0, clock_ns=later)
+    assert not image.hint(now=2.5, timeout=5.0, clock_ns=NOW)
+    image.saw(NOW, now=3.0)
+    assert not image.hint(now=3.5, timeout=5.0, clock_ns=NOW + SECOND)
+    image.saw(later, now=4.0)
+    assert '78 s ahead' in image.hint(now=4.5, timeout=5.0, clock_ns=NOW + 2 * SECOND)
+
+
 @pytest.mark.parametrize(
     'arrived, lost, says',
     [

@@ -103,6 +103,7 @@ class InputWatch:
     type_remedy: str = 'remap the topic'
     sought: str = ''
     sibling: str = ''
+    _clock_ns: int = 0
     _rate_count: int = 0
     _rate_since: float = 0.0
     rate: float = 0.0
@@ -204,6 +205,9 @@ class InputWatch:
         )
 
     def _clock_hint(self, clock_ns: int) -> str:
+        if clock_ns < self._clock_ns:
+            self.stamp_ns = None  # of the time before the clock was set back
+        self._clock_ns = clock_ns
         if self.stamp_ns is None or clock_ns == 0:
             return ''
         ahead = (self.stamp_ns - clock_ns) * 1e-9
