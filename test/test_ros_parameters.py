@@ -181,6 +181,13 @@ def test_an_empty_list_is_none(make_node):
     assert not node.describe_parameter('image_topics').dynamic_typing
 
 
+def test_a_parameter_is_not_deleted_and_that_is_said(make_node):
+    node = make_node()
+    with_settings(node)
+    refused = node.set_parameters([Parameter('particles', Parameter.Type.NOT_SET)])[0]
+    assert not refused.successful and 'cannot be undeclared' in refused.reason
+
+
 def test_a_list_that_does_not_fit_is_refused_at_run_time(make_node):
     node = make_node()
     with_settings(node)

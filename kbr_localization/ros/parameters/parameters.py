@@ -141,11 +141,11 @@ def _texts(name: str, items: list[Any]) -> tuple[str, ...]:
 
 
 def coerce_all(config_class: Any, given: list[Parameter[Any]]) -> list[Parameter[Any]]:
-    """Apply `coerce` to parameters that are about to be set: for a pre-set callback."""
+    """Apply `coerce` to what is about to be set; one that is to be deleted has no value."""
     known = fields(config_class)
     return [
         Parameter(item.name, value=_to_ros(coerce(known[item.name], item.value)))
-        if item.name in known
+        if item.name in known and item.value is not None
         else item
         for item in given
     ]
