@@ -181,28 +181,46 @@ def test_map_is_the_grid_of_the_map_server(localize):
     assert code == 1 and 'give the map of images as map_file' in output
 
 
-@pytest.mark.parametrize('given, clock', [('', 'true'), ('false', 'false')])
-def test_the_map_server_goes_by_the_clock_of_the_file_unless_it_is_given(
-    localize, monkeypatch, tmp_path, given, clock
-):
-    """A program in the place of Nav2's shows the parameter files that it gets; the last counts."""
+@pytest.fixture
+def stand_in(monkeypatch, tmp_path):
+    """Put programs in the place of other packages' that show their arguments and their files."""
     prefix = tmp_path / 'ws'
-    known = prefix / 'share' / 'ament_index' / 'resource_index' / 'packages'
-    known.mkdir(parents=True)
-    for name in ('map_server', 'lifecycle_manager'):
-        (known / f'nav2_{name}').touch()
-        program = prefix / 'lib' / f'nav2_{name}' / name
-        program.parent.mkdir(parents=True)
-        program.write_text('#!/bin/sh\nfor file; do cat "$file" 2>/dev/null; done\necho the end')
-        program.chmod(0o755)
     others = os.environ.get('AMENT_PREFIX_PATH', '')
     monkeypatch.setenv('AMENT_PREFIX_PATH', f'{prefix}:{others}')
+    monkeypatch.setenv('OVERRIDE_LAUNCH_PROCESS_OUTPUT', 'screen')
+
+    def make(package, name):
+        program = prefix / 'lib' / package / name
+        known = prefix / 'share' / 'ament_index' / 'resource_index' / 'packages' / package
+        for path in (program, known):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        show = 'echo "$@"; for file; do cat "$file" 2>/dev/null; done; echo the end'
+        program.write_text(f'#!/bin/sh\n{show}\n')
+        program.chmod(0o755)
+
+    return make
+
+
+@pytest.mark.parametrize('given, clock', [('', 'true'), ('false', 'false')])
+def test_the_map_server_goes_by_the_clock_of_the_file_unless_it_is_given(
+    localize, stand_in, tmp_path, given, clock
+):
+    for name in ('map_server', 'lifecycle_manager'):
+        stand_in(f'nav2_{name}', name)
     (tmp_path / 'grid.yaml').touch()
     file = tmp_path / 'nav2.yaml'
     file.write_text('map_server: {ros__parameters: {use_sim_time: true}}')
     arguments = {'params_file': file, 'map': tmp_path / 'grid.yaml', 'use_sim_time': given}
     _, output = localize(until='[map_server-1] the end', **arguments)
+    # of several the last one counts
     assert re.findall(r'\[map_server-1\].*use_sim_time: (\w+)', output)[-1] == clock
+
+
+def test_rviz_shows_the_odometry_that_was_named(localize, stand_in):
+    stand_in('rviz2', 'rviz2')
+    _, output = localize(until='nothing on', rviz='true', odom_topic='wheels/odom')
+    assert re.search(r'\[rviz2-1\] -d .* odom:=wheels/odom', output)
 
 
 def test_every_parameter_of_the_recorder_is_an_argument(ros2_launch, tmp_path):

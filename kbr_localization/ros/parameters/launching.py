@@ -245,7 +245,7 @@ def rviz_node(value: Callable[[str], str]) -> Node:
         executable='rviz2',
         arguments=['-d', shared('config/kbr_localization.rviz')],
         parameters=[{'use_sim_time': is_true(value, 'use_sim_time')}],
-        remappings=TF_REMAPPINGS,
+        remappings=[*TF_REMAPPINGS, ('odom', value('odom_topic'))],
         namespace=value('namespace'),
         condition=IfCondition(str(is_true(value, 'rviz'))),
     )
