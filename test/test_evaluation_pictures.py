@@ -1,12 +1,14 @@
 """What a picture of a run or a comparison shows, whatever its numbers are."""
 
 from kbr_localization.evaluation.comparison_figure import comparison_figure, log_ticks, Scene
-from kbr_localization.evaluation.pictures import method_colours, plan_axes
+from kbr_localization.evaluation.pictures import method_colours, plan_axes, save_figure
 from kbr_localization.evaluation.protocol import Task
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.trajectory import Trajectory
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 import numpy as np
+from PIL import Image
 import pytest
 
 
@@ -58,3 +60,18 @@ def test_the_errors_of_a_comparison_can_be_read_from_its_figure():
 
 def test_no_two_methods_of_a_comparison_have_one_colour():
     assert len(set(method_colours(list(METHODS)).values())) == len(METHODS)
+
+
+def test_methods_keep_their_colours_in_the_file(tmp_path):
+    rows = [
+        {'method': name, 'size': size, 'position_rmse_m_mean': rmse, 'position_rmse_m_sd': 0.1}
+        for rmse, name in enumerate(METHODS, start=1)
+        for size in (50, 100)
+    ]
+    shown = Scene(Task('kbr', 50, 0), STRAIGHT.poses, STRAIGHT, np.zeros((0, 3)))
+    save_figure(comparison_figure(rows, STRAIGHT, [shown]), tmp_path / 'all.png')
+    with Image.open(tmp_path / 'all.png') as picture:
+        drawn = np.unique(np.asarray(picture.convert('RGB'), dtype=float).reshape(-1, 3), axis=0)
+    for name, colour in method_colours(list(METHODS)).items():
+        away = np.abs(drawn - 255.0 * np.array(to_rgb(colour))).max(axis=1)
+        assert away.min() < 10.0, name
