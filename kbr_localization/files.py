@@ -46,11 +46,13 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     power cut cannot leave an empty file. What processes that were killed have left of any file in
     that folder is removed. Raises OSError when the folder cannot be written.
     """
-    target = Path(path).resolve()
-    refuse_null_device(target)
-    if target.exists() and not target.is_file():
-        yield target
+    path = Path(path)
+    refuse_null_device(path)
+    if path.exists() and not path.is_file():
+        # a pipe behind a link, as /dev/stdout, is nowhere under the name that the link resolves to
+        yield path
         return
+    target = path.resolve()
     try:
         with _part_of(target) as part:
             yield part

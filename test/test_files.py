@@ -123,6 +123,17 @@ def test_the_null_device_is_refused(tmp_path):
             write_text(path, 'text')
 
 
+def test_a_pipe_is_written_that_a_link_leads_to(tmp_path):
+    reader, writer = os.pipe()
+    try:
+        (tmp_path / 'stdout').symlink_to(f'/proc/self/fd/{writer}')
+        write_text(tmp_path / 'stdout', 'text')
+        assert os.read(reader, 10) == b'text'
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
 def test_only_a_file_of_a_bounded_size_is_read(tmp_path):
     (tmp_path / 'a').write_bytes(b'text')
     os.mkfifo(tmp_path / 'pipe')
