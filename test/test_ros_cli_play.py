@@ -45,6 +45,14 @@ def test_a_remapping_that_is_none_is_refused_before_anything_is_read(ros, tmp_pa
     assert line == 'kbr: --remap image: expected FROM:=TO, as image:=/camera/image_raw'
 
 
+def test_two_topics_that_are_remapped_to_one_are_one_line(ros, tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=3)
+    player = ros.start('kbr_localization', 'play', run, '--remap', 'image:=odom')
+    assert player.wait() == 2
+    (line,) = player.output.splitlines()
+    assert line.startswith("kbr: cannot send 'image' on /odom: the node has messages of another")
+
+
 def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
     script = """
 import sys

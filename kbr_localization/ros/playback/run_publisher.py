@@ -10,7 +10,7 @@ from kbr_localization import configuration
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
-from kbr_localization.errors import DatasetError
+from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.playback.schedule import Event, PlayerOptions
 from nav_msgs.msg import Odometry
@@ -27,7 +27,11 @@ REFERENCE_COVARIANCE = 1e-6 * np.eye(3)
 
 
 class RunPublisher:
-    """Publishers for the messages of a run, on a node."""
+    """
+    Publishers for the messages of a run, on a node.
+
+    Raises ConfigurationError where two of them were remapped to one topic.
+    """
 
     def __init__(self, node: Node, dataset: Dataset, options: PlayerOptions) -> None:
         configuration.validate(options)
@@ -36,8 +40,8 @@ class RunPublisher:
         self.skipped = dict(dataset.skipped)
         reliability = ReliabilityPolicy[options.reliability.upper()]
         qos = QoSProfile(depth=100, reliability=reliability)
-        self.odometry_publisher = node.create_publisher(Odometry, 'odom', qos)
-        self.reference_publisher = node.create_publisher(
+        self.odometry_publisher = self._create_publisher(Odometry, 'odom', qos)
+        self.reference_publisher = self._create_publisher(
             PoseWithCovarianceStamped, 'reference_pose', qos
         )
         self.clock_publisher = self._create_clock_publisher()
@@ -52,18 +56,31 @@ class RunPublisher:
         if self.options.stamps == 'now':
             return None
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
-        return self.node.create_publisher(Clock, '/clock', qos)
+        return self._create_publisher(Clock, '/clock', qos)
 
     def _create_image_publisher(self, camera: str, qos: QoSProfile) -> Publisher[Any]:
         compressed = self.options.image_transport == 'compressed'
         kind, ending = (CompressedImage, '/compressed') if compressed else (Image, '')
         try:
-            return self.node.create_publisher(kind, f'{camera}image{ending}', qos)
+            return self._create_publisher(kind, f'{camera}image{ending}', qos)
         except InvalidTopicNameException as error:
             reason = str(error).partition('\n')[0].rstrip(':')
             raise DatasetError(
                 f'{self.dataset.name!r}: images of camera {camera.rstrip("/")!r} have no topic: '
                 f'{reason}: rename the folder of the camera'
+            ) from error
+
+    def _create_publisher(self, kind: type[Any], topic: str, qos: QoSProfile) -> Publisher[Any]:
+        try:
+            return self.node.create_publisher(kind, topic, qos)
+        # what rcl raises has no public name
+        except RuntimeError as error:
+            if 'incompatible type' not in str(error):
+                raise
+            name = self.node.resolve_topic_name(topic)
+            raise ConfigurationError(
+                f'cannot send {topic!r} on {name}: the node has messages of another type '
+                'there: remap one of them to a topic of its own'
             ) from error
 
     def missing_subscribers(self) -> list[str]:
