@@ -17,11 +17,21 @@ from sensor_msgs.msg import CompressedImage
 pytestmark = pytest.mark.ros
 
 
-def test_a_run_is_published_on_remapped_topics(ros, tmp_path):
+@pytest.mark.parametrize(
+    'rules',
+    [
+        ['image/compressed:=camera/compressed'],
+        # as of the node's launch file
+        ['image:=camera'],
+        # of two that fit the one that is named counts
+        ['image:=elsewhere', 'image/compressed:=camera/compressed'],
+    ],
+)
+def test_a_run_is_published_on_remapped_topics(ros, tmp_path, rules):
     run = write_tiny_cold_run(tmp_path / 'run', frames=3)
     images = ros.collect(CompressedImage, 'camera/compressed')
     odometry = ros.collect(Odometry, 'odom')
-    options = ['--rate', '5', '--compressed', '--remap', 'image/compressed:=camera/compressed']
+    options = ['--rate', '5', '--compressed', *(f'--remap={rule}' for rule in rules)]
     player = ros.start('kbr_localization', 'play', run, *options)
     ros.spin_until(lambda: len(images) == 3)
     assert player.wait() == 0

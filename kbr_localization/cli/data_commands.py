@@ -1,8 +1,9 @@
 """Commands that make runs and hand them on: synthesize, convert, play."""
 
+from collections.abc import Sequence
 from enum import Enum
 import os
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
@@ -143,18 +144,23 @@ def play(
         loop=loop,
         image_transport='compressed' if compressed else 'raw',
     )
-    arguments = [part for topic in remap or () for part in ('-r', _remapping(topic))]
+    arguments = [part for rule in _remappings(remap or ()) for part in ('-r', rule)]
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
     with terminal_progress() as progress:
         played = player.play(dataset, options, progress, arguments)
     console.note(str(played))
 
 
-def _remapping(text: str) -> str:
-    before, assigned, after = text.partition(':=')
-    if not (before and assigned and after):
-        raise KbrError(f'--remap {text}: expected FROM:=TO, as image:=/camera/image_raw')
-    return text
+def _remappings(texts: Sequence[str]) -> list[str]:
+    """Rules for rcl, which takes the first that fits; compressed images go with the raw ones."""
+    rules = []
+    for text in texts:
+        before, assigned, after = text.partition(':=')
+        if not (before and assigned and after):
+            raise KbrError(f'--remap {text}: expected FROM:=TO, as image:=/camera/image_raw')
+        if PurePath(before).name == 'image':
+            rules.append(f'{before}/compressed:={after}/compressed')
+    return [*texts, *rules]
 
 
 def use_roomy_transport() -> None:
