@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 LEAP_M = 1.5
 FOLLOWED = 0.3
@@ -66,15 +65,9 @@ def run_figure(
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure in the format that the name says; a PNG with a palette, to be small."""
+    """Write a figure in the format that the name says."""
     with new_file(path) as part:
         figure.savefig(part, dpi=110)
-        if part.suffix == '.png':
-            with Image.open(part) as picture:
-                # the usual way makes one colour of two that few pixels have, as those of lines
-                octree = Image.FASTOCTREE  # type: ignore[attr-defined]  # in all versions
-                small = picture.convert('RGB').quantize(method=octree)
-            small.save(part, optimize=True)
 
 
 def plain_axes(axes: Axes, x_label: str, y_label: str) -> None:
