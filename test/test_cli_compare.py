@@ -41,6 +41,14 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
     assert [row['position_rmse_m_sd'] for row in rows] == [None, None]
 
 
+def test_a_run_that_is_given_twice_is_told(runs, tmp_path):
+    a, _, c = runs
+    options = ('--sizes', '5', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
+    result = invoke(*arguments((a, a, c), tmp_path, *options))
+    assert result.returncode == 0, result.stderr
+    assert f'warning: {a} is given 2 times' in result.stderr
+
+
 @pytest.mark.parametrize(
     ('options', 'fragments'),
     [

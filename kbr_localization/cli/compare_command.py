@@ -18,7 +18,7 @@ from kbr_localization.cli.options import (
     Settings,
     Spacing,
 )
-from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import configurations
 from kbr_localization.errors import KbrError
@@ -135,6 +135,8 @@ def compare(
 
 def _opened(reading: Reading, map_file: Path | None, *groups: list[Path]) -> list[list[Any]]:
     """Open the runs of every group, for the map if there is one."""
+    for runs in groups:
+        note_repeated(runs)
     if map_file is None:
         return [[reading.dataset(run) for run in runs] for runs in groups]
     from kbr_localization.localization.map.kernel_map import KernelMap
