@@ -30,6 +30,8 @@ from kbr_localization.cli.settings import configurations
 from kbr_localization.datasets import Dataset, open_dataset
 from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation.described import describe_run, DescribedRun, on_described_run
+from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.similarity import FullSimilarity
@@ -93,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             sequence = sequence_scores(pair)
             if number == 0:
                 retrieval += retrieved(pair, sequence)
-            filters += localized(pair, methods, options.seeds, sequence)
+            filters += localized(pair, methods, options.seeds, sequence, options.images)
             print(f'{pair.name}, {pair.spacing} m: measured', file=sys.stderr, flush=True)
     text = section(retrieval, filters, options.seeds, options.set)
     results.publish(text, options.section)
@@ -116,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         '--spacing', nargs='+', type=float, default=[1.0, 0.3], help='metres between two places'
     )
     parser.add_argument('--seeds', type=int, default=5, help='of odometry and localizer')
+    parser.add_argument(
+        '--images', type=int, help='of a random map for each seed (default: the whole map)'
+    )
     parser.add_argument(
         '--methods', default=','.join(FILTERS), help=f'some of {", ".join(METHODS)}'
     )
@@ -200,12 +205,19 @@ def localized(
     methods: Sequence[str],
     seeds: int,
     sequences: Mapping[str, NDArray[np.float64]],
+    images: int | None = None,
 ) -> list[list[Any]]:
-    """Rows of the table of the filters, and of sequence matching beside them."""
-    known = on_described_run(pair.kernel_map, pair.test)
+    """
+    Rows of the table of the filters, and of sequence matching beside them.
+
+    `images`: so many of the map, others for every seed, are what the filters know.
+    """
+    whole = known = on_described_run(pair.kernel_map, pair.test)
     found: dict[str, list[dict[str, float]]] = {method: [] for method in methods}
     for seed in range(seeds):
         run = with_odometry_of_seed(pair, seed)
+        if images is not None:
+            known = with_statistics(random_map(whole, Task('kbr', images, seed), 0))
         for method in methods:
             trajectory = localize(known, run, method, seed=seed)
             found[method].append(answers(run, trajectory, RIGHT_FRAMES * pair.frame_m))

@@ -198,10 +198,23 @@ def test_a_drive_ends_where_its_run_does_or_goes_to_the_other_side():
     assert [leg.tolist() for leg in legs] == [[0, 1], [2, 3], [4], [6]]
 
 
-def test_gaps_wider_than_a_place_are_filled():
-    """As a robot fills them, which takes an image every `update_min_d` metres."""
-    poses = np.array([straight(metres) for metres in (0.0, 0.9, 2.9)])
-    views = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0]])
-    filled, seen = leave_out._filled(poses, views, KbrConfig(update_min_d=0.4))
-    np.testing.assert_allclose(filled[:, 0], [0.0, 0.9, 1.3, 1.7, 2.1, 2.5, 2.9])
-    np.testing.assert_allclose(seen[3], [0.8, 0.4])
+def test_frames_that_the_map_left_out_are_filled_in():
+    """A robot takes them all the same: 0.7 times as far apart as the frames of the runs."""
+    frames = np.array([straight(0.5 * number) for number in range(8)])
+    left_out = map_along(frames).subset(np.array([0, 1, 4, 7]))
+    views = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0], [0.0, 0.0]])
+    filled, seen = leave_out._filled(left_out, np.arange(3), views[:3], KbrConfig())
+    between = np.linspace(0.5, 2.0, 6)  # 1.5 m in steps of at most 0.35 m
+    np.testing.assert_allclose(filled[:, 0], [0.0, *between])
+    np.testing.assert_allclose(seen[:, 0], [0.0, *(1.0 - 0.5 * (between - 0.5) / 1.5)])
+    # no more often than images update the belief
+    config = KbrConfig(update_min_d=0.6)
+    filled, _ = leave_out._filled(left_out, np.arange(3), views[:3], config)
+    np.testing.assert_allclose(filled[:, 0], [0.0, 0.5, 1.0, 1.5, 2.0])
+
+
+def test_a_map_of_all_frames_is_driven_as_it_is():
+    frames = np.array([straight(metres) for metres in (0.0, 0.9, 2.9, 3.2)])
+    views = np.zeros((4, 2))
+    filled, _ = leave_out._filled(map_along(frames), np.arange(4), views, KbrConfig())
+    np.testing.assert_array_equal(filled, frames)

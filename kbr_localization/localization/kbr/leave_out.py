@@ -24,6 +24,17 @@ Indices = NDArray[np.intp]
 _LARGEST = 600  # images that are looked at; of more, so many that follow each other
 _SAMPLES = 100
 _MOST_BETWEEN = 20  # images that are interpolated between two
+_SAME = 1e-3  # metres
+_DENSER = 0.7
+"""
+Of the way between two frames of the runs: that between images which are interpolated.
+
+With 1, which agrees best with drives of all frames (photographs and rendered offices of which
+the map keeps every second to eighth), other buildings are believed more often than with 0.7, on
+maps of 100 images in 4 and 1% of the frames: these resemble a map more than its halves do. With
+0.7, fewer right places are called localized on sparse maps of photographs by night. Steps of
+`update_min_d` for all gaps make that worst, on full maps too.
+"""
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.17  # nats, of images that say next to nothing
@@ -191,7 +202,7 @@ def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) ->
     uncovered, recovered = _UNCOVERED, localizer.diagnostics['recoveries']
     part = localizer.kernel_map
     views = part.describer.cross_gram(kernel_map.descriptors[leg], part.descriptors[:])
-    poses, views = _filled(kernel_map.poses[leg], views, localizer.config)
+    poses, views = _filled(kernel_map, leg, views, localizer.config)
     for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
         if uncovered >= _UNCOVERED:
             localizer.initialize_globally()
@@ -211,29 +222,37 @@ def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) ->
 
 
 def _filled(
-    poses: FloatArray, views: FloatArray, config: KbrConfig
+    kernel_map: KernelMap, leg: Indices, views: FloatArray, config: KbrConfig
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Poses (n, 3) and kernel vectors (n, k) of a drive, with more where its images are far apart.
+    Poses (n, 3) and kernel vectors (n, k) of images that follow each other, and more in between.
 
-    Images more than `localized_radius` apart get others between them, every `update_min_d` metres
-    or `_MOST_BETWEEN` of them. Between two images of a sparse map a robot takes several more,
-    which show much the same and so agree in what they say, even where that is wrong. A drive by
-    the images of the map alone would understate how likely a wrong place can become, so those in
-    between are interpolated.
+    Where the map left frames of a run out, a robot takes them all the same. They show much the
+    same as their neighbours and so agree in what they say, even where that is wrong: a drive by
+    the images of the map alone would understate how likely a wrong place can become. They are
+    interpolated, `_DENSER` times as far apart as the frames of the runs, or by `update_min_d`
+    where that is more; where frames are not left out there is nothing to add.
     """
-    step = config.update_min_d
-    gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
-    if gaps.size == 0 or step <= 0.0:
+    poses, following = kernel_map.poses[leg], kernel_map.next_poses[leg[:-1]]
+    step = max(config.update_min_d, _DENSER * _frame_step(kernel_map))
+    if len(poses) < 2 or step <= 0.0:
         return poses, views
-    wide = np.where(gaps > config.localized_radius, gaps / step, 1.0)
-    steps = np.clip(np.ceil(wide), 1, _MOST_BETWEEN).astype(int)
+    gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
+    complete = np.hypot(*(poses[1:] - following)[:, :2].T) < _SAME
+    steps = np.clip(np.ceil(np.where(complete, 1.0, gaps / step)), 1, _MOST_BETWEEN).astype(int)
     parts = np.concatenate([np.arange(1, count + 1) / count for count in steps])[:, np.newaxis]
     before = np.repeat(np.arange(len(gaps)), steps)
     offsets = se2.between(poses[before], poses[before + 1])
     between = se2.compose(poses[before], parts * offsets)
     blended = (1.0 - parts) * views[before] + parts * views[before + 1]
     return np.concatenate([poses[:1], between]), np.concatenate([views[:1], blended])
+
+
+def _frame_step(kernel_map: KernelMap) -> float:
+    """Metres between frames of the runs of a map, where they moved; 0 where no run tells."""
+    steps = np.hypot(*(kernel_map.next_poses - kernel_map.poses)[:, :2].T)
+    moved = steps[steps > _SAME]
+    return float(np.median(moved)) if moved.size else 0.0
 
 
 def _is_wrong(localizer: KernelBayesFilter, pose: FloatArray) -> bool:

@@ -49,7 +49,7 @@ FIRST_VERSION = 1
 """Maps of one camera keep it, so that older packages read them."""
 _SMALL_ARRAYS = ('poses', 'stamps_ns', 'run_index', 'controls', 'next_poses')
 _MEASURED_WITH = {
-    'image_kernel': 'centred; most evidence beyond the likeliest wrong places, doubts even'
+    'image_kernel': 'centred; most evidence beyond the likeliest wrong places, frames left out'
 }
 """With which image kernel and which evidence statistics were measured."""
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
