@@ -118,9 +118,11 @@ def _print(table: Any) -> None:
 
 
 def format_value(value: Any) -> str:
-    """Write a number with the digits that a reader wants, and nothing as a dash."""
+    """Write numbers with the digits that a reader wants, and nothing as a dash."""
     if value is None:
         return '-'
+    if isinstance(value, list):
+        return f'[{", ".join(map(format_value, value))}]'
     if not isinstance(value, float):
         return str(value)
     return f'{value:.3f}' if value == 0 or abs(value) >= 0.001 else f'{value:.1e}'

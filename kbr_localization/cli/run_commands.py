@@ -79,7 +79,8 @@ def methods() -> None:
     """List the localization methods."""
     from kbr_localization.localization.methods.registry import METHODS
 
-    console.print_table('method', METHODS)
+    described = {name: {'description': text} for name, text in METHODS.items()}
+    console.print_columns('method', ('description',), described)
 
 
 def parameters(
