@@ -141,8 +141,8 @@ def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
 
 def test_images_that_come_quickly_wait_for_half_their_period_only(drive):
     drive.go(0.0, 4.0)
-    drive.image(4.04)
     started = time.monotonic()
+    drive.image(4.04)
     while stamp(4.04) not in drive.answers:
         answer = drive.session.work(1.0)
         drive.answers |= {answer.stamp_ns: answer} if answer else {}
