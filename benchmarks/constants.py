@@ -42,7 +42,7 @@ EXACT = {
     '_CELLS_PER_REACH', '_BLOCK', '_MARGIN', '_LARGEST_SPAN', '_FEW', 'SECTORS', '_SMALLEST',
     '_HALVINGS', '_MODE_STARTS', '_MODE_ROUNDS', '_FORWARD', '_TURN', '_MIRRORED',
     'GAUSSIAN_WIDTH', '_GAUSSIAN_RIDGE', '_LATERAL', '_STILL', '_NEGLIGIBLE', '_ROUNDING',
-    '_LARGEST',
+    '_LARGEST', '_SAME',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
 BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}

@@ -29,11 +29,9 @@ _DENSER = 0.7
 """
 Of the way between two frames of the runs: that between images which are interpolated.
 
-With 1, which agrees best with drives of all frames (photographs and rendered offices of which
-the map keeps every second to eighth), other buildings are believed more often than with 0.7, on
-maps of 100 images in 4 and 1% of the frames: these resemble a map more than its halves do. With
-0.7, fewer right places are called localized on sparse maps of photographs by night. Steps of
-`update_min_d` for all gaps make that worst, on full maps too.
+Other buildings are called localized in 4% of the frames with 1 and in 1% with 0.7, on rendered
+maps of 100 images: they resemble a map more than its halves do. Right places are called so in 1 to
+4% less of the frames with 0.7, on sparse maps of photographs (docs/results.md).
 """
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()

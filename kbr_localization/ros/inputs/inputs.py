@@ -17,6 +17,7 @@ from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch, mixed_clocks, only_twist, Useless
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.standstill import Standstill
+from kbr_localization.ros.common.topics import refuse_another_type, why_not_allowed
 from kbr_localization.ros.inputs.cameras import Cameras, sibling
 from kbr_localization.ros.session.odometry_buffer import Added
 from nav_msgs.msg import Odometry
@@ -84,19 +85,14 @@ def listen(node: Node, topic: str, create: Callable[[], Any]) -> Any:
     except UnsupportedEventTypeError:
         raise
     except InvalidTopicNameException as error:
-        reason = str(error).partition('\n')[0].rstrip(':')
         raise ConfigurationError(
-            f'cannot listen to {topic!r}: {reason}: correct image_topics, as in front/image and '
-            'rear/image'
+            f'cannot listen to {topic!r}: {why_not_allowed(error)}: correct image_topics, as in '
+            'front/image and rear/image'
         ) from error
     # for a wrong QoS rclpy raises whatever it stumbles over
     except Exception as error:
+        refuse_another_type(node, 'listen to', topic, error)
         name = node.resolve_topic_name(topic)
-        if 'incompatible type' in str(error):
-            raise ConfigurationError(
-                f'cannot listen to {topic!r} on {name}: the node has messages of another type '
-                'there: remap one of them to a topic of its own'
-            ) from error
         prefix = f'qos_overrides.{name}.subscription'
         given = node.get_parameters_by_prefix(prefix)
         if not given:

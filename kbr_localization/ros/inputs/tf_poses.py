@@ -13,12 +13,11 @@ from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.common.optional import interface
+from kbr_localization.ros.inputs.transforms import TF_LISTENER_QOS
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
-# best effort, as micro-controllers send it, fits all senders
-TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 ODOMETRY_QOS = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
 TYPE_NAME = 'tf2_msgs/msg/TFMessage'
 
@@ -49,7 +48,9 @@ class TransformPoses:
         self._take, self._log = take, log
         self._odometry: Odometry | None = None
         node.create_subscription(Odometry, 'odom', self._take_odometry, ODOMETRY_QOS)
-        subscription = node.create_subscription(message_type, '/tf', self._take_message, TF_QOS)
+        subscription = node.create_subscription(
+            message_type, '/tf', self._take_message, TF_LISTENER_QOS
+        )
         self.watch = InputWatch(
             subscription.topic_name,
             TYPE_NAME,

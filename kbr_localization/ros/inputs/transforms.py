@@ -17,7 +17,8 @@ except ImportError:  # not everywhere installed, as on PyPI
     TFMessage = None
 
 TF_QOS = QoSProfile(depth=100)
-RIVAL_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
+# best effort, as micro-controllers send it, fits all senders
+TF_LISTENER_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 END_NS = 2**31 * conversions.NANOSECONDS
 """Stamps from there on do not fit into a message."""
 LISTEN_AFTER, LISTEN_FOR, LISTEN_EVERY = 3, 3, 60
@@ -88,7 +89,7 @@ class RivalWatch:
         if phase == LISTEN_AFTER:
             self._heard = 0
             self._subscription = self._node.create_subscription(
-                TFMessage, '/tf', self._take, RIVAL_QOS
+                TFMessage, '/tf', self._take, TF_LISTENER_QOS
             )
         elif phase == LISTEN_AFTER + LISTEN_FOR:
             self.found = self._heard > 0

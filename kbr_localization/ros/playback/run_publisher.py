@@ -10,8 +10,9 @@ from kbr_localization import configuration
 from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
-from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions
+from kbr_localization.ros.common.topics import refuse_another_type, why_not_allowed
 from kbr_localization.ros.playback.schedule import Event, PlayerOptions
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -64,24 +65,17 @@ class RunPublisher:
         try:
             return self._create_publisher(kind, f'{camera}image{ending}', qos)
         except InvalidTopicNameException as error:
-            reason = str(error).partition('\n')[0].rstrip(':')
             raise DatasetError(
                 f'{self.dataset.name!r}: images of camera {camera.rstrip("/")!r} have no topic: '
-                f'{reason}: rename the folder of the camera'
+                f'{why_not_allowed(error)}: rename the folder of the camera'
             ) from error
 
     def _create_publisher(self, kind: type[Any], topic: str, qos: QoSProfile) -> Publisher[Any]:
         try:
             return self.node.create_publisher(kind, topic, qos)
-        # what rcl raises has no public name
         except RuntimeError as error:
-            if 'incompatible type' not in str(error):
-                raise
-            name = self.node.resolve_topic_name(topic)
-            raise ConfigurationError(
-                f'cannot send {topic!r} on {name}: the node has messages of another type '
-                'there: remap one of them to a topic of its own'
-            ) from error
+            refuse_another_type(self.node, 'send', topic, error)
+            raise
 
     def missing_subscribers(self) -> list[str]:
         """Topics that fewer nodes listen to than asked for."""
