@@ -34,7 +34,7 @@ _ALIKE_EVERY, _ALIKE_FOR = 100.0, 10.0
 Metres off the map after which it looks like a place of the map, and for which it does, on average.
 
 Chosen on halves of rendered offices, tried on those of others (`benchmarks.half_mapped`); 10, 30
-and 300 m, and 5, 20 and 50 m, lose more drives the one way or the other (docs/results.md).
+and 300 m, and 5, 20 and 50 m, lose more drives the one way or the other (docs/choices.md).
 """
 
 

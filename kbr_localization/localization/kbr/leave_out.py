@@ -31,7 +31,7 @@ Of the way between two frames of the runs: that between images which are interpo
 
 Other buildings are called localized in 4% of the frames with 1 and in 1% with 0.7, on rendered
 maps of 100 images: they resemble a map more than its halves do. Right places are called so in 1 to
-4% less of the frames with 0.7, on sparse maps of photographs (docs/results.md).
+4% less of the frames with 0.7, on sparse maps of photographs (docs/choices.md).
 """
 _FEWEST = 5  # margins that tell a mean
 _USUAL = MapStatistics()
