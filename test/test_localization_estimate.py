@@ -108,6 +108,15 @@ def test_a_mode_between_the_points_is_looked_for_with_a_narrower_kernel():
     assert members.tolist() == [True, False, False] and mass == pytest.approx(0.4)
 
 
+def test_a_mode_among_points_without_weight_is_looked_for_with_a_narrower_kernel():
+    points = np.array([[0.0, 0.0, 0.0], [0.5, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    belief = Belief(points, np.array([0.6, 0.0, 0.4]))
+    assert belief.within(belief.mode(0.8, 0.3), 0.3).tolist() == [False, True, False]
+    members, mass = belief.about_mode(0.3, 0.8, 0.3)
+    assert members.tolist() == [True, False, False] and mass == pytest.approx(0.6)
+    np.testing.assert_array_equal(belief.moments(members)[0], np.zeros(3))
+
+
 def test_motion_since_the_last_update_widens_along_the_heading():
     belief = belief_of(np.array([0.0, 0.0, np.pi / 2]))
     noise = np.diag([0.09, 0.0, 0.0])

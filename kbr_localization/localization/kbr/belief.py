@@ -157,9 +157,10 @@ class Belief:
         for halving in range(_HALVINGS):
             mode = self.mode(0.5**halving * bandwidth, heading_bandwidth)
             members = self.within(mode, radius, OTHER_WAY)
-            if members.any():
+            mass = float(self.weights[members].sum())
+            if mass > 0.0:  # points without weight have no mean
                 break
-        return members, float(self.weights[members].sum())
+        return members, mass
 
     def moments(self, members: np.ndarray) -> tuple[FloatArray, FloatArray]:
         """Mean (3,) and covariance (3, 3) of the points that `members` (m,) selects."""
