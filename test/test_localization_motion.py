@@ -68,6 +68,19 @@ def test_runs_too_short_give_the_default_noise():
     assert motion.estimate_noise([]).step.shape == (4,)
 
 
+@pytest.mark.parametrize('heading', [0.0, 0.3])
+def test_a_base_that_goes_to_the_side_alone_tells_nothing_of_the_noise_ahead(heading):
+    rng = np.random.default_rng(0)
+    odometry, slip = np.array([[0.0, 0.05, 0.0]] * 1500), 0.003 * rng.standard_normal((1500, 3))
+    tracks = [
+        se2.compose([0.0, 0.0, heading], integrate(steps))
+        for steps in (odometry, se2.compose(odometry, slip))
+    ]
+    noise = motion.estimate_noise([tuple(tracks)])
+    np.testing.assert_array_equal(noise.per_metre, motion.MotionNoise.default().per_metre)
+    np.testing.assert_allclose(noise.per_metre_aside[:2], 0.003**2 / 0.05, rtol=1.0)
+
+
 def test_variances_grow_with_way_and_turn():
     noise = motion.MotionNoise.default()
     short, long = noise.variances(np.array([[0.1, 0.0, 0.0], [1.0, 0.0, 0.5]]))

@@ -257,7 +257,8 @@ def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
     likelihood estimate.
     """
     rates = np.zeros(amounts.shape[1])
-    rates[0] = squared.sum() / amounts[:, 0].sum()
+    first = int(np.argmax(amounts.any(axis=0)))  # that there is any of
+    rates[first] = squared.sum() / amounts[:, first].sum()
     for _ in range(_REWEIGHTINGS):
         variance = np.maximum(amounts @ rates, _SMALLEST_VARIANCE)
         rates = _non_negative(amounts / variance[:, np.newaxis], squared / variance)

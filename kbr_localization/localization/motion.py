@@ -27,6 +27,7 @@ import numpy as np
 
 _FLOOR = 1e-7
 _JUMP = 0.5  # of the way over a window: no wheels slip so far
+_UNSEEN = 1e-6  # metres ahead over a window, of rounding
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,15 @@ def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
     aside = any(moves_sideways(odometry) for odometry, _ in tracks)
     if not aside:
         ways = np.stack([np.hypot(ways[:, 0], ways[:, 2]), ways[:, 1]], axis=-1)
-    fitted = np.array([fit_variance(ways, errors[:, axis] ** 2) for axis in range(3)])
-    fitted = np.maximum(fitted, _FLOOR)
+    default = MotionNoise.default()
+    fitted = np.stack([default.per_metre, default.per_radian, default.per_metre], axis=-1)
+    # a base that went to the side alone tells nothing of the noise ahead
+    first, end = 0 if ways[:, 0].mean() > _UNSEEN else 1, ways.shape[1]
+    for axis in range(3):
+        rates = fit_variance(ways[:, first:], errors[:, axis] ** 2)
+        fitted[axis, first:end] = np.maximum(rates, _FLOOR)
     return replace(
-        MotionNoise.default(),
+        default,
         per_metre=fitted[:, 0],
         per_radian=fitted[:, 1],
         per_metre_aside=fitted[:, 2] if aside else None,
