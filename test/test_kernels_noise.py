@@ -161,6 +161,24 @@ def test_von_mises_samples_have_the_kernel_mean_of_the_fourier_series():
     assert kernel.cross_gram(z, draws).mean() == pytest.approx(closed, rel=0.01)
 
 
+@pytest.mark.parametrize('kappa', [0.9e9, 1.1e9, 1e12])
+def test_a_narrow_von_mises_noise_is_the_normal_one(kappa):
+    kernel, z = WrappedNormalKernel(0.2), np.linspace(-3.0, 3.0, 7)[:, np.newaxis]
+    wide = WrappedNormalKernel(0.2 + 1.0 / kappa).cross_gram(z, z)
+    for given in (kernel, VonMisesNoise(1e12).conditional_kernel_mean(kernel)):
+        found = VonMisesNoise(kappa).conditional_kernel_mean(given).cross_gram(z, z)
+        np.testing.assert_allclose(found, wide, rtol=1e-8, atol=1e-15)
+
+
+def test_a_narrow_kernel_takes_no_more_terms_than_the_von_mises_noise_has():
+    z = np.linspace(-3.0, 3.0, 7)[:, np.newaxis]
+    for variance in (1e-8, 1e-16):
+        mean = VonMisesNoise(2.0).conditional_kernel_mean(WrappedNormalKernel(variance))
+        assert mean.coefficients.size < 100
+        found = mean.cross_gram(z, np.zeros((1, 1)))[:, 0]
+        np.testing.assert_allclose(found, scipy.stats.vonmises(2.0).pdf(z[:, 0]), rtol=1e-6)
+
+
 @pytest.mark.parametrize('normalised', [True, False])
 @pytest.mark.parametrize('other', [VonMisesNoise(2.5), WrappedNormalNoise(0.6)], ids=['vm', 'wn'])
 def test_noisy_angles_have_inner_products(other, normalised):

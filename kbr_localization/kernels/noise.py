@@ -46,6 +46,9 @@ __all__ = [
     'WrappedNormalNoise',
 ]
 
+# above it scipy.special.ive is NaN soon, and the law is the normal one to nine digits
+_AS_NORMAL = 1e9
+
 
 class GaussianNoise(Noise):
     """
@@ -160,12 +163,16 @@ class VonMisesNoise(Noise):
         self.concentration = as_positive('concentration', concentration)
 
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
+        if not isinstance(kernel, CircularKernel | WrappedNormalKernel):
+            raise self.refuse(kernel, 'a WrappedNormalKernel')
+        if self.concentration > _AS_NORMAL:
+            return WrappedNormalNoise(1.0 / self.concentration).conditional_kernel_mean(kernel)
         if isinstance(kernel, CircularKernel):
             coefficients = kernel.coefficients
-        elif isinstance(kernel, WrappedNormalKernel):
-            coefficients = kernel.fourier(math.ceil(9.0 / math.sqrt(kernel.variance)) + 1)
         else:
-            raise self.refuse(kernel, 'a WrappedNormalKernel')
+            # beyond either order coefficients are below double precision
+            orders = 9.0 / math.sqrt(kernel.variance), 9.0 * math.sqrt(self.concentration) + 45.0
+            coefficients = kernel.fourier(math.ceil(min(orders)) + 1)
         bessel = scipy.special.ive(np.arange(coefficients.size), self.concentration)
         return CircularKernel(bessel / bessel[0] * coefficients)
 
