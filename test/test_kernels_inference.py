@@ -215,6 +215,19 @@ def test_supervision_draws_the_posterior_to_its_state(tolerance):
     assert distances[2] < 0.05
 
 
+@pytest.mark.parametrize('tolerance', [None, 1e-12])
+def test_supervision_alone_decides_where_the_prior_has_no_mass(tolerance):
+    rule = KernelBayesRule(KX, KY, *pairs(), 1e-4, 1e-3, 'thresholded', tolerance)
+    observations = np.array([[0.4], [0.9]])
+    supervision = Supervision(observations, np.array([[1.5], [0.2]]), 2.0)
+    posterior = rule.posterior(np.zeros(len(rule.x)), [0.4], supervision)
+    expected = np.linalg.solve(
+        KY.gram(observations) + 1e-3 / 2.0 * np.eye(2), KY.cross_gram(observations, [[0.4]])[:, 0]
+    )
+    np.testing.assert_allclose(posterior.weights, expected, rtol=1e-6)
+    np.testing.assert_array_equal(posterior.points, supervision.states)
+
+
 def test_states_may_be_rotations():
     rng = np.random.default_rng(0)
     turn = rng.uniform(-2.0, 2.0, size=(300, 3)) * [0.2, 0.2, 1.0]

@@ -233,8 +233,10 @@ class KernelBayesRule:
     def _extended_gram(self, active: IndexArray, observations: FloatArray) -> GramMatrix:
         if isinstance(self.gram_y, LowRankGram):
             return self.gram_y.restricted(active).extended(self.kernel_y, self.y, observations)
-        cross = self.kernel_y.cross_gram(self.y[active], observations)
         own = self.kernel_y.gram(observations)
+        if active.size == 0:
+            return own
+        cross = self.kernel_y.cross_gram(self.y[active], observations)
         return np.block([[self.gram_y[np.ix_(active, active)], cross], [cross.T, own]])
 
 
