@@ -127,6 +127,11 @@ CALLS = {
         function=np.sin,
         noise=k.GaussianNoise(1.0),
     ),
+    'AdditiveNoiseModel.noise_at': call(
+        lambda noise: k.AdditiveNoiseModel(np.sin, lambda: noise).noise_at(),
+        'noise:object',
+        noise=k.GaussianNoise(1.0),
+    ),
     'AdditiveNoiseModel.images': call(MODEL.images, 'x:points', x=X),
     'AdditiveNoiseModel.kernel_matrix': call(
         MODEL.kernel_matrix, 'kernel:kernel z:points x:points', kernel=KERNEL, z=Z, x=X
@@ -199,7 +204,7 @@ CALLS = {
     ),
     'normalise': call(k.normalise, 'weights:object', weights=W),
     'median_distance': call(k.median_distance, 'points:points', points=X),
-    'k_fold': call(k.k_fold, 'size:count folds:count', size=6, folds=2),
+    'k_fold': call(k.k_fold, 'size:count folds:count rng:seed', size=6, folds=2, rng=0),
     'leave_one_group_out': call(selection.leave_one_group_out, 'groups:object', groups=[0, 1]),
     'grid_search': call(
         k.grid_search,
@@ -281,23 +286,33 @@ CALLS = {
         k.LinearModel(np.eye(2), k.GaussianNoise(0.1)).push_exactly, 'prior:object', prior=MEAN
     ),
     'MonteCarloModel': call(
-        k.MonteCarloModel, 'sampler:object draws:count', sampler=MODEL.sample, draws=3
+        k.MonteCarloModel,
+        'sampler:object draws:count rng:seed',
+        sampler=MODEL.sample,
+        draws=3,
+        rng=0,
     ),
     'MonteCarloModel.push': call(
         k.MonteCarloModel(MODEL.sample, 3).push, 'prior:object', prior=MEAN
     ),
     'MonteCarloTransition': call(
         k.MonteCarloTransition,
-        'sampler:object kernel:kernel draws:number',
+        'sampler:object kernel:kernel draws:number rng:seed',
         sampler=MODEL.sample,
         kernel=KERNEL,
         draws=3,
+        rng=0,
     ),
     'KernelMonteCarloFilter': call(
         k.KernelMonteCarloFilter,
         'sampler:object bayes_rule:object',
         sampler=MODEL.sample,
         bayes_rule=RULE,
+    ),
+    'KernelBayesSmoother.from_model': call(
+        lambda rng: k.KernelBayesSmoother.from_model(FILTER, MODEL, 0.1, 0.1, rng=rng),
+        'rng:seed',
+        rng=0,
     ),
     'KernelBayesSmoother': call(
         k.KernelBayesSmoother, 'forward:object backward:object', forward=FILTER, backward=RULE
@@ -325,21 +340,23 @@ CALLS = {
     'KernelKalmanFilter.run': call(KALMAN.run, 'observations:points', observations=Y),
     'two_sample_test': call(
         k.two_sample_test,
-        'kernel:kernel x:points y:points permutations:count',
+        'kernel:kernel x:points y:points permutations:count rng:seed',
         kernel=KERNEL,
         x=X,
         y=Y,
         permutations=9,
+        rng=0,
     ),
     'squared_mmd': call(k.squared_mmd, 'kernel:kernel x:points y:points', kernel=KERNEL, x=X, y=Y),
     'independence_test': call(
         k.independence_test,
-        'kernel_x:kernel kernel_y:kernel x:points y:points permutations:count',
+        'kernel_x:kernel kernel_y:kernel x:points y:points permutations:count rng:seed',
         kernel_x=KERNEL,
         kernel_y=KERNEL,
         x=X,
         y=Y,
         permutations=9,
+        rng=0,
     ),
     'hsic': call(
         k.hsic,
@@ -351,11 +368,12 @@ CALLS = {
     ),
     'KernelABC': call(
         k.KernelABC,
-        'prior:object simulator:object size:count epsilon:positive',
+        'prior:object simulator:object size:count epsilon:positive rng:seed',
         prior=lambda n, rng: rng.normal(size=(n, 2)),
         simulator=lambda x, rng: x + rng.normal(size=x.shape),
         size=9,
         epsilon=0.1,
+        rng=0,
     ),
     'DensityPosterior': call(
         k.DensityPosterior,

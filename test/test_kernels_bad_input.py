@@ -74,6 +74,7 @@ BAD: dict[str, dict[str, Any]] = {
         'cube': np.ones((2, 2, 2)),
     },
     'count': {'zero': 0, 'negative': -1, 'fraction': 1.5, 'text': TEXT},
+    'seed': {'negative': -1, 'fraction': 1.5, 'text': TEXT},
     'point': {
         'NaN': np.full(2, NAN),
         'many': np.ones((3, 2)),

@@ -221,6 +221,17 @@ def as_count(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
+def as_generator(name: str, value: Any) -> np.random.Generator:
+    """Return a generator of random numbers: the one that was given, or a new one of a seed."""
+    try:
+        return np.random.default_rng(value)
+    except (TypeError, ValueError) as error:
+        raise KernelError(
+            f'{name}: expected a generator or a seed >= 0, got {_shown(value)} ({error}): give '
+            'e.g. 0, or numpy.random.default_rng(0)'
+        ) from None
+
+
 def require(name: str, value: Any, kinds: Any, wanted: str) -> None:
     """Refuse what is not an instance of `kinds`; `wanted` says what to give in its place."""
     if not isinstance(value, kinds):

@@ -12,7 +12,13 @@ from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_count, as_points_like, FloatArray, require
+from kbr_localization.kernels.checks import (
+    as_count,
+    as_generator,
+    as_points_like,
+    FloatArray,
+    require,
+)
 from kbr_localization.kernels.conjugacy import Noise
 import numpy as np
 from numpy.typing import ArrayLike
@@ -72,7 +78,7 @@ class Embedding(ABC):
 
         The error of a drawn part is O(draws^-1/2) in the RKHS norm; without noise it is none.
         """
-        return draw_terms(self.terms(), as_count('draws', draws), np.random.default_rng(rng))
+        return draw_terms(self.terms(), as_count('draws', draws), as_generator('rng', rng))
 
     def inner(self, other: Embedding) -> float:
         """Inner product <m, m'> in the RKHS; exact, also between noisy points."""

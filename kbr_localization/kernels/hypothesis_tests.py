@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, require_kernel
-from kbr_localization.kernels.checks import as_count, FloatArray, IndexArray
+from kbr_localization.kernels.checks import as_count, as_generator, FloatArray, IndexArray
 from kbr_localization.kernels.inference import as_pairs
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,7 +63,7 @@ def two_sample_test(
     """
     gram, count = _pooled(kernel, x, y)
     order = np.arange(len(gram))
-    generator = np.random.default_rng(rng)
+    generator = as_generator('rng', rng)
     deals = [generator.permutation(order) for _ in range(as_count('permutations', permutations))]
     members = [_members(deal, count) for deal in (order, *deals)]
     statistic, *null = _unbiased(gram, np.concatenate(members))
@@ -95,7 +95,7 @@ def independence_test(
     Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
     """
     left, right = _centred(kernel_x, kernel_y, x, y)
-    generator = np.random.default_rng(rng)
+    generator = as_generator('rng', rng)
     scale = 1.0 / len(left) ** 2
     null = np.empty(as_count('permutations', permutations))
     for i in range(null.size):

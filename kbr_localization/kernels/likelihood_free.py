@@ -15,6 +15,7 @@ from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_count,
     as_floats,
+    as_generator,
     as_points,
     as_positive,
     FloatArray,
@@ -57,7 +58,7 @@ class KernelABC:
     ) -> None:
         require_callable('prior', prior, 'of a number and a generator to parameters (n, d)')
         require_callable('simulator', simulator, 'of parameters and a generator to summaries')
-        generator, count = np.random.default_rng(rng), as_count('size', size)
+        generator, count = as_generator('rng', rng), as_count('size', size)
         self.x = as_points('prior(size, rng)', prior(count, generator))
         summaries = as_floats('simulator(x, rng)', simulator(self.x, generator))
         names = ('prior(size, rng)', 'simulator(x, rng)')

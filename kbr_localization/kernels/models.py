@@ -16,6 +16,7 @@ from kbr_localization.kernels.checks import (
     require,
     require_callable,
 )
+from kbr_localization.kernels.conjugacy import require_noise
 from kbr_localization.kernels.embedding import Embedding, EmbeddingSum, Term
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.noise import GaussianNoise, Noise
@@ -54,7 +55,11 @@ class AdditiveNoiseModel:
 
     def noise_at(self, *control: Any) -> Noise:
         """Law of the noise under this control."""
-        return self.noise if isinstance(self.noise, Noise) else self.noise(*control)
+        if isinstance(self.noise, Noise):
+            return self.noise
+        noise = self.noise(*control)
+        require_noise('noise(control)', noise)
+        return noise
 
     def kernel_matrix(
         self, kernel: Kernel, z: ArrayLike, x: ArrayLike, *control: Any

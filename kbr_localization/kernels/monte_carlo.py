@@ -15,6 +15,7 @@ from kbr_localization.kernels.algebra import Kernel, require_kernel
 from kbr_localization.kernels.checks import (
     as_count,
     as_floats,
+    as_generator,
     as_points,
     FloatArray,
     require,
@@ -45,7 +46,7 @@ class MonteCarloModel:
     ) -> None:
         require_callable('sampler', sampler, "of points (n, d) and a generator to draws of x'")
         self.sampler, self.draws = sampler, as_count('draws', draws)
-        self.rng = np.random.default_rng(rng)
+        self.rng = as_generator('rng', rng)
 
     def sample(self, x: ArrayLike, *control: Any) -> FloatArray:
         """Draw one x' for every x. Shapes: (n, d) -> (n, d')."""
@@ -105,7 +106,7 @@ class MonteCarloTransition(Transition):
         require_kernel('kernel', kernel)
         self.sampler, self.kernel, self.resample = sampler, kernel, resample
         self.draws = None if draws is None else as_count('draws', draws)
-        self.rng = np.random.default_rng(rng)
+        self.rng = as_generator('rng', rng)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of the draws. Shapes: (m, d) -> (m,)."""

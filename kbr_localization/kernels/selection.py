@@ -18,6 +18,7 @@ from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import (
     as_count,
     as_floats,
+    as_generator,
     as_points,
     FloatArray,
     IndexArray,
@@ -51,7 +52,7 @@ def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) ->
         array = array.reshape(len(array), -1)
     array = as_points('points', array)
     if array.shape[0] > max_points:
-        chosen = np.random.default_rng(seed).choice(array.shape[0], max_points, replace=False)
+        chosen = as_generator('seed', seed).choice(array.shape[0], max_points, replace=False)
         array = array[chosen]
     squared = squared_distances(array, array, Covariance(1.0))
     # in many dimensions rounding parts equal points, and would be the median where most are equal
@@ -68,16 +69,17 @@ def median_distance(points: ArrayLike, max_points: int = 2000, seed: int = 0) ->
     return median if median > 0 else float(np.median(positive))
 
 
-def k_fold(size: int, folds: int, rng: np.random.Generator | None = None) -> list[Fold]:
+def k_fold(size: int, folds: int, rng: np.random.Generator | int | None = None) -> list[Fold]:
     """
     Split 0..size-1 into `folds` parts; return (training, validation) indices for each.
 
-    Contiguous parts, which suits time series, or random ones when `rng` is given.
+    Contiguous parts, which suits time series, or random ones when `rng`, a generator or a
+    seed, is given.
     """
     if not 2 <= as_count('folds', folds, 0) <= as_count('size', size, 2):
         remedy = 'use two or more' if folds < 2 else 'use fewer folds'
         raise KernelError(f'folds: expected 2..{size} for {size} points, got {folds}: {remedy}')
-    order = np.arange(size) if rng is None else rng.permutation(size)
+    order = np.arange(size) if rng is None else as_generator('rng', rng).permutation(size)
     parts = np.array_split(order, folds)
     return [(np.sort(np.setdiff1d(order, part)), np.sort(part)) for part in parts]
 

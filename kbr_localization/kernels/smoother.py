@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import NoMassError, require
+from kbr_localization.kernels.checks import as_generator, NoMassError, require
 from kbr_localization.kernels.embedding import Embedding
 from kbr_localization.kernels.filters import KernelBayesFilter
 from kbr_localization.kernels.inference import KernelBayesRule
@@ -61,7 +61,7 @@ class KernelBayesSmoother:
         require('forward', forward, KernelBayesFilter, 'a KernelBayesFilter')
         kinds = (AdditiveNoiseModel, MonteCarloModel)
         require('model', model, kinds, 'an AdditiveNoiseModel or a MonteCarloModel')
-        rule, generator = forward.bayes_rule, np.random.default_rng(rng)
+        rule, generator = forward.bayes_rule, as_generator('rng', rng)
         x_next = (
             model.sample(rule.x)
             if isinstance(model, MonteCarloModel)
