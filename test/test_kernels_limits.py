@@ -62,6 +62,15 @@ def test_the_model_based_rule_of_a_plain_kernel_holds_where_its_density_is_no_fl
     assert image.inner(image) == pytest.approx((r / (r + 2 * s)) ** 600, rel=1e-9)
 
 
+@pytest.mark.parametrize('smoothness', [0.5, 1.2, 1.5, 2.5, 300.0])
+def test_points_whose_squared_distance_is_no_float_are_apart(smoothness):
+    kernel = k.MaternKernel(1.0, smoothness, normalised=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter('error')
+        gram = kernel.gram(np.array([[0.0], [1e200], [3e250]]))
+    np.testing.assert_array_equal(gram, np.eye(3))
+
+
 def test_a_gram_matrix_of_zeros_is_refused():
     tiny = 1e-200 * (1e-200 * k.GaussianKernel(1.0, normalised=False))
     with pytest.raises(KernelError, match=r'gram: expected a diagonal .* got 0 to 0'):

@@ -17,6 +17,8 @@ _DIRECT_DIMENSION = 16
 _FEW_POINTS = 8
 # above this order the uniform expansion is as exact as scipy.special.kv, which overflows
 _LARGE_ORDER = 200.0
+# every profile is zero there, to the last bit; at infinity its factors make NaN
+_FAR = 1e100
 # u_k(p) / p^k in powers of p^2 for k = 1..4, DLMF 10.41.10 and 10.41.11
 _DEBYE = (
     (1 / 8, -5 / 24),
@@ -67,6 +69,7 @@ def bessel_profile(r: FloatArray, order: float) -> FloatArray:
     Half-integer orders up to 5/2 have closed forms; above order 200 the asymptotic expansion for
     large orders has a relative error below 1e-12 for every r. Shapes: any -> the same.
     """
+    r = np.minimum(r, _FAR)
     if order > _LARGE_ORDER:
         return _of_large_order(r, order)
     polynomials = {0.5: (1.0,), 1.5: (1.0, 1.0), 2.5: (1.0, 1.0, 1.0 / 3.0)}
