@@ -79,6 +79,18 @@ def test_a_gram_matrix_of_zeros_is_refused():
         k.thresholded_bayes_rule(-np.eye(3), np.ones(3), np.ones(3), 0.1)
 
 
+def test_a_centred_gram_matrix_may_be_negative_by_rounding():
+    x = np.array([[1.1], [1.2], [1.3]])
+    gram = x @ x.T
+    gram += gram.mean() - gram.mean(axis=0) - gram.mean(axis=1, keepdims=True)
+    assert gram[1, 1] < 0.0
+    centred = x - x.mean()
+    expected = np.linalg.solve(centred @ centred.T + 0.3 * np.eye(3), x)
+    np.testing.assert_allclose(k.regularise(gram, 0.1).solve(x), expected, rtol=1e-9)
+    assert np.all(np.isfinite(k.thresholded_bayes_rule(gram, np.ones(3), gram[0], 0.1)))
+    assert k.PrecomputedKernel(gram).points().shape == (3, 1)
+
+
 @pytest.mark.parametrize('rule', k.BAYES_RULES.values())
 def test_an_asymmetric_gram_matrix_is_refused_by_every_rule(rule):
     gram = k.GaussianKernel(1.0).gram(WIDE[:6, :1])
