@@ -93,6 +93,16 @@ def test_tracks_of_different_length_are_refused():
         motion.estimate_noise([(np.zeros((5, 3)), np.zeros((4, 3)))])
 
 
+def test_poses_that_are_no_numbers_are_refused():
+    poses = np.zeros((40, 3))
+    with pytest.raises(LocalizationError, match=r'expected \(n, 3\) of both'):
+        motion.estimate_noise([(np.zeros(3), np.zeros(3))])
+    poses[7, 1] = np.nan
+    for track in ((poses, np.zeros((40, 3))), (np.zeros((40, 3)), poses)):
+        with pytest.raises(LocalizationError, match='expected finite poses, got 1 of 40 frames'):
+            motion.measure_odometry([track])
+
+
 def test_rates_of_the_variances_are_the_best_that_are_not_negative():
     from kbr_localization.localization.calibration_fit import _non_negative
     from scipy.optimize import nnls

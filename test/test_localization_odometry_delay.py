@@ -107,6 +107,8 @@ def test_a_short_run_tells_no_delay(poses):
     truth = corridors()[:poses] if poses else np.zeros((0, 3))
     track = OdometryTrack(np.arange(poses, dtype=np.int64) * STEP_NS, truth)
     assert measure_delay(track, track.stamps_ns, truth) is None
+    stamps, reference = images(corridors())
+    assert measure_delay(track, stamps, reference) is None
 
 
 def test_odometry_is_put_right():

@@ -89,7 +89,7 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     err by more than half their way are jumps of the reference. Runs that are too short give
     `MotionNoise.default()`. The variances of a `step` are those of the odometry as it is, by
     maximum likelihood over the steps, however few. Raises LocalizationError where a run has not
-    one pose of each a frame.
+    one pose of each a frame, and finite ones.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
@@ -108,10 +108,16 @@ def estimate_noise(tracks: Sequence[Track]) -> MotionNoise:
 
 
 def _check_track(odometry: FloatArray, reference: FloatArray) -> None:
-    if odometry.shape != reference.shape:
+    if odometry.shape != reference.shape or odometry.shape[1:] != (3,):
         raise LocalizationError(
-            f'odometry of shape {odometry.shape} and reference of shape {reference.shape} differ: '
-            'give one pose of each per frame'
+            f'odometry of shape {odometry.shape} and reference of shape {reference.shape}: '
+            'expected (n, 3) of both, one pose of each per frame'
+        )
+    missing = int(np.sum(~np.isfinite(odometry + reference).all(axis=1)))
+    if missing:
+        raise LocalizationError(
+            f'odometry and reference: expected finite poses, got {missing} of {len(odometry)} '
+            'frames with others: leave these frames out'
         )
 
 

@@ -122,6 +122,8 @@ class _Steps:
         farthest: float, track: OdometryTrack, stamps_ns: StampArray, reference: FloatArray
     ) -> _Steps | None:
         """Take the steps that the odometry covers for delays up to so many seconds, or None."""
+        if len(track.stamps_ns) < 2:
+            return None
         times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
         inside = _within(times, moments, farthest)
         if np.count_nonzero(inside) <= _FEWEST:
@@ -181,8 +183,6 @@ def _seconds(stamps_ns: StampArray, since: StampArray) -> FloatArray:
 
 def _within(times: FloatArray, moments: FloatArray, farthest: float) -> np.ndarray:
     """Which moments the odometry covers for every delay up to the farthest."""
-    if len(times) < 2:
-        return np.zeros(len(moments), dtype=bool)
     margin = farthest + _STEP_S + float(np.median(np.diff(times)))
     return np.asarray((moments >= times[0] + margin) & (moments <= times[-1] - margin))
 
