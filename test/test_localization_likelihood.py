@@ -56,8 +56,8 @@ def exponential(a, b, config):
     return np.exp(-np.linalg.norm(left[:, np.newaxis] - right, axis=-1))
 
 
-@given(st.integers(0, 10**6), st.sampled_from([0.05, 1.0, 1e9]))
-@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([1e-4, 0.05, 1.0, 1e9]))
+@settings(max_examples=20, deadline=None)
 def test_factors_ratio_and_coverage_are_those_of_the_plain_formulas(seed, delta):
     kernel_map, rng = random_map(seed)
     config = replace(CONFIG, delta=delta)

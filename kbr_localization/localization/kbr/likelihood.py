@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 LARGEST_SYSTEM = 1024
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
 _USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
-_NEGLIGIBLE = 1e-2  # k_Y relative to the best match: f is k_Y / delta there, whatever mu is
+_NEGLIGIBLE = 1e-2  # k_Y relative to the best match: up to there f is k_Y / delta, for delta = 1
 _COUPLED = 16  # images, the most alike, among which the rule solves
 _KEPT = 32  # images whose kernel values with each other are kept
 _SMALLEST = 1e-100  # mean k_Y of a belief relative to the best match
@@ -216,11 +216,13 @@ class Likelihood:
 
         The factor delta cancels when factors are normalised. f is solved for among the images
         that are most like y; an image unlike y is unlike these, as far as a narrow kernel goes,
-        and its delta f is k_Y.
+        and its delta f is k_Y. A small delta makes delta f of the former as small, and so what is
+        negligible beside it.
         """
         k_y = self.image_kernel(similarity.at(part.poses), similarity.best)
         coupled = np.argsort(-k_y, kind='stable')[:_COUPLED]
-        coupled = np.sort(coupled[k_y[coupled] > _NEGLIGIBLE])
+        negligible = _NEGLIGIBLE * min(self.config.delta, 1.0)
+        coupled = np.sort(coupled[k_y[coupled] > negligible])
         if coupled.size == 0:
             return np.zeros(len(k_y))
         rows, delta = self._system.inverse_rows(part, coupled), self.config.delta
