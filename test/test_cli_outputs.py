@@ -89,6 +89,25 @@ def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, st
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize('to', ['bag', 'cold'])
+def test_broken_images_are_left_out_of_a_conversion_and_counted(tmp_path, caplog, to):
+    run = write_tiny_cold_run(tmp_path / 'run')
+    files = sorted((run / 'std_cam').iterdir())
+    for file in files[2:5]:
+        file.write_bytes(b'')
+    result = invoke('convert', run, tmp_path / 'out', '--to', to)
+    assert result.returncode == 0, result.stderr
+    told = ['kbr: skipped: 3 x broken image', f'kbr: {tmp_path / "out"}: 5 frames']
+    assert result.stderr.splitlines() == told
+    assert caplog.messages[0].startswith(f'{files[2].name} left out: broken image')
+    assert len(caplog.messages) == 1
+    assert len(open_dataset(tmp_path / 'out')) == 5
+    for file in files:
+        file.write_bytes(b'')
+    result = invoke('convert', run, tmp_path / 'none', '--to', to)
+    assert (result.returncode, (tmp_path / 'none').exists()) == (2, False)
+
+
 def test_a_trajectory_on_a_full_disk_stays_with_its_own_details(world, tmp_path):
     run = write_tiny_cold_run(tmp_path / 'run', frames=95)
     folder = tmp_path / 'out'

@@ -361,7 +361,7 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_error(tmp_path
 
     with pytest.raises(DatasetError, match='fell off'):
         write_cold_run(tmp_path / 'new', broken(), tiny_odometry(3))
-    with pytest.raises(DatasetError, match='without frames'):
+    with pytest.raises(DatasetError, match='without images: give'):
         write_cold_run(tmp_path / 'new', [], tiny_odometry(3))
     assert sorted(path.name for path in tmp_path.iterdir()) == ['run']
 

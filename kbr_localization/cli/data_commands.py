@@ -96,16 +96,18 @@ def convert(
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
     if to is Format.COLD:
-        _write_cold(dataset, out)
+        left_out = _write_cold(dataset, out)
     else:
         from kbr_localization.datasets.rosbag import write_bag
 
-        write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
-    console.note_skipped(dataset.skipped)
-    console.note(f'{out}: {len(dataset)} frames')
+        left_out = write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
+    console.note_skipped(dataset.skipped | left_out)
+    # of several cameras the others may have an image of that moment
+    broken = 0 if dataset.cameras else left_out.get('broken image', 0)
+    console.note(f'{out}: {len(dataset) - broken} frames')
 
 
-def _write_cold(dataset: Any, out: Path) -> None:
+def _write_cold(dataset: Any, out: Path) -> dict[str, int]:
     from kbr_localization.datasets.cold import write_cold_run
 
     several = dataset.cameras
@@ -113,7 +115,7 @@ def _write_cold(dataset: Any, out: Path) -> None:
         raise KbrError(
             f'--to cold: expected one camera, got {", ".join(several)}: choose with --cameras'
         )
-    write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes)
+    return write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes).skipped
 
 
 def play(

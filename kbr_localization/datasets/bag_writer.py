@@ -142,7 +142,8 @@ class _BagWriter:
         try:
             fields = self._image_fields(image, name)
         except DatasetError as error:
-            LOG.warning('%s left out: %s', name, error)
+            level = logging.DEBUG if self.skipped else logging.WARNING
+            LOG.log(level, '%s left out: %s', name, error)
             self.skipped['broken image'] = self.skipped.get('broken image', 0) + 1
             return False
         self.images += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+import logging
 from pathlib import Path
 
 from kbr_localization import se2
@@ -21,6 +22,8 @@ from kbr_localization.datasets.run_folder import new_folder, read_notes, WITHOUT
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
+
+LOG = logging.getLogger(__name__)
 
 CAMERAS = ('std_cam', 'omni_cam')
 SUFFIX = '_cam'
@@ -156,34 +159,46 @@ def write_cold_run(
     Write a run in COLD's format and open it; its notes go to a file in it.
 
     The run appears at `path` as a whole or not at all. Images that come as JPEG or PNG are copied
-    byte by byte, others are encoded as JPEG of the given quality. The odometry is that of the
-    track; `frame.odometry` is not written. Stamps are cut to microseconds, as the format has
-    them. Raises DatasetError when `path` exists, when an image cannot be read, or when there is
-    no frame.
+    byte by byte, others are encoded as JPEG of the given quality; those that cannot be read are
+    left out, and counted in `skipped` of the run. The odometry is that of the track;
+    `frame.odometry` is not written. Stamps are cut to microseconds, as the format has them.
+    Raises DatasetError when `path` exists, when no image can be read, or when there is no frame.
     """
     with new_folder(path) as folder:
-        places = _write_images(folder / CAMERAS[0], frames, quality)
+        places, skipped = _write_images(folder / CAMERAS[0], frames, quality)
         _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
         track = odometry.recorded or odometry
         lines = zip(track.stamps_ns.tolist(), track.poses, strict=True)
         _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))
         write_notes(folder, notes)
         ColdRun(folder)
-    return ColdRun(path)
+    run = ColdRun(path)
+    run.skipped |= skipped
+    return run
 
 
-def _write_images(folder: Path, frames: Iterable[Frame], quality: int) -> dict[str, str]:
+def _write_images(
+    folder: Path, frames: Iterable[Frame], quality: int
+) -> tuple[dict[str, str], dict[str, int]]:
+    """Write images; returns the labels by name, and how many are left out by reason."""
     folder.mkdir()
-    places: dict[str, str] = {}
+    places, skipped, last = dict[str, str](), dict[str, int](), 'give at least one'
     for frame in frames:
         name = format_image_name(frame.stamp_ns, frame.reference)
         if name in places:
             raise DatasetError(f'two frames share the name {name}: expected one per microsecond')
-        (folder / name).write_bytes(encoded_bytes(frame.image, frame.name or name, quality))
+        try:
+            data = encoded_bytes(frame.image, frame.name or name, quality)
+        except DatasetError as error:
+            last = str(error)
+            LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
+            skipped['broken image'] = skipped.get('broken image', 0) + 1
+            continue
+        (folder / name).write_bytes(data)
         places[name] = '_'.join(frame.label.split()) or 'unknown'
     if not places:
-        raise DatasetError('cannot write a run without frames: give at least one')
-    return places
+        raise DatasetError(f'cannot write a run without images: {last}')
+    return places, skipped
 
 
 def _write_text(path: Path, lines: Iterable[str]) -> None:
