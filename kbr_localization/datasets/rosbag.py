@@ -141,6 +141,7 @@ class BagRun(Dataset):
         self.reference_frame = self._reference_frame()
         self.sources = self._sources(drifting)
         images, poses = self._scan()
+        self._refuse_beginning_over(images, poses)
         self.odometry = self._odometry_track(poses)
         self._reference = self._reference_track(poses)
         self._select(sorted(images, key=lambda image: image.stamp_ns))
@@ -231,6 +232,20 @@ class BagRun(Dataset):
                 LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
         return images, poses
 
+    def _refuse_beginning_over(
+        self, images: list[_Recorded], poses: dict[str, list[tuple[int, se2.FloatArray]]]
+    ) -> None:
+        """Raise DatasetError for a topic of two times, of which sorting would make one."""
+        stamps = {name: [stamp_ns for stamp_ns, _ in stamped] for name, stamped in poses.items()}
+        stamps[self.image_topic.name] = [image.stamp_ns for image in images]
+        for topic in (self.odometry_topic, self.image_topic, self.reference_topic):
+            if topic and begins_over(stamps.get(topic.name, ())):
+                raise DatasetError(
+                    f'bag {self.path}: the stamps of {topic} go back and over the same times '
+                    'again: expected one drive; record a bag of its own after a reset of the '
+                    'simulation or of a clock'
+                )
+
     def _count(self, reason: str, number: int) -> None:
         if number:
             self.skipped[reason] = self.skipped.get(reason, 0) + number
@@ -250,12 +265,6 @@ class BagRun(Dataset):
         if self.odometry_topic.message_type == TF:
             track = self._transforms.track(self._transforms.odometry_way)
         else:
-            if begins_over([stamp_ns for stamp_ns, _ in poses[self.odometry_topic.name]]):
-                raise DatasetError(
-                    f'bag {self.path}: the stamps of {self.odometry_topic} go back and over the '
-                    'same times again: expected one drive; record a bag of its own after a reset '
-                    'of the simulation or of a clock'
-                )
             track = self._track(poses, self.odometry_topic)
         track, notes = without_jumps(track)
         self.notes = tuple(dict.fromkeys(self.notes + notes))
