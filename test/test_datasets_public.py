@@ -88,8 +88,9 @@ def test_odometry_of_a_folder_is_read_as_that_of_bags(tmp_path):
     )
     with file.open('a') as lines:
         lines.write(f'{START_S + 3} nan 0 0 0 0 0 1\n')
+        lines.write(f'{START_S + 4} 1 0 0 nan nan nan nan\n')
     run = open_dataset(path)
-    assert run.skipped == {'odometry.tum: pose that is not finite': 1}
+    assert run.skipped == {'odometry.tum: pose that is not finite': 2}
     assert 'jumped once' in run.notes[0] and 'left out: 1' in run.notes[1]
     assert np.abs(np.diff(run.odometry.poses[:, 0])).max() < 0.3
 
@@ -190,11 +191,13 @@ def test_what_is_missing_is_one_line(tmp_path, name, missing, message):
     ('name', 'file', 'text', 'message'),
     [
         ('tum_rgbd', 'groundtruth.txt', '1 2 3\n', 'line 1: expected 8 fields, got 3'),
+        ('tum_rgbd', 'groundtruth.txt', '1,5 2 3 0 0 0 0 1\n', 'expected 8 fields, got 9'),
         ('tum_rgbd', 'groundtruth.txt', '# none\n', 'expected lines of 8 fields, got none'),
         ('tum_rgbd', 'groundtruth.txt', 'x 0 0 0 0 0 0 1\n', "time in seconds, got 'x'"),
         ('tum_rgbd', 'groundtruth.txt', '1 0 0 0 0 0 0 0\n', 'expected unit quaternions'),
         ('tum_rgbd', 'groundtruth.txt', '1 y 0 0 0 0 0 1\n', 'expected numbers'),
         ('tum_rgbd', 'groundtruth.txt', '1 nan 0 0 0 0 0 1\n', 'poses of finite numbers'),
+        ('tum_rgbd', 'groundtruth.txt', '1 0 0 0 nan 0 0 1\n', 'poses of finite numbers'),
         ('tum_rgbd', 'groundtruth.txt', '-5 0 0 0 0 0 0 1\n', r'time in \[0'),
         ('euroc', 'mav0/cam0/sensor.yaml', 'T_BS: 3\n', 'expected T_BS with 16 numbers'),
         ('euroc', 'mav0/cam0/data.csv', '1.5,a.png\n', 'time in nanoseconds'),

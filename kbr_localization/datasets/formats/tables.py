@@ -29,12 +29,12 @@ def listed_file(folder: Path, name: str, where: Path) -> Path:
     return folder / name
 
 
-def read_rows(path: Path, fields: int) -> list[list[str]]:
+def read_rows(path: Path, fields: int, most: int | None = None) -> list[list[str]]:
     """
     Words of the lines of a file, split at commas and blanks; those with # are comments.
 
-    Raises DatasetError when the file cannot be read, a line has fewer than `fields` words, or
-    there is none.
+    Raises DatasetError when the file cannot be read, a line has fewer than `fields` words or more
+    than `most`, or there is none.
     """
     try:
         lines = read_text(path, errors='replace').splitlines()
@@ -45,7 +45,7 @@ def read_rows(path: Path, fields: int) -> list[list[str]]:
         words = line.replace(',', ' ').split()
         if not words or words[0].startswith('#'):
             continue
-        if len(words) < fields:
+        if not fields <= len(words) <= (most or len(words)):
             raise DatasetError(
                 f'{path}, line {number}: expected {fields} fields, got {len(words)}: {line:.60}'
             )
@@ -85,25 +85,32 @@ def read_tum_poses(path: Path) -> tuple[StampArray, FloatArray, FloatArray]:
     """
     Read lines of `seconds x y z qx qy qz qw`: stamps (n,), rotations (n, 3, 3), positions (n, 3).
 
-    Raises DatasetError.
+    Raises DatasetError, also for lines of more numbers, as of decimals behind a comma.
     """
-    stamps, values = read_stamped(path, stamp_of_seconds)
+    stamps, values = read_stamped(path, stamp_of_seconds, most=8)
     return stamps, oriented(path, values[:, 3:]), values[:, :3]
 
 
 def read_stamped(
-    path: Path, stamp_of: Callable[[str, Path], int]
+    path: Path, stamp_of: Callable[[str, Path], int], most: int | None = None
 ) -> tuple[StampArray, FloatArray]:
     """Read lines of a time and the seven numbers of a pose: stamps (n,), numbers (n, 7)."""
-    rows = read_rows(path, 8)
+    rows = read_rows(path, 8, most)
     stamps = np.array([stamp_of(row[0], path) for row in rows], dtype=np.int64)
     return stamps, numbers(path, [row[1:8] for row in rows])
 
 
 def oriented(path: Path, quaternions: FloatArray) -> FloatArray:
-    """Rotations (n, 3, 3) of quaternions x, y, z, w; raises DatasetError for one of length 0."""
+    """
+    Rotations (n, 3, 3) of quaternions x, y, z, w, NaN where one is not finite.
+
+    Raises DatasetError for one of length 0.
+    """
+    known = np.isfinite(quaternions).all(axis=1)
+    rotations = np.full((len(quaternions), 3, 3), np.nan)
     try:
-        return rotations_of(quaternions)
+        rotations[known] = rotations_of(quaternions[known])
+        return rotations
     except ValueError as error:
         raise DatasetError(f'{path}: expected unit quaternions: {error}') from error
 
