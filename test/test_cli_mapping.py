@@ -65,6 +65,21 @@ def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
     assert '3 known poses, missed by' in done.stderr
 
 
+def test_the_poses_of_a_run_move_its_map(made, tmp_path):
+    folder, _ = made
+    moved = tmp_path / 'moved.h5'
+    done = invoke('map', 'align', folder / 'one.h5', '--bag', folder / 'one', '--out', moved)
+    assert done.returncode == 0, done.stderr
+    truth = [frame.reference for frame in open_dataset(folder / 'one')]
+    off = KernelMap.load(moved).poses[:, :2] - np.array(truth)[:, :2]
+    assert np.median(np.hypot(*off.T)) < 0.3
+    frames = [replace(frame, reference=None) for frame in open_dataset(folder / 'short')]
+    write_cold_run(tmp_path / 'none', frames, open_dataset(folder / 'short').odometry)
+    none = invoke('map', 'align', folder / 'one.h5', '--bag', tmp_path / 'none', '--out', moved)
+    assert none.returncode == 2
+    assert 'none: expected known poses, of a bag also by --reference-topic' in none.stderr
+
+
 def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made, tmp_path):
     folder, _ = made
     told = (

@@ -38,7 +38,8 @@ def align(
     ] = None,
     tum: Annotated[Optional[Path], typer.Option(help='Known poses in a TUM file.')] = None,
     bag: Annotated[
-        Optional[Path], typer.Option(help='A bag of the map with known poses now and then.')
+        Optional[Path],
+        typer.Option(help='A bag or run of the map with known poses now and then.'),
     ] = None,
     reference_topic: ReferenceTopic = None,
     onto: Annotated[
@@ -111,7 +112,7 @@ def known_poses(
         dataset = Reading(reference_topic=topic).dataset(bag)
         fixes = dataset.fixes
         if fixes is None:
-            raise KbrError(f'{bag}: expected a topic of known poses, see --reference-topic')
+            raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
         return fixes.stamps_ns, fixes.poses
     rows = [_typed(text) for text in at or ()]
     stamps = np.array([row[0] for row in rows], dtype=np.int64)

@@ -86,8 +86,12 @@ class Dataset(Protocol):
 
     @property
     def fixes(self) -> OdometryTrack | None:
-        """Known poses at their own stamps, or None."""
-        return None
+        """Known poses at their own stamps, by default those of the frames, or None."""
+        known = [f for f in self if f.reference is not None]
+        if not known:
+            return None
+        stamps = np.array([frame.stamp_ns for frame in known], dtype=np.int64)
+        return OdometryTrack(stamps, np.array([frame.reference for frame in known]))
 
     def __len__(self) -> int:
         """Count the frames."""
