@@ -38,8 +38,8 @@ class HogDescriber(SelectableDescriber):
         if min(rows, columns) < _CELLS_PER_BLOCK:
             raise VisionError(
                 f'image of {preparation.shape[1]}x{preparation.shape[0]} pixels (after scaling): '
-                f'expected at least two patches of {config.patch_size} each way; use a smaller '
-                'patch_size'
+                f'expected at least two patches of {config.patch_size} each way; use a larger '
+                'vision.working_width or a smaller vision.patch_size'
             )
         self.size = blocks * _CELLS_PER_BLOCK**2 * _DIRECTIONS
 

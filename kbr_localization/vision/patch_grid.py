@@ -36,15 +36,15 @@ class PatchGrid:
         if min(self.shape) < self.patch_size:
             raise VisionError(
                 f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling): expected at '
-                f'least the patch size {self.patch_size} each way; use larger images or a '
-                'smaller patch_size'
+                f'least the patch size {self.patch_size} each way; use larger images, a larger '
+                'vision.working_width (of a wide panorama) or a smaller vision.patch_size'
             )
         rows, columns = self.counts
         if rows * columns > MOST_PATCHES:
             raise VisionError(
                 f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling) with {rows} x '
-                f'{columns} patches: expected at most {MOST_PATCHES}; use a larger spacing or a '
-                'smaller working_width'
+                f'{columns} patches: expected at most {MOST_PATCHES}; use a larger '
+                'vision.spacing or a smaller vision.working_width'
             )
 
     @property
