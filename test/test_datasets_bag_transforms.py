@@ -93,6 +93,13 @@ def test_odometry_messages_stand_for_a_transform_that_is_not_sent(tmp_path):
     np.testing.assert_allclose(run[1].reference, expected_at(run, run[1]), atol=1e-9)
 
 
+def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
+    way = sent('odom', 'base', driven(), start=-100_000_000)
+    late = [(topic, message, max(at, 0)) for topic, message, at in way]
+    run = BagRun(recorded(tmp_path / 'bag', images(1), late))
+    assert run.odometry.stamps_ns[0] == 0
+
+
 def test_without_an_odometry_topic_transforms_are_the_odometry(tmp_path):
     path = recorded(
         tmp_path / 'bag',

@@ -651,6 +651,15 @@ def test_ros_itself_reads_the_messages(cold, tmp_path):
     np.testing.assert_allclose(planar_pose(last['/reference_pose'].pose.pose), cold[5].reference)
 
 
+def test_stamps_before_zero_are_left_out_and_counted(tmp_path):
+    early = [('/image', image(-30_000_000), 0), ('/odom', odometry(-20_000_000, 0.0), 1)]
+    run = BagRun(write_messages(tmp_path / 'bag', [*early, *at_times([*drive(), *images()])]))
+    assert (len(run), run.odometry.stamps_ns[0]) == (3, SECOND)
+    why = 'the first: expected a stamp of zero seconds or more, got -1'
+    assert run.skipped == {f'bad message on {name} ({why})': 1 for name in ('/image', '/odom')}
+    write_bag(run, tmp_path / 'copy')
+
+
 def test_without_the_package_rosbags_one_line_says_what_to_do(tmp_path):
     (tmp_path / 'bag.mcap').write_bytes(b'')
     program = (

@@ -120,7 +120,8 @@ def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[Tran
     stamp = message.header.stamp
     stamp_ns = stamp.sec * 10**9 + stamp.nanosec or time_ns
     try:
-        if parent and child:
+        # no run has a time before zero, see `header_stamp_ns`
+        if parent and child and (fixed or stamp_ns >= 0):
             yield Transform(parent, child, stamp_ns, planar_pose(pose), fixed)
     except DatasetError as error:
         LOG.debug('%s -> %s at %d ns skipped: %s', parent, child, stamp_ns, error)

@@ -19,11 +19,14 @@ def header_stamp_ns(data: bytes) -> int:
     """
     Stamp in nanoseconds of a serialized (CDR) message that begins with a std_msgs/Header.
 
-    Only the first twelve bytes are looked at. Raises DatasetError when there are fewer.
+    Only the first twelve bytes are looked at. Raises DatasetError when there are fewer, and for a
+    time before zero, as of a delay that is taken off the first stamps of a simulation.
     """
     if len(data) < 12:
         raise DatasetError(f'expected a message with a header, got {len(data)} bytes')
     seconds, nanoseconds = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
+    if seconds < 0:
+        raise DatasetError(f'expected a stamp of zero seconds or more, got {seconds}')
     return int(seconds) * 10**9 + int(nanoseconds)
 
 
