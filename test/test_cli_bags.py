@@ -35,6 +35,22 @@ def test_the_topics_that_are_used_are_told(tmp_path):
     )
 
 
+def test_known_poses_of_another_clock_are_told_where_they_are_not_needed(tmp_path):
+    good = bag(tmp_path / 'good', drive(), IMAGES, POSES)
+    assert build(tmp_path, good).returncode == 0
+    late = [('/mocap', pose_stamped(s * SECOND, float(s)), None) for s in range(100, 104)]
+    run, page = bag(tmp_path / 'bag', drive(), IMAGES, late), tmp_path / 'page.html'
+    told = 'warning: without known poses: no image of bag lies within its reference poses'
+    method = ('--method', 'dead-reckoning')
+    for command in (
+        ('convert', run, tmp_path / 'copy'),
+        ('report', tmp_path / 'map.h5', run, '--out', page, *method),
+    ):
+        result = invoke(*command)
+        assert (result.returncode, told in result.stderr) == (0, True), result.stderr
+    assert told not in invoke('convert', good, tmp_path / 'other').stderr
+
+
 def test_a_fused_odometry_makes_no_map(tmp_path):
     run = bag(tmp_path / 'bag', drive(), drive(topic='/odometry/filtered'), IMAGES)
     result = build(tmp_path, run)

@@ -15,7 +15,7 @@ from kbr_localization.cli.options import (
     Seed,
     Spacing,
 )
-from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.reading import note_unreferenced, Reading
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import profile_variable, shared_file
@@ -95,6 +95,7 @@ def convert(
     if to is Format.COLD and storage is not None:
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
     dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
+    note_unreferenced(dataset)
     if to is Format.COLD:
         left_out = _write_cold(dataset, out)
     else:

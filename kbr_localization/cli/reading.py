@@ -81,6 +81,14 @@ def _counted(cameras: Sequence[str]) -> str:
     return f'{len(cameras)} cameras ({", ".join(cameras)})' if cameras else 'one camera'
 
 
+def note_unreferenced(dataset: Dataset) -> None:
+    """Warn of a run with known poses, all of which are of other times than its images."""
+    from kbr_localization.datasets.selection import outside_fixes  # noqa: PLC0415
+
+    if why := outside_fixes(dataset):
+        console.note(f'warning: without known poses: {why}')
+
+
 def note_repeated(runs: Sequence[Path]) -> None:
     """Warn of runs that are given more than once: each image would count as often."""
     counts = Counter(run.resolve() for run in runs)

@@ -18,7 +18,7 @@ from kbr_localization.cli.options import (
     Spacing,
     Start,
 )
-from kbr_localization.cli.reading import Reading
+from kbr_localization.cli.reading import note_unreferenced, Reading
 from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import with_settings_of
 from kbr_localization.errors import KbrError
@@ -78,6 +78,7 @@ def report(
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
     dataset = reading.dataset_for(kernel_map, map_file, run)
     note_frame(kernel_map, map_file, [dataset])
+    note_unreferenced(dataset)
     with terminal_progress() as progress:
         record = record_run(kernel_map, dataset, method, init.value, seed, progress)
     write_report(out, record)
