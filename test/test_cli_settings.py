@@ -153,3 +153,17 @@ def test_the_parameters_of_every_method_can_be_listed():
     assert listed['components']['default'] == 43
     assert 'components' not in json.loads(invoke('parameters', '--json').stdout)
     assert_one_line(invoke('parameters', '--method', 'magic'), "unknown method 'magic'")
+
+
+@pytest.mark.parametrize(
+    ('setting', 'beside'),
+    [
+        ('vision.network_file=xfeat.onnx', 'vision.descriptor=onnx or learned_pyramid'),
+        ('vision.mirror_outer=200', 'vision.projection=omnidirectional'),
+    ],
+)
+def test_a_part_of_what_was_not_chosen_is_refused(setting, beside):
+    with pytest.raises(ConfigurationError, match=f'no effect with .*: set {beside} beside it'):
+        configurations([setting])
+    needed = beside.partition(' or ')[0]
+    assert configurations([setting, needed])[0] == configurations([needed, setting])[0]

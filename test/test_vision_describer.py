@@ -297,7 +297,7 @@ def test_network_sees_what_its_weights_say(tmp_path):
 def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network_file):
     rng = np.random.default_rng(0)
     config = replace(CONFIG, descriptor='onnx', network_size=32)
-    with pytest.raises(VisionError, match='expected network_file'):
+    with pytest.raises(VisionError, match=r'expected vision\.network_file'):
         fit_describer(config, images, rng)
     with pytest.raises(VisionError, match='No such file'):
         fit_describer(replace(config, network_file=str(tmp_path / 'no.onnx')), images, rng)

@@ -120,4 +120,22 @@ def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
             raise ConfigurationError(unknown_parameter(name, names[0], also))
     whole = with_settings(KbrConfig(), rest)
     chosen = {name: getattr(whole, name) for name in rest}
-    return with_settings(VisionConfig(), vision, PREFIX), chosen
+    described = with_settings(VisionConfig(), vision, PREFIX)
+    _refuse_useless(described, list(vision))
+    return described, chosen
+
+
+def _refuse_useless(config: Any, names: Sequence[str]) -> None:
+    """Raise ConfigurationError for a part of the camera or descriptor that was not chosen."""
+    from kbr_localization.vision.config import LEARNED, PREFIX  # noqa: PLC0415
+
+    for part, other, wanted in (
+        ('network_', 'descriptor', ('onnx', LEARNED)),
+        ('mirror_', 'projection', ('omnidirectional',)),
+    ):
+        useless = [name for name in names if name.startswith(part)]
+        if useless and getattr(config, other) not in wanted:
+            raise ConfigurationError(
+                f'parameter {PREFIX}{useless[0]}: has no effect with {PREFIX}{other}='
+                f'{getattr(config, other)}: set {PREFIX}{other}={" or ".join(wanted)} beside it'
+            )

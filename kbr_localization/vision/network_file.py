@@ -25,13 +25,14 @@ def read_network(config: VisionConfig) -> NDArray[np.uint8]:
     """Read the bytes of `network_file`; raises VisionError when it cannot be read."""
     if not config.network_file:
         raise VisionError(
-            f'descriptor {config.descriptor}: expected network_file, an ONNX file, got none'
+            f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
         )
     try:
         return np.frombuffer(read_file(config.network_file, LARGEST_FILE), dtype=np.uint8)
     except OSError as error:
         raise VisionError(
-            f'network {config.network_file!r}: {error.strerror}; set network_file to an ONNX file'
+            f'network {config.network_file!r}: {error.strerror}; set vision.network_file '
+            'to an ONNX file'
         ) from error
 
 

@@ -47,7 +47,8 @@ class Mirror:
         if not 0 <= self.inner < self.outer:
             raise VisionError(
                 f'mirror radii: expected 0 <= inner < outer, got {self.inner:.1f} and '
-                f'{self.outer:.1f}; set mirror_inner and mirror_outer'
+                f'{self.outer:.1f}; set vision.mirror_inner and '
+                'vision.mirror_outer'
             )
 
 
