@@ -1,6 +1,7 @@
 """Maps of several cameras: sections of the descriptor, the product of the kernels, the file."""
 
 from dataclasses import replace
+from hashlib import sha256
 import json
 
 from command import assert_one_line, invoke
@@ -24,6 +25,7 @@ from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILA
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION, TinyRun
 import numpy as np
+from onnx_file import feature_network
 import pytest
 from test_vision_preparation import omnidirectional, surroundings
 from two_cameras import CAMERAS, two_camera_run, write_two_camera_cold_run
@@ -167,6 +169,7 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     assert built.returncode == 0, built.stderr
     facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
     assert facts['cameras'] == ['front', 'rear'] and facts['descriptor'] == 'multi_camera'
+    assert facts['image_shape'] == {'front': [96, 128], 'rear': [96, 128]}
     assert facts['filter']['image_bandwidth'] == pytest.approx(
         np.sqrt(0.55 / 1.55) * KbrConfig().image_bandwidth
     )
@@ -182,6 +185,20 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
     one = write_tiny_cold_run(tmp_path / 'one', 8)
     refused = invoke('localize', tmp_path / 'map.h5', one, '--out', tmp_path / 'x.tum')
     assert_one_line(refused, 'expected a folder front_cam; cameras: std_cam')
+
+
+def test_info_tells_the_network_of_each_camera(tmp_path):
+    pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
+    kernels = np.random.default_rng(0).normal(size=(6, 1, 8, 8)).astype(np.float32)
+    network, kernel_map = tmp_path / 'net.onnx', tmp_path / 'map.h5'
+    network.write_bytes(feature_network(kernels))
+    path = write_two_camera_cold_run(tmp_path / 'run', 12)
+    chosen = ('descriptor=learned_pyramid', f'network_file={network}', 'words=20')
+    settings = [word for text in chosen for word in ('--set', f'vision.{text}')]
+    assert invoke('map', 'build', path, '--out', kernel_map, *settings).returncode == 0
+    facts = json.loads(invoke('map', 'info', kernel_map, '--json').stdout)
+    known = sha256(network.read_bytes()).hexdigest()
+    assert facts['network_sha256'] == {'front': known, 'rear': known}
 
 
 def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(tmp_path):
