@@ -45,7 +45,9 @@ EXACT = {
     '_LARGEST', '_SAME',
 }  # fmt: skip
 """Numbers that follow from others, or change how fast or how exactly the same is computed."""
-BUDGETS = {'_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED'}
+BUDGETS = {
+    '_START_FACTOR', '_COHORT', '_COHORTS', '_SOUGHT', '_POINTS', '_COUPLED', 'REMEMBERED',
+}  # fmt: skip
 """Points and images that are looked at: the more, the nearer to the law that they stand for."""
 LEARNT_BY = 'leave_out'
 """The module by whose numbers a map learns its statistics."""

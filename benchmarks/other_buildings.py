@@ -3,7 +3,8 @@ What a robot says on the map of another building: `python -m benchmarks.other_bu
 
 Every building is mapped by day and driven by night, and each night is localized on the map of
 another building. Nothing is right there, so whatever is called localized is wrong. With --train
-and --test the maps and the runs are those that are given.
+and --test the maps and the runs are those that are given; with --runs each of these is mapped and
+driven on the maps of all that are not in the same folder, its images cut to the size of the map's.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+import functools
 import itertools
 from pathlib import Path
 from typing import Any
 
 from benchmarks import results, workload
 from benchmarks.place_recognition import SETTLED_M
-from kbr_localization.datasets import Dataset, open_dataset
+import cv2
+from kbr_localization.datasets import Dataset, Frame, open_dataset
+from kbr_localization.datasets.opening import needs_spacing
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.protocol import random_map, Task
@@ -53,7 +57,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.train and options.test:
         training = [open_dataset(path) for path in options.train]
         driven = [open_dataset(path) for path in options.test]
-        stays = list(stays_on('given', training, driven, sizes, options.trials))
+        given = workload.described(training, driven, 0)
+        stays = list(stays_on('given', *given, sizes, options.trials))
+    elif options.runs:
+        runs = [spaced for path in options.runs for spaced in _spaced(path, options.spacing)]
+        tasks = [(run, runs, sizes, options.trials) for run in runs]
+        with open_workers(None) as workers:
+            stays = [stay for _, part in workers.run(of_run, tasks) for stay in part]
     else:
         seeds = [options.first + options.step * number for number in range(options.buildings)]
         pairs = [(seed, seeds[(place + 1) % len(seeds)]) for place, seed in enumerate(seeds)]
@@ -70,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add('--train', nargs='+', type=Path, help='runs of a map (default: rendered buildings)')
     add('--test', nargs='+', type=Path, help='runs in another building')
+    add('--runs', nargs='+', type=Path, help='runs of several places, of a place in one folder')
+    add('--spacing', nargs='+', type=float, default=[1.0, 0.3], help='m, of runs without poses')
     add('--first', type=int, default=302, help='seed of the first building')
     add('--buildings', type=int, default=6)
     add('--step', type=int, default=2, help='between the seeds; even ones are for choosing')
@@ -84,19 +96,68 @@ def of_building(work: tuple[int, int, Sequence[int], int]) -> list[Stay]:
     mapped, driven, sizes, trials = work
     training, _, _ = workload.rendered('office', mapped)
     _, nights, _ = workload.rendered('office', driven)
-    found = stays_on(str(mapped), training, nights, sizes, trials)
+    found = stays_on(str(mapped), *workload.described(training, nights, 0), sizes, trials)
     return [replace(stay, driven=str(driven)) for stay in found]
+
+
+Spaced = tuple[Path, float | None]
+"""A run and the metres between its places where it has no poses."""
+
+
+def _spaced(path: Path, spacings: Sequence[float]) -> list[Spaced]:
+    return [(path, spacing) for spacing in (spacings if needs_spacing(path) else (None,))]
+
+
+def of_run(work: tuple[Spaced, Sequence[Spaced], Sequence[int], int]) -> list[Stay]:
+    """Localize the runs of other folders on the map of one run, and on random maps of it."""
+    (path, spacing), runs, sizes, trials = work
+    mapped = open_dataset(path, spacing=spacing)
+    shape = next(iter(mapped)).load_image().shape[:2]
+    driven = [
+        Fitted(open_dataset(other, spacing=metres), shape, _name(other, metres))
+        for other, metres in runs
+        if other.parent != path.parent
+    ]
+    kernel_map, described_runs = workload.described([mapped], driven, 0)
+    every = [*sizes, len(kernel_map)]
+    return list(stays_on(_name(path, spacing), kernel_map, described_runs, every, trials))
+
+
+def _name(path: Path, spacing: float | None) -> str:
+    return f'{path.parent.name}/{path.name}' + ('' if spacing is None else f', {spacing:g} m')
+
+
+class Fitted(Dataset):
+    """A run whose images are cut and scaled to a shape (height, width)."""
+
+    def __init__(self, run: Dataset, shape: Sequence[int], name: str) -> None:
+        self._run, self._shape = run, shape
+        self.name, self.skipped, self.odometry = name, run.skipped, run.odometry
+
+    def __len__(self) -> int:
+        return len(self._run)
+
+    def __getitem__(self, index: int) -> Frame:
+        frame = self._run[index]
+        return replace(frame, image=functools.partial(self._image, frame))
+
+    def _image(self, frame: Frame) -> np.ndarray:
+        image, (height, width) = np.asarray(frame.load_image()), self._shape
+        rows, columns = image.shape[:2]
+        kept = min(rows, columns * height // width), min(columns, rows * width // height)
+        top, left = (rows - kept[0]) // 2, (columns - kept[1]) // 2
+        cut = image[top : top + kept[0], left : left + kept[1]]
+        return cv2.resize(cut, (width, height), interpolation=cv2.INTER_AREA)
 
 
 def stays_on(
     name: str,
-    training: Sequence[Dataset],
-    driven: Sequence[Dataset],
+    kernel_map: KernelMap,
+    runs: Sequence[DescribedRun],
     sizes: Sequence[int],
     trials: int,
 ) -> Iterator[Stay]:
     """Localize runs on random maps, of each size that there is, of one building."""
-    kernel_map, runs = workload.described(training, driven, 0)
     for size, trial in itertools.product(sizes, range(trials)):
         if size <= len(kernel_map):
             small = with_statistics(random_map(kernel_map, Task('kbr', size, trial), 0))

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 
+import cv2
 from helpers import write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
@@ -147,6 +148,26 @@ def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys
     benchmark.main(['--train', train, '--test', test, '--sizes', '8', *options])
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')]
     assert len(rows) > 3 and not any('nan' in row for row in rows)
+
+
+def test_runs_of_several_places_are_driven_on_each_others_maps(tmp_path, capsys):
+    other_buildings = importlib.import_module('benchmarks.other_buildings')
+    places = [tmp_path / place / run for place in 'ab' for run in '12']
+    for path in places[:3]:
+        write_tiny_cold_run(path, frames=16)
+    places[3].mkdir(parents=True)
+    for index in range(16):  # photographs without poses, of another shape
+        cv2.imwrite(
+            str(places[3] / f'{index:03}.png'),
+            np.random.default_rng(index).integers(0, 255, (90, 200), np.uint8),
+        )
+    paths = [str(path) for path in places]
+    other_buildings.main(['--runs', *paths, '--sizes', '8', '--spacing', '0.5'])
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith('| ')][2:]
+    pairs = {tuple(row.split(' | ')[:2]) for row in rows}
+    names = ['a/1', 'a/2', 'b/1', 'b/2, 0.5 m']
+    assert pairs == {(f'| {a}', b) for a in names for b in names if a[0] != b[0]}
+    assert len(rows) == 16
 
 
 def test_a_wrong_odometry_is_wrong_by_the_factors_where_they_hold(tmp_path):

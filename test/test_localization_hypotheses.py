@@ -8,7 +8,7 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence, UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
-from kbr_localization.localization.kbr.likelihood import Likelihood, Match
+from kbr_localization.localization.kbr.likelihood import Likelihood, Match, Place
 from kbr_localization.localization.kbr.monitor import Monitor
 from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.similarity import FullSimilarity
@@ -308,7 +308,7 @@ def test_images_that_the_belief_does_not_explain_count_less():
     law = Informative(STATISTICS)
     before = law.probability
     for _ in range(30):
-        law.learn(Match(np.ones(1), 0.0, coverage=1.0, facing_ratio=0.0, best_on_map=1.0))
+        law.learn(Match(np.ones(1), 0.0, 1.0, 0.0, 1.0, Place(np.zeros(0, int), np.zeros(0))))
         law.see(np.nan)
     assert law.probability < 0.5 * before
     law.forget()

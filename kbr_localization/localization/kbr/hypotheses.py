@@ -29,6 +29,7 @@ from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted
 from kbr_localization.localization.kbr.cohorts import Cohorts
 from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
+from kbr_localization.localization.kbr.impostors import Impostors
 from kbr_localization.localization.kbr.informative import Informative, margin, other_places
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
@@ -79,6 +80,7 @@ class Hypotheses:
         self.confirmation = Confirmation(statistics)
         self.facing = RecentMean()
         self.cohorts = Cohorts(config)
+        self.impostors = Impostors(config)
         self.forget()
 
     def forget(self) -> None:
@@ -87,6 +89,7 @@ class Hypotheses:
         self.confirmation.forget()
         self.facing.forget()
         self.cohorts.forget()
+        self.impostors.forget()
         self.here, self.coverage, self.new, self.at_mode = 1.0, 0.0, 0.0, 1.0
         self._driven_off = False
 
@@ -177,11 +180,13 @@ class Hypotheses:
         `prior`, `posterior`: the belief before and after the image (`weigh`).
         """
         before = prior.resampled(self.cohorts.size, self.rng).odometry
-        here, match = posterior.likelihood, posterior.match
+        here, match, i = posterior.likelihood, posterior.match, self.informative.probability
         self.here, self.coverage = here, match.coverage
         self.informative.learn(match)
         self.new = new_after(way, self.config)
-        self.confirmation.see(float(np.log(here)), self.weight)
+        seen = self.likelihood.seen(similarity)
+        sighting = self.impostors.see(seen, match, i)
+        self.confirmation.see(float(np.log(here)), self.weight, sighting)
         self.facing.see(float(np.log(posterior.facing)), self.weight)
         if self.config.carried_rate == 0.0:
             return

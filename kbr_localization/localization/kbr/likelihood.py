@@ -68,6 +68,7 @@ class Match:
     `coverage`: means under the belief of what `Likelihood.ratios` gives for its points.
     `facing_ratio`: the mean of that ratio to the uniform law on the places of the map that face as
     the point does. `best_on_map`: the factor where all images would be like the best match.
+    `place`: the belief on the map, to ask how likely other images are there (`SeenImage.at`).
     """
 
     factors: FloatArray
@@ -75,6 +76,46 @@ class Match:
     coverage: float
     facing_ratio: float
     best_on_map: float
+    place: Place
+
+
+@dataclass(frozen=True)
+class Place:
+    """
+    A belief sum_j gamma_j k_X(., U_j) as weights `values` (k,) of map images `images` (k,).
+
+    On a map that is solved as a whole they are K gamma and weigh A^-1 k_Y; on one that is solved
+    in parts A^-1 K gamma, and weigh k_Y.
+    """
+
+    images: Indices
+    values: FloatArray
+
+
+@dataclass(frozen=True)
+class SeenImage:
+    """
+    What an image says of all places, kept to ask for it later.
+
+    `values`: what a `Place` weighs, and a zero at the end for images that the map got since then.
+    `known`: increasing indices of the images that have these (k,), None for all. Of a large map
+    only the likeliest and those near the belief of then are known; the others count as zero.
+    `uniform`: the mean under the uniform law on the map.
+    """
+
+    values: FloatArray
+    known: Indices | None
+    uniform: float
+
+    def at(self, place: Place) -> float:
+        """Return how many times as likely it is at a place as under the uniform law."""
+        images, weights = place.images, place.values
+        if self.known is not None:
+            at = np.searchsorted(self.known, images)
+            hit = self.known.take(at, mode='clip') == images
+            images, weights = at[hit], weights[hit]
+        value = float(weights @ self.values.take(images, mode='clip'))
+        return max(value, 0.0) / max(self.uniform, _SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -140,12 +181,14 @@ class Likelihood:
 
     def match(self, points: FloatArray, weights: FloatArray, similarity: Similarity) -> Match:
         """Apply the rule to points (m, 3) with weights (m,), which add up to 1."""
-        values = np.zeros((3, len(points)))
+        values, places = np.zeros((3, len(points))), []
         for members, part in self._systems(points):
             cross, smooth, values[:2, members] = self._compared(points[members], part, similarity)
             prior = np.asarray(cross @ weights[members].astype(cross.dtype), dtype=np.float64)
             found = smooth + self._correction(part, prior, similarity)
             values[2, members] = found.astype(cross.dtype) @ cross
+            at_part = prior if self.is_whole else self._system.solve(part, prior)
+            places.append((part.poses, at_part))
         ratios, covered = self._scaled(values[:2], similarity)
         facing = self._of_image(similarity).facing[sector(points[:, 2])]
         factors = np.maximum(values[2], 0.0)
@@ -157,7 +200,17 @@ class Likelihood:
             min(float(weights @ covered), 1.0),  # weights add up to one but for rounding
             float(weights @ _ratio(values[0], facing)),
             1.0 / max(float(weights @ values[0]), _SMALLEST),
+            Place(*(np.concatenate(each) for each in zip(*places, strict=True))),
         )
+
+    def seen(self, similarity: Similarity) -> SeenImage:
+        """Keep what an image says of all places."""
+        of_image, known = self._of_image(similarity), None
+        values = of_image.smooth
+        if not self.is_whole:
+            known = similarity.known
+            values = self.image_kernel(similarity.at(known), similarity.best)
+        return SeenImage(np.append(values, 0.0), known, of_image.uniform)
 
     def ratios(self, points: FloatArray, similarity: Similarity) -> tuple[FloatArray, FloatArray]:
         """

@@ -57,6 +57,7 @@ class Monitor:
         """Follow the odometry by an increment (3,)."""
         self._moved |= bool(np.any(increment))
         self.check.predict(increment)
+        self.hypotheses.impostors.predict(increment)
 
     def is_frozen(self, image: np.ndarray, way: float) -> bool:
         """

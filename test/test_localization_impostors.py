@@ -1,0 +1,139 @@
+"""What images that were taken elsewhere say of a place: no evidence for it."""
+
+from dataclasses import replace
+
+from corridor_helpers import belief_at, CONFIG, MAP, seen_at, STATISTICS
+from kbr_localization.localization.kbr.confirmation import Confirmation, REMEMBERED
+from kbr_localization.localization.kbr.hypotheses import Hypotheses
+from kbr_localization.localization.kbr.impostors import Impostors
+from kbr_localization.localization.kbr.likelihood import Likelihood, Place, SeenImage
+from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
+from map_helpers import straight
+import numpy as np
+import pytest
+
+NOTHING = FullSimilarity(np.full(50, 0.6))
+
+
+class Excess:
+    """An image of which impostors have so much."""
+
+    excess = 0.0
+
+
+def drive(images, beliefs, step=0.4):
+    """Update by images at beliefs, `step` metres apart; the hypotheses after that."""
+    hypotheses = Hypotheses(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, np.random.default_rng(0))
+    for seen, belief in zip(images, beliefs, strict=True):
+        hypotheses.impostors.predict(np.array([step, 0.0, 0.0]))
+        hypotheses.see(seen)
+        posterior = hypotheses.weigh(belief, seen)
+        hypotheses.update(belief, posterior, seen, step)
+    return hypotheses
+
+
+@pytest.mark.parametrize('largest', [1024, 30])
+def test_an_image_kept_is_as_likely_at_a_place_as_one_that_is_compared_there(largest):
+    model = Likelihood(MAP, CONFIG, largest_system=largest)
+    first, second = seen_at(3.0), seen_at(8.0)
+    kept = [model.seen(image) for image in (first, second)]
+    for metres in (2.5, 8.2):
+        points, weights = belief_at(metres).points, belief_at(metres).weights
+        for image, known in zip((first, second), kept, strict=True):
+            plain = model.match(points, weights, image)
+            assert known.at(plain.place) == pytest.approx(
+                plain.likelihood_ratio, rel=2e-3, abs=2e-3
+            )
+            other = model.match(points, weights, NOTHING)
+            assert known.at(other.place) == pytest.approx(
+                plain.likelihood_ratio, rel=2e-3, abs=2e-3
+            )
+
+
+def test_of_a_large_map_the_likeliest_images_are_known():
+    model = Likelihood(MAP, CONFIG, largest_system=30)
+    values = seen_at(8.0).similarities
+    candidates = np.arange(15, 26)
+    image = LocalSimilarity(lambda i: values[i], candidates, 50, (candidates, values[candidates]))
+    kept, match = model.seen(image), model.match(*_of(belief_at(8.0)), NOTHING)
+    assert kept.at(match.place) > 2.0
+    assert kept.at(model.match(*_of(belief_at(3.0)), NOTHING).place) < 1e-3
+
+
+def test_images_that_the_map_got_later_count_as_nothing():
+    grown = Place(np.array([2, 3]), np.array([0.5, 0.5]))
+    assert SeenImage(np.array([1.0, 2.0, 3.0, 0.0]), None, 1.0).at(grown) == 1.5
+
+
+def test_impostors_are_the_images_taken_elsewhere_or_facing_another_way():
+    model = Likelihood(MAP, CONFIG)
+    image, match = seen_at(8.0), model.match(*_of(belief_at(8.0)), seen_at(8.0))
+    impostors, kept = Impostors(CONFIG), model.seen(image)
+    first = impostors.see(kept, match, 0.7)
+    impostors.predict(np.array([1.0, 0.0, 0.0]))
+    near = impostors.see(kept, match, 0.7)
+    assert first.excess == near.excess == 0.0
+    impostors.predict(np.array([0.0, 0.0, 1.2]))
+    turned = impostors.see(kept, match, 0.7)
+    expected = np.log(0.7 * match.likelihood_ratio + 1.0 - 0.7 * match.coverage)
+    assert first.excess == near.excess == turned.excess == pytest.approx(expected)
+    assert expected > 1.0
+    # what is less likely there than an image that says nothing is no credit
+    impostors.forget()
+    place = impostors.see(kept, match, 0.7)
+    impostors.predict(np.array([9.0, 0.0, 0.0]))
+    impostors.see(model.seen(seen_at(17.0)), match, 0.7)
+    assert place.excess == 0.0
+
+
+def test_what_impostors_have_is_taken_off_the_evidence_also_later():
+    confirmation, images = Confirmation(STATISTICS), [Excess() for _ in range(6)]
+    for image in images:
+        confirmation.see(1.3, 1.0, image)
+    assert confirmation.total == pytest.approx(6.0) and confirmation.confirmed
+    for image in images:
+        image.excess = 0.6
+    confirmation.see(0.3, 1.0)
+    assert confirmation.total == pytest.approx(2.4) and not confirmation.confirmed
+    # it is of these images, not of what somebody said
+    confirmation.go_on()
+    images[0].excess = 5.0
+    confirmation.see(0.3, 1.0)
+    assert confirmation.confirmed
+
+
+def test_what_was_long_ago_is_settled():
+    confirmation, first = Confirmation(STATISTICS), Excess()
+    confirmation.see(1.3, 1.0, first)
+    for _ in range(REMEMBERED - 1):
+        confirmation.see(0.3, 1.0)
+    assert confirmation.total == pytest.approx(1.0)
+    first.excess = 0.5
+    confirmation.see(0.3, 0.0)
+    assert confirmation.total == pytest.approx(0.5)
+    first.excess = 0.7
+    confirmation.see(0.3, 0.0)
+    assert confirmation.total == pytest.approx(0.5)
+
+
+def test_a_place_that_all_images_of_a_run_are_like_is_not_confirmed():
+    """Off the map nothing is weighed, so that a place confirmed before would stay so."""
+    here = [belief_at(8.0 + 0.1 * k) for k in range(6)]
+    away = [replace_x(belief_at(8.0), 30.0 + k) for k in range(12)]
+    like_the_place = [seen_at(8.0 + 0.1 * k) for k in range(6)]
+    before = drive(like_the_place, here).confirmation
+    assert before.confirmed
+    robot = drive([*like_the_place, *[NOTHING] * 12], here + away).confirmation
+    assert robot.total == pytest.approx(before.total, abs=0.2) and robot.confirmed
+    stranger = drive([*like_the_place, *[seen_at(8.2)] * 12], here + away).confirmation
+    assert stranger.total < 0.5 and not stranger.confirmed
+
+
+def _of(belief):
+    return belief.points, belief.weights
+
+
+def replace_x(belief, metres):
+    """Put a belief elsewhere along the corridor."""
+    moved = belief.points + straight(metres) - straight(8.0)
+    return replace(belief, points=moved)
