@@ -144,9 +144,9 @@ class Fitted(Dataset):
     def _image(self, frame: Frame) -> np.ndarray:
         image, (height, width) = np.asarray(frame.load_image()), self._shape
         rows, columns = image.shape[:2]
-        kept = min(rows, columns * height // width), min(columns, rows * width // height)
-        top, left = (rows - kept[0]) // 2, (columns - kept[1]) // 2
-        cut = image[top : top + kept[0], left : left + kept[1]]
+        size = min(columns, rows * width // height), min(rows, columns * height // width)
+        middle = (0.5 * (columns - 1), 0.5 * (rows - 1))
+        cut = cv2.getRectSubPix(image, size, middle)
         return cv2.resize(cut, (width, height), interpolation=cv2.INTER_AREA)
 
 
