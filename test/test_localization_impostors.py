@@ -65,6 +65,21 @@ def test_images_that_the_map_got_later_count_as_nothing():
     assert SeenImage(np.array([1.0, 2.0, 3.0, 0.0]), None, 1.0).at(grown) == 1.5
 
 
+@pytest.mark.parametrize('largest, kept', [(1024, True), (30, False)])
+def test_impostors_are_forgotten_when_a_map_outgrows_one_system(largest, kept):
+    beliefs = [belief_at(8.0 + 0.1 * k) for k in range(6)]
+    hypotheses = drive([seen_at(8.0 + 0.1 * k) for k in range(6)], beliefs)
+    before = hypotheses.confirmation.total
+    hypotheses.follow(Likelihood(MAP, CONFIG, largest_system=largest))
+    seen, model = seen_at(8.0), hypotheses.likelihood
+    match = model.match(*_of(belief_at(8.0)), seen)
+    hypotheses.impostors.predict(np.array([5.0, 0.0, 0.0]))
+    again = hypotheses.impostors.see(model.seen(seen), match, 0.7)
+    assert (again.excess > 1.0) == kept
+    hypotheses.confirmation.see(0.3, 0.0)
+    assert (hypotheses.confirmation.total < before - 1.0) == kept
+
+
 def test_impostors_are_the_images_taken_elsewhere_or_facing_another_way():
     model = Likelihood(MAP, CONFIG)
     image, match = seen_at(8.0), model.match(*_of(belief_at(8.0)), seen_at(8.0))

@@ -119,6 +119,12 @@ class Hypotheses:
         self._driven_off = False
         self.facing.forget()
 
+    def follow(self, likelihood: Likelihood) -> None:
+        """Go on with that of a map that has more images at its end."""
+        if likelihood.is_whole != self.likelihood.is_whole:
+            self.impostors.forget()  # a place weighs something else in an image (`Place`)
+        self.likelihood = likelihood
+
     def see(self, similarity: Similarity) -> None:
         """Take note of an image before any belief is weighed by it."""
         self.informative.see(margin(self.likelihood.poses, similarity, self.config))

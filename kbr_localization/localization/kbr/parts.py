@@ -80,7 +80,7 @@ class FilterParts(GatedLocalizer):
         self.kernel_map = kernel_map
         centring = self.likelihood.centring.extended(kernel_map.descriptors)
         self.likelihood = Likelihood(kernel_map, self.config, centring=centring)
-        self.hypotheses.likelihood = self.likelihood
+        self.hypotheses.follow(self.likelihood)
         return True
 
     def know_odometry(self, learnt: Calibration) -> None:
