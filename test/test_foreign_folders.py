@@ -117,10 +117,9 @@ def test_what_lies_under_the_name_of_an_image_is_not_copied_unless_it_is_one(tmp
     image.symlink_to(tmp_path / 'secret')
     out = tmp_path / 'out'
     result = invoke('convert', run, out, '--to', form)
-    if form == 'cold':
-        assert_one_line(result, image.name, 'expected a whole JPEG or PNG')
-    copies = out.rglob('*') if out.exists() else []
-    assert not any(SECRET.encode() in file.read_bytes() for file in copies if file.is_file())
+    assert result.returncode == 0 and 'skipped: 1 x broken image' in result.stderr
+    copies = [file for file in out.rglob('*') if file.is_file()]
+    assert copies and not any(SECRET.encode() in file.read_bytes() for file in copies)
 
 
 @pytest.mark.parametrize('time', ['1e999999', '1e99999', '9' * 5000, 'sNaN', '-1', '٣e40', 'x'])
