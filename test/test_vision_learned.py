@@ -158,7 +158,8 @@ def test_a_network_that_answers_too_much_is_refused():
 
 
 def test_a_network_is_wanted(tmp_path):
-    with pytest.raises(VisionError, match='learned_pyramid: expected network_file, an ONNX file'):
+    expected = r'learned_pyramid: expected vision\.network_file, an ONNX file'
+    with pytest.raises(VisionError, match=expected):
         fit_describer(CONFIG, IMAGES, np.random.default_rng(0))
 
 
