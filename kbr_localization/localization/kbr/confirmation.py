@@ -102,8 +102,11 @@ class Evidence(RecentMean):
     def see(self, log_likelihood: float, weight: float) -> None:
         """Take in an image."""
         super().see(log_likelihood, weight)
-        evidence = weight * (log_likelihood - self.reference)
-        self.total = max(self.total + evidence, self.least)
+        self.total = self._after(self.total, log_likelihood, weight)
+
+    def _after(self, total: float, log_likelihood: float, weight: float) -> float:
+        """Return what a sum T becomes by an image."""
+        return max(total + weight * (log_likelihood - self.reference), self.least)
 
 
 class Compared(Protocol):
@@ -155,20 +158,25 @@ class Confirmation(Evidence):
         The sum stops, so that a robot that is carried away loses its confirmation as soon however
         long it was at its place.
         """
+        if compared is None and not self._images:
+            super().see(log_likelihood, weight)  # nothing of the sum can change later
+            return
         RecentMean.see(self, log_likelihood, weight)
         self._images.append((log_likelihood, weight, compared))
         if len(self._images) > REMEMBERED:
-            self._before = self._after(self._before, *self._images.popleft())
+            self._before = self._after_compared(self._before, *self._images.popleft())
         self._total = self._before
         for image in self._images:
-            self._total = self._after(self._total, *image)
+            self._total = self._after_compared(self._total, *image)
 
-    def _after(
+    def _after(self, total: float, log_likelihood: float, weight: float) -> float:
+        return min(super()._after(total, log_likelihood, weight), self._most)
+
+    def _after_compared(
         self, total: float, log_likelihood: float, weight: float, compared: Compared | None
     ) -> float:
         excess = compared.excess if compared is not None else 0.0
-        evidence = weight * (log_likelihood - excess - self.reference)
-        return min(max(total + evidence, self.least), self._most)
+        return self._after(total, log_likelihood - excess, weight)
 
     def begin_elsewhere(self) -> None:
         """Go on with what was found elsewhere: nothing speaks for it, and the same against it."""
