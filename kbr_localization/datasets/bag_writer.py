@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-import logging
 import math
 from pathlib import Path
 import sqlite3
@@ -14,7 +13,7 @@ from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
-from kbr_localization.datasets.run_folder import new_folder, write_notes
+from kbr_localization.datasets.run_folder import leave_out_image, new_folder, write_notes
 from kbr_localization.errors import DatasetError
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
@@ -29,8 +28,6 @@ from rosbags.interfaces import (
     QosTime,
 )
 from rosbags.rosbag2 import StoragePlugin, Writer
-
-LOG = logging.getLogger(__name__)
 
 STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
 TRANSPORTS = ('compressed', 'raw')
@@ -142,9 +139,7 @@ class _BagWriter:
         try:
             fields = self._image_fields(image, name)
         except DatasetError as error:
-            level = logging.DEBUG if self.skipped else logging.WARNING
-            LOG.log(level, '%s left out: %s', name, error)
-            self.skipped['broken image'] = self.skipped.get('broken image', 0) + 1
+            leave_out_image(self.skipped, name, error)
             return False
         self.images += 1
         self._write(topic, stamp_ns, header=_header(stamp_ns, CAMERA_FRAME), **fields)

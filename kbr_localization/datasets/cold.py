@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-import logging
 from pathlib import Path
 
 from kbr_localization import se2
@@ -18,12 +17,16 @@ from kbr_localization.datasets.cold_format import (
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
 from kbr_localization.datasets.odometry_jumps import without_jumps
-from kbr_localization.datasets.run_folder import new_folder, read_notes, WITHOUT_POSES, write_notes
+from kbr_localization.datasets.run_folder import (
+    leave_out_image,
+    new_folder,
+    read_notes,
+    WITHOUT_POSES,
+    write_notes,
+)
 from kbr_localization.datasets.selection import make_track, not_covered, select_frames
 from kbr_localization.errors import DatasetError
 import numpy as np
-
-LOG = logging.getLogger(__name__)
 
 CAMERAS = ('std_cam', 'omni_cam')
 SUFFIX = '_cam'
@@ -191,8 +194,7 @@ def _write_images(
             data = encoded_bytes(frame.image, frame.name or name, quality)
         except DatasetError as error:
             last = str(error)
-            LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
-            skipped['broken image'] = skipped.get('broken image', 0) + 1
+            leave_out_image(skipped, name, error)
             continue
         (folder / name).write_bytes(data)
         places[name] = '_'.join(frame.label.split()) or 'unknown'

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+import logging
 from pathlib import Path
 import shutil
 
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text, temporary_of
+
+LOG = logging.getLogger(__name__)
 
 NOTES = 'kbr_notes.txt'
 WITHOUT_POSES = 'its poses are unknown'
@@ -50,6 +53,12 @@ def _check_free(target: Path) -> None:
 
 def _unwritable(target: Path, error: OSError) -> DatasetError:
     return DatasetError(f'cannot write {target}: {error.strerror or error}')
+
+
+def leave_out_image(skipped: dict[str, int], name: str, error: DatasetError) -> None:
+    """Count an image that cannot be copied in `skipped`; the first one is told."""
+    LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
+    skipped['broken image'] = skipped.get('broken image', 0) + 1
 
 
 def write_notes(folder: Path, notes: Sequence[str]) -> None:
