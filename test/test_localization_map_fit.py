@@ -54,6 +54,14 @@ def test_in_another_building_it_is_said(known):
     assert estimates[-1].diagnostics['map_confirmed'] == 0.0
 
 
+def test_a_place_that_all_images_are_like_is_no_proof_of_the_map(known):
+    views = 0.55 + 0.01 * np.random.default_rng(6).standard_normal((120, len(known)))
+    views += 0.08 * np.exp(-0.5 * ((known.poses[:, 0] - 2.0) / 0.4) ** 2)
+    estimates = localize(known, views)
+    assert not any(estimate.diagnostics['map_confirmed'] for estimate in estimates)
+    assert not any(estimate.localized for estimate in estimates)
+
+
 @pytest.mark.parametrize('night', [1.0, 0.5])
 def test_on_the_right_map_it_is_not_said_by_day_and_by_night(known, night):
     estimates = localize(known, own_views(known, night))

@@ -29,7 +29,7 @@ from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted
 from kbr_localization.localization.kbr.cohorts import Cohorts
 from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
-from kbr_localization.localization.kbr.impostors import Impostors
+from kbr_localization.localization.kbr.impostors import Impostors, Sighting
 from kbr_localization.localization.kbr.informative import Informative, margin, other_places
 from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.starting import drawn_from_image
@@ -179,11 +179,12 @@ class Hypotheses:
 
     def update(
         self, prior: Belief, posterior: Posterior, similarity: Similarity, way: float
-    ) -> None:
+    ) -> Sighting:
         """
         Weigh what looks elsewhere against the belief by an image, after so many metres of way.
 
-        `prior`, `posterior`: the belief before and after the image (`weigh`).
+        `prior`, `posterior`: the belief before and after the image (`weigh`). Returns the image
+        among the impostors.
         """
         before = prior.resampled(self.cohorts.size, self.rng).odometry
         here, match, i = posterior.likelihood, posterior.match, self.informative.probability
@@ -195,7 +196,7 @@ class Hypotheses:
         self.confirmation.see(float(np.log(here)), self.weight, sighting)
         self.facing.see(float(np.log(posterior.facing)), self.weight)
         if self.config.carried_rate == 0.0:
-            return
+            return sighting
         self._follow_off_the_map(way)
         way = way_of_update(way, self.config)
         self._join(self._born(similarity, before), way)
@@ -207,6 +208,7 @@ class Hypotheses:
         self.cohorts.leave_out(mode)
         at_mode = posterior.belief.within(mode, self.config.localized_radius, OTHER_WAY)
         self.at_mode = float(posterior.belief.weights[at_mode].sum())
+        return sighting
 
     def _follow_off_the_map(self, way: float) -> None:
         """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbr_localization.localization.kbr.confirmation import Confirmation, MEMORY
+from kbr_localization.localization.kbr.confirmation import Compared, Confirmation, MEMORY
 from kbr_localization.localization.map.map_statistics import MapStatistics
 
 _ENOUGH = 0.5 * MEMORY  # weight of the images, at least, to speak against the map
@@ -20,8 +20,9 @@ class MapFit:
     (`MapStatistics.typical_log_likelihood`). Less than that over a long way is proof against the
     map: in a light that the map does not know the likelihood falls as well, but not below that of
     images of other places. An image whose best match is that of the image before counts for
-    nothing: a camera that is covered or broken says nothing about the building. It is not
-    forgotten when the belief is found elsewhere on the map.
+    nothing: a camera that is covered or broken says nothing about the building. What impostors
+    have, too, is no proof of the map (`Confirmation`); against it only the likelihood counts. It
+    is not forgotten when the belief is found elsewhere on the map.
     """
 
     def __init__(self, statistics: MapStatistics) -> None:
@@ -34,11 +35,13 @@ class MapFit:
         self.evidence.forget()
         self._last = -1
 
-    def see(self, log_likelihood: float, weight: float, best: int) -> None:
-        """Take in the log likelihood of an image with its weight (`Evidence`)."""
+    def see(
+        self, log_likelihood: float, weight: float, best: int, compared: Compared | None = None
+    ) -> None:
+        """Take in the log likelihood of an image with its weight (`Confirmation.see`)."""
         repeated, self._last = best == self._last, best
         if not repeated:
-            self.evidence.see(log_likelihood, weight)
+            self.evidence.see(log_likelihood, weight, compared)
 
     @property
     def mean(self) -> float:

@@ -97,14 +97,14 @@ class Monitor:
         since then.
         """
         self.check.disperse(variances)
-        self.hypotheses.update(prior, posterior, seen, way)
+        sighting = self.hypotheses.update(prior, posterior, seen, way)
         kept = self.reliable and self.hypotheses.at_mode > 0.5
         needed = max(self.hypotheses.config.localized_mass, 0.5) if kept else 0.5
         found = self.hypotheses.cohorts.found if self.hypotheses.elsewhere > needed else None
         self._moved = False
         likelihood = self.check.see(seen, posterior.likelihood, posterior.belief)
         best = int(seen.candidates[np.argmax(seen.at(seen.candidates))])
-        self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best)
+        self.fit.see(float(np.log(likelihood)), self.hypotheses.weight, best, sighting)
         # an image that says nothing of the place makes a given pose no surer
         self._weighed |= bool(self.hypotheses.informative.responsibility > 0.5)
         return found
