@@ -191,8 +191,9 @@ def test_a_file_where_an_interrupted_build_keeps_things_is_told_at_once(tmp_path
 def test_what_was_kept_of_other_images_stays(tmp_path):
     (tmp_path / 'kept').mkdir()
     (tmp_path / 'kept' / 'others_0.npz').touch()
-    resumed = ResumedWorkers(ThisProcess(), tmp_path / 'kept')
-    build_map([TinyRun(8)], TINY_VISION, workers=resumed)
+    run = TinyRun(8)
+    resumed = ResumedWorkers(ThisProcess(), tmp_path / 'kept', [run])
+    build_map([run], TINY_VISION, workers=resumed)
     assert len(list((tmp_path / 'kept').iterdir())) > 1
     resumed.discard()
     assert [path.name for path in (tmp_path / 'kept').iterdir()] == ['others_0.npz']

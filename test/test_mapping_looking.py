@@ -93,8 +93,8 @@ def test_points_that_were_found_before_an_interruption_are_not_sought_again(tmp_
         return look(trajectories, closures, np.zeros(6), Pictures(images, VIEW, workers), report)
 
     with pytest.raises(KeyboardInterrupt):
-        looked(ResumedWorkers(ThisProcess(), tmp_path), images, stop=True)
-    again = ResumedWorkers(ThisProcess(), tmp_path)
+        looked(ResumedWorkers(ThisProcess(), tmp_path, []), images, stop=True)
+    again = ResumedWorkers(ThisProcess(), tmp_path, [])
     # what was found is taken from the files: here no image shows anything any more
     blank = [np.full_like(image, 128) for image in images]
     looked(again, blank)

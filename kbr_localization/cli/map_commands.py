@@ -137,7 +137,7 @@ def built(
     from kbr_localization.localization.mapping.resume import ResumedWorkers
 
     folder = out.with_name(hidden_name(out.name, '.described'))
-    resumed = ResumedWorkers(options['workers'], folder)
+    resumed = ResumedWorkers(options['workers'], folder, datasets)
     options |= {'workers': resumed}
     try:
         mapped = map_from_odometry(datasets, vision, given, max_images, **options)

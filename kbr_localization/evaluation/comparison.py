@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.datasets import Dataset
+from kbr_localization.datasets.identity import identity
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import reference_trajectory
@@ -29,7 +30,6 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.file import count_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.tuning.journal import digest
 from kbr_localization.localization.tuning.space import TUNED
 from kbr_localization.localization.tuning.tuning import tune, TuningPlan
 from kbr_localization.progress import Progress, silent
@@ -270,26 +270,13 @@ def _description(
     """Collect what must not change between two sittings, as it comes back from JSON."""
     described = {
         'code': code_state(),
-        'training': [_identity(dataset) for dataset in training],
-        'test': [_identity(dataset) for dataset in test],
+        'training': [identity(dataset) for dataset in training],
+        'test': [identity(dataset) for dataset in test],
         'map': source.describe(),
         **asdict(plan),
     }
     result: dict[str, Any] = json.loads(json.dumps(described))
     return result
-
-
-def _identity(dataset: Dataset) -> list[Any]:
-    """Tell a run from others of the same name, as COLD's of two buildings; no image is read."""
-    poses = [
-        [
-            frame.stamp_ns,
-            frame.odometry.tolist(),
-            None if frame.reference is None else frame.reference.tolist(),
-        ]
-        for frame in dataset
-    ]
-    return [dataset.name, len(dataset), digest(poses)]
 
 
 def _read_plan(path: Path) -> dict[str, Any]:

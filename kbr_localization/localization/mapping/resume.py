@@ -3,7 +3,7 @@ Images that were looked at before a build was interrupted: that is not done agai
 
 What each task of a build has found, descriptors, points that were followed from image to image and
 those of images of closures, is written beside the map to be, and read instead of being done when
-the same images are described by the same describer again.
+the images of the same runs are described by the same describer again.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import shutil
 from typing import Any
 import zipfile
 
+from kbr_localization.datasets import Dataset
+from kbr_localization.datasets.identity import identity
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber
@@ -43,13 +45,14 @@ class ResumedWorkers:
     """
     Workers that keep what they find in images in a folder, and take it from there.
 
-    Any other work is done as ever. `taken`, `followed`, `found`: images whose descriptors were
-    there, whose points had been followed, and found for closures. `close` removes the folder when
-    the work is done, `discard` what is of these images when they give no map.
+    Any other work is done as ever. `datasets`: the runs that the images are of. `taken`,
+    `followed`, `found`: images whose descriptors were there, whose points had been followed, and
+    found for closures. `close` removes the folder when the work is done, `discard` what is of
+    these images when they give no map.
     Raises MapError where something else than a folder has its name.
     """
 
-    def __init__(self, workers: Workers, folder: Path) -> None:
+    def __init__(self, workers: Workers, folder: Path, datasets: Sequence[Dataset]) -> None:
         if os.path.lexists(folder) and not folder.is_dir():
             raise MapError(
                 f'{folder} is no folder: expected nothing there, or the folder in which an '
@@ -57,7 +60,7 @@ class ResumedWorkers:
             )
         self.jobs, self.taken, self.followed, self.found = workers.jobs, 0, 0, 0
         self._workers, self._folder = workers, folder
-        self._images = ''
+        self._images, self._runs = '', repr([identity(dataset) for dataset in datasets])
         self._files: set[Path] = set()
 
     def run(self, work: Work, tasks: Sequence[Any]) -> Iterator[tuple[int, Any]]:
@@ -82,8 +85,7 @@ class ResumedWorkers:
     def _kept(self, work: Work, tasks: Sequence[Any]) -> _Kept | None:
         describer = _describer_of(work)
         if describer is not None:
-            # the words of a describer are those of its images: it names these as well
-            self._images = _fingerprint(describer, tasks)
+            self._images = _fingerprint(describer, tasks, self._runs)
             return _Kept(self._images, _write, _read)
         if work is follow_all and self._images:
             return _Kept(f'{self._images}_points', _write_flows, _read_flows)
@@ -123,9 +125,9 @@ def _describer_of(work: Work) -> SentDescriber | None:
     return next((item for item in arguments if isinstance(item, SentDescriber)), None)
 
 
-def _fingerprint(sent: SentDescriber, tasks: Sequence[Any]) -> str:
-    """Name of a describer, whose vocabulary is that of the images, and of how they are shared."""
-    digest = hashlib.sha256()
+def _fingerprint(sent: SentDescriber, tasks: Sequence[Any], runs: str) -> str:
+    """Name of images of runs, of their describer and of how they are shared."""
+    digest = hashlib.sha256(runs.encode())
     _add(digest, sent.describer.state())
     digest.update(repr([len(task) for task in tasks]).encode())
     return digest.hexdigest()[:24]
