@@ -65,6 +65,16 @@ def test_poses_that_nothing_relates_are_refused():
         system.factor()
 
 
+@pytest.mark.parametrize('seed', range(6))
+def test_a_part_that_nothing_relates_to_the_rest_is_refused_whatever_the_rounding(seed):
+    poses = np.random.default_rng(seed).normal(size=(10, 3)) * np.array([5.0, 5.0, 2.0])
+    start = np.array([0, 1, 2, 3, 5, 6, 7, 8])
+    certain = np.tile(100.0 * np.eye(3), (len(start), 1, 1))
+    ways = Edges(start, start + 1, se2.between(poses[start], poses[start + 1]), certain)
+    with pytest.raises(MapError, match='related to nothing; build a map of each run'):
+        solve(poses, np.zeros((1, PARAMETERS)), (ways,))
+
+
 def test_loops_tell_the_drift():
     """Three rounds of a square by an odometry that turns too much, joined where they pass."""
     side, around, drift = 8, 4 * 8, 0.01

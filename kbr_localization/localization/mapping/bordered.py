@@ -16,6 +16,10 @@ import numpy as np
 from scipy import linalg, sparse
 from scipy.sparse.linalg import splu
 
+UNRELATED = (
+    'the poses of the images cannot be solved for: parts of the runs are related to nothing; '
+    'build a map of each run, or drive where both have been, in the same direction, for 20 m'
+)
 _BATCH = 256  # right sides that are solved for at once
 
 
@@ -81,10 +85,7 @@ class Bordered:
             schur = matrix[n:, n:].toarray() - border.T @ self._carried
             self._schur = linalg.cho_factor(schur)
         except (RuntimeError, np.linalg.LinAlgError) as error:
-            raise MapError(
-                'the poses of the images cannot be solved for: parts of the runs are related to '
-                'nothing'
-            ) from error
+            raise MapError(UNRELATED) from error
 
     def step(self, right: FloatArray) -> FloatArray:
         """Solve for all unknowns. Shapes: (n + k,) -> (n + k,)."""

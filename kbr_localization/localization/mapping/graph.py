@@ -16,7 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.bordered import Bordered, NormalEquations
+from kbr_localization.errors import MapError
+from kbr_localization.localization.mapping.bordered import (
+    Bordered,
+    NormalEquations,
+    UNRELATED,
+)
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.mapping.wheels import (
     Belief,
@@ -28,6 +33,8 @@ from kbr_localization.localization.mapping.wheels import (
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.se2 import FloatArray
 import numpy as np
+from scipy import sparse
+from scipy.sparse import csgraph
 
 _ROUNDS = 30
 _SETTLED = 1e-4  # metres and radians of the last round
@@ -151,12 +158,13 @@ def solve(
 
     `belief`: what is known of the parameters that the runs have in common, else that of any robot.
 
-    Without known poses the first node stays where it is. Raises MapError where the system is
-    singular: nodes that nothing relates to the others.
+    Without known poses the first node stays where it is. Raises MapError for nodes that nothing
+    relates to it, or to any known pose.
     """
     poses, parameters = poses.copy(), parameters.copy()
     common = parameters.mean(axis=0)
     given = known if known is not None and len(known.nodes) else _first_stays(poses)
+    _refuse_unrelated(len(poses), edges, given)
     prior = belief or Belief.unknown()
     for _ in range(rounds):
         system = _normal_equations(poses, parameters, common, edges, given, prior)
@@ -170,6 +178,16 @@ def solve(
         if np.abs(change).max() < _SETTLED:
             break
     return Solution(poses, parameters, common, factor)
+
+
+def _refuse_unrelated(nodes: int, edges: Sequence[Edges], known: Known) -> None:
+    """Raise MapError where no way leads to a known pose: rounding hides that in a factor."""
+    ground = np.full(len(known.nodes), nodes)
+    start = np.concatenate([known.nodes, *(group.start for group in edges)])
+    end = np.concatenate([ground, *(group.end for group in edges)])
+    related = sparse.coo_matrix((np.ones(len(start)), (start, end)), shape=(nodes + 1, nodes + 1))
+    if csgraph.connected_components(related, directed=False)[0] > 1:
+        raise MapError(UNRELATED)
 
 
 def _first_stays(poses: FloatArray) -> Known:
