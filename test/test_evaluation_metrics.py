@@ -88,6 +88,13 @@ def test_frames_without_an_estimate_are_lost_and_outside_of_every_threshold():
     json.dumps(summary, allow_nan=False)
 
 
+def test_a_pose_that_is_not_finite_is_no_estimate():
+    run = straight_run(count=100)
+    nowhere = shifted(run, np.array([0.0, np.nan, 0.0]), slice(40, None))
+    half = summarize(run_errors(run, Trajectory(run.stamps_ns[:40], run.poses[:40])))
+    assert summarize(run_errors(run, nowhere)) == half
+
+
 def test_localized_after_is_the_travel_until_the_error_stays_small():
     run = straight_run()
     summary = summarize(run_errors(run, shifted(run, [0.0, 3.0, 0.0], slice(0, 8))))

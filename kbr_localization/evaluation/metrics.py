@@ -5,6 +5,7 @@ Conventions. Every frame of the run that has a reference counts. A frame without
 an error without bound: it is lost, it is inside of no threshold, and it enters the medians as
 infinity; only the root mean squares, which infinity would swallow, are taken over the frames
 that have an estimate (as `evo_ape` does), and `frames_without_estimate` says how many are not.
+An estimate that is not finite is none.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ def run_errors(
     estimate = associate(reference.stamps_ns, trajectory.stamps_ns, tolerance_s)
     if not np.any(estimate >= 0):
         raise EvaluationError(_nothing_matches(reference, trajectory, tolerance_s))
+    estimate[~np.isfinite(trajectory.poses[estimate]).all(axis=1)] = -1
     difference = _differences(reference, trajectory, estimate)
     position, heading, stated = _surprises(trajectory, estimate, difference)
     return RunErrors(
