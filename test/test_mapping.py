@@ -112,6 +112,12 @@ def test_a_run_without_loops_is_built_with_a_warning(without_loops, tmp_path):
     assert len(KernelMap.load(tmp_path / 'map.h5').mapping.closures) == 0
 
 
+def test_an_odometry_is_not_late_beside_itself(caplog):
+    """One that comes as seldom as images tells no delay, and none is looked for."""
+    map_from_odometry([RingRun(metres=30.0)], VISION)
+    assert caplog.text == ''
+
+
 def test_runs_that_share_no_place_are_not_built_together():
     runs = [RingRun(name='here', metres=40.0), RingRun(name='there', metres=40.0, wall=1)]
     with pytest.raises(MapError, match='share no place'):

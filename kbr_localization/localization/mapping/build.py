@@ -63,7 +63,8 @@ class WithoutPoses(Dataset):
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self.name, self.skipped = dataset.name, dataset.skipped
-        self.odometry: OdometryTrack = dataset.odometry
+        # beside itself it has no delay, and none is to be measured
+        self.odometry = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
         self.cameras = dataset.cameras
 
     def __len__(self) -> int:
