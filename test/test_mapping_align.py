@@ -11,7 +11,7 @@ from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.mapping.align import align, fit, move_map
+from kbr_localization.localization.mapping.align import align, fit, lines_of, move_map
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.trajectory import Trajectory
 from map_helpers import map_along
@@ -155,3 +155,14 @@ def test_images_that_were_added_tell_no_way_between_them(bend):
     known = se2.compose(FRAME, bend.poses)
     moved, _ = align(with_images(bend, added), bend.stamps_ns, known)
     np.testing.assert_allclose(moved.poses[: len(bend)], known, atol=1e-6)
+
+
+def test_a_pose_known_at_an_image_counts_beside_a_gap_and_those_within_it_are_told(bend):
+    """As where a map was pruned: the images of both ends of a gap are known."""
+    thin = bend.subset(np.concatenate([np.arange(4), np.arange(len(bend) - 4, len(bend))]))
+    known = se2.compose(FRAME, bend.poses)
+    moved, found = align(thin, bend.stamps_ns, known)
+    np.testing.assert_allclose(moved.poses[4:], known[-4:], atol=1e-6)
+    np.testing.assert_array_equal(found.stamps_ns, thin.stamps_ns)
+    left = len(bend) - len(thin)
+    assert f'{left} other known poses are left out: the map has no' in lines_of(found)[2]

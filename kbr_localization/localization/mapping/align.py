@@ -39,6 +39,7 @@ class Alignment:
 
     `stamps_ns`: (k,) of the known poses. `known`, `moved`: (k, 3), headings of known ones NaN
     where only positions are known. `free_scale`: what the scale would be, were it free.
+    `left_out`: known poses at times of which the map has no images.
     """
 
     motion: FloatArray
@@ -47,6 +48,7 @@ class Alignment:
     known: FloatArray
     moved: FloatArray
     free_scale: float
+    left_out: int = 0
 
     @property
     def residuals(self) -> FloatArray:
@@ -116,7 +118,7 @@ def align(
     aligned: bool | None = True,
 ) -> tuple[KernelMap, Alignment]:
     """
-    Move a map to known poses (k, 3) at stamps (k,), between images of one run.
+    Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
 
     Stamps before `RELATIVE_NS` count from the map's first image, unless its images have such ones
     themselves, of a simulated clock. Poses at times of which the map has no images are left out.
@@ -134,6 +136,7 @@ def align(
             f'{FEWEST} or more; its images span [{first:.3f}, {last:.3f}] s'
         )
     found = fitted(stamps[usable], places[usable], known[usable], scaled)
+    found = replace(found, left_out=int(np.sum(~usable)))
     return move_map(kernel_map, found.motion, found.scale, aligned), found
 
 
@@ -204,7 +207,7 @@ def _moved_record(
 
 def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     """
-    Poses (k, 3) of the map at stamps (k,): between two images of a run, else NaN.
+    Poses (k, 3) of the map at stamps (k,): of an image or between two of a run, else NaN.
 
     Images that were added while localizing are no run. Raises MapError where two runs were at the
     same time at different places.
@@ -219,7 +222,8 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
         known = kernel_map.stamps_ns[order]
         after = np.clip(np.searchsorted(known, stamps_ns), 1, len(known) - 1)
         inside = (stamps_ns >= known[0]) & (stamps_ns <= known[-1])
-        inside &= known[after] - known[after - 1] <= max(_GAP_NS, 5 * _usual_gap(known))
+        near = known[after] - known[after - 1] <= max(_GAP_NS, 5 * _usual_gap(known))
+        inside &= near | np.isin(stamps_ns, known)
         if inside.any():
             found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
             # a comparison with NaN is false
@@ -260,6 +264,11 @@ def lines_of(alignment: Alignment) -> list[str]:
         f'{len(residuals)} known poses, missed by {missed:.3f} m (root mean square), '
         f'{residuals.max():.3f} m at most{doubt}',
     ]
+    if alignment.left_out:
+        lines.append(
+            f'{alignment.left_out} other known poses are left out: the map has no images of their '
+            'times'
+        )
     if alignment.scale == 1.0 and abs(alignment.free_scale - 1.0) > 0.005:
         percent = 100.0 * (alignment.free_scale - 1.0)
         lines.append(
