@@ -1,6 +1,6 @@
 """Maps from odometry and images: what is joined, what is not, and what is said of it."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import h5py
 from kbr_localization import se2
@@ -12,7 +12,7 @@ from kbr_localization.localization.map.gram_describer import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, lines_of, move_map
-from kbr_localization.localization.mapping.build import map_from_odometry
+from kbr_localization.localization.mapping.build import map_from_odometry, WithoutPoses
 from kbr_localization.localization.mapping.onto import align_onto
 from kbr_localization.localization.mapping.pieces import carried_places, odometry_leaps
 from kbr_localization.localization.mapping.resume import ResumedWorkers
@@ -177,6 +177,39 @@ def test_where_an_odometry_is_broken(seconds, step, reset, why):
     cuts = odometry_leaps(track, stamps[::10], 7)
     assert [cut.image for cut in cuts] == [7 + 21] * bool(why)
     assert all(why in cut.why for cut in cuts)
+
+
+@dataclass
+class Unrecorded(RingRun):
+    """A drive whose odometry pauses for 14 s, while the camera goes on."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        whole, images = self.odometry, np.arange(len(self))
+        self.missing = images[131:165]
+        left = np.delete(images, self.missing)
+        self.recorded = OdometryTrack(whole.stamps_ns[left], whole.poses[left])
+        poses = se2.interpolate(self.recorded.stamps_ns, self.recorded.poses, whole.stamps_ns)
+        self.odometry = OdometryTrack(whole.stamps_ns, poses)
+
+
+class Recorded(WithoutPoses):
+    """A drive with the odometry as it was recorded."""
+
+    def __init__(self, run):
+        super().__init__(run)
+        self.odometry = run.recorded
+
+
+def test_images_taken_while_the_odometry_pauses_are_of_neither_side():
+    run = Unrecorded()
+    mapped = map_from_odometry([Recorded(run)], VISION)
+    assert 'its odometry pauses for 14 s' in mapped.notes[0]
+    assert f'{len(run.missing)} images after it are left out' in mapped.notes[0]
+    assert 'its odometry goes on; images join what follows' in mapped.notes[1]
+    assert len(mapped.kernel_map) == len(run) - len(run.missing)
+    truth = np.delete(run.true, run.missing, axis=0)
+    assert trajectory_error(mapped.kernel_map.poses, truth) < 0.1
 
 
 def test_an_odometry_that_always_comes_seldom_does_not_pause():

@@ -64,12 +64,15 @@ def odometry_leaps(track: OdometryTrack, stamps_ns: StampArray, first: int) -> l
     pausing = seconds > max(LONG_PAUSE, PAUSE_PERIODS * float(np.median(seconds)))
     found = []
     for at in np.flatnonzero(leaping | (pausing & elsewhere)):
-        image = int(np.searchsorted(stamps_ns, track.stamps_ns[at + 1]))
         why = f'its odometry leaps by {metres[at]:.1f} m'
         if pausing[at]:
             why = f'its odometry pauses for {seconds[at]:.0f} s and does not go on where it was'
-        if 0 < image < len(stamps_ns):
-            found.append(Cut(first + image, why))
+        # images in between are of neither side: the line from one to the other was not driven
+        begin = int(np.searchsorted(stamps_ns, track.stamps_ns[at], 'right'))
+        end = int(np.searchsorted(stamps_ns, track.stamps_ns[at + 1]))
+        for image, reason in ((begin, why), (end, 'its odometry goes on'))[: 1 + (end > begin)]:
+            if 0 < image < len(stamps_ns):
+                found.append(Cut(first + image, reason))
     return found
 
 
