@@ -163,6 +163,14 @@ def test_a_trajectory_of_another_run_is_refused_with_both_spans():
         run_errors(run, other)
 
 
+@pytest.mark.parametrize('late_ns, closest', [(20_000_000, '0.020'), (10**12, '960.000')])
+def test_stamps_that_are_hardly_off_are_told_from_those_of_another_run(late_ns, closest):
+    run = straight_run()
+    late = Trajectory(run.stamps_ns + late_ns, run.poses)
+    with pytest.raises(EvaluationError, match=f', {closest} s away at the closest; does'):
+        run_errors(run, late)
+
+
 def test_a_run_without_reference_is_refused():
     nothing = Trajectory(np.empty(0, dtype=np.int64), np.empty((0, 3)))
     with pytest.raises(EvaluationError, match='no reference poses'):

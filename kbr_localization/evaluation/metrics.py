@@ -242,9 +242,14 @@ def _finite(value: np.floating) -> float | None:
 def _nothing_matches(reference: Trajectory, trajectory: Trajectory, tolerance_s: float) -> str:
     if not len(reference):
         return 'the run has no reference poses: expected a run with ground truth to compare with'
+    nearest = associate(reference.stamps_ns, trajectory.stamps_ns, math.inf)
+    known = np.flatnonzero(nearest >= 0)
+    apart = np.abs(trajectory.stamps_ns[nearest[known]] - reference.stamps_ns[known])
+    closest = f', {apart.min() * 1e-9:.3f} s away at the closest' if known.size else ''
     return (
         f'no estimate within {tolerance_s:g} s of any frame: the run spans {_span(reference)}, '
-        f'the trajectory {_span(trajectory)}; does the trajectory belong to this run?'
+        f'the trajectory {_span(trajectory)}{closest}; does the trajectory belong to this run? '
+        'If so, give a larger tolerance'
     )
 
 
