@@ -6,6 +6,7 @@ import warnings
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.headings import correct_headings, follow_images
+from kbr_localization.localization.mapping.wheels import RUN
 from kbr_localization.vision.camera_view import find_view
 from kbr_localization.vision.turning import disagreement, follow, Points, small, turned, View
 from kbr_localization.workers import ThisProcess
@@ -146,6 +147,29 @@ def test_drift_and_slips_are_taken_out():
     assert np.abs(se2.wrap_angle(found.odometry[:, 2] - true[:, 2])).max() < 0.15
     noise = found.prior.noise
     assert noise.per_metre[2] < 0.5 * 2e-4
+
+
+@pytest.mark.parametrize('images, dark', [(20, False), (400, True)])
+def test_a_run_of_too_few_points_leaves_the_others_corrected_and_has_their_drift(images, dark):
+    rng = np.random.default_rng(8)
+    turns = np.concatenate([drive(rng), [0.0], drive(rng, images)])
+    steps = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    wrong = steps + np.array([0.0, 0.0, 0.02 * STEP])
+    run = np.repeat([0, 1], [401, images + 1])
+    true, odometry = (se2.chain(np.zeros(3), each) for each in (steps, wrong))
+    points = seen(turns, rng)
+    flows = [points.flow[points.pair == pair] for pair in range(len(turns))]
+    blind = range(400, len(turns)) if dark else [400]  # between the runs none are followed
+    for pair in blind:
+        flows[pair] = flows[pair][:0]
+    found = correct_headings(odometry, run, Points.of(flows))
+    assert found.drift == pytest.approx(0.02, abs=2e-3)
+    for number in range(2):
+        ours, theirs = (poses[run == number] for poses in (found.odometry, true))
+        missed = se2.between(ours[0], ours)[:, 2] - se2.between(theirs[0], theirs)[:, 2]
+        assert np.abs(se2.wrap_angle(missed)).max() < 0.1
+    deviation = found.prior.belief.deviations[-1]
+    assert RUN[-1] <= deviation < 2.0 * RUN[-1]
 
 
 def test_a_robot_that_moves_aside_does_not_seem_to_turn():

@@ -24,6 +24,7 @@ from kbr_localization.localization.mapping.wheels import (
     PARAMETERS,
     Prior,
     ROBOT,
+    RUN,
 )
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
@@ -161,8 +162,9 @@ def correct_headings(
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
-    Without points, or where too few images have some, the odometry stays as it is; so it does
-    where the points tell of turns that are none, as those of a camera that looks aside do.
+    Without points, or where too few images of each run have some, the odometry stays as it is; so
+    it does where the points tell of turns that are none, as those of a camera that looks aside do.
+    A run of which too few have some has the drift of the others taken out.
     """
     runs = int(run.max()) + 1
     unknown = CorrectedOdometry(odometry, np.zeros(runs), Prior.unknown())
@@ -170,13 +172,22 @@ def correct_headings(
     of_run = np.where(np.diff(run) == 0, run[:-1], -1)
     view, seen = _seen(points, steps, of_run < 0)
     members = [np.flatnonzero(of_run == number) for number in range(runs)]
-    if seen is None or any(np.isfinite(seen.angle[m]).sum() < _FEWEST for m in members):
+    if seen is None:
         return unknown
     noise, corrected = MotionNoise.default(), odometry.copy()
+    laws = [noise.variances(steps[some])[:, 2] + _FLOOR for some in members]
+    fused = {
+        number: _fused(steps[some], seen.some(some), laws[number])
+        for number, some in enumerate(members)
+        if np.isfinite(seen.angle[some]).sum() >= _FEWEST
+    }
+    if not fused:
+        return unknown
+    usual = _of_another_run([drift for *_, drift in fused.values()])
     before, after, found = 0.0, 0.0, []
-    for number, some in enumerate(members):
-        law = noise.variances(steps[some])[:, 2] + _FLOOR
-        turns, variances, drift = _fused(steps[some], seen.some(some), law)
+    for number, (some, law) in enumerate(zip(members, laws, strict=True)):
+        unseen = steps[some, 2] - usual[0] * np.hypot(*steps[some, :2].T), law, usual
+        turns, variances, drift = fused.get(number, unseen)
         own = np.column_stack([steps[some, :2], turns])
         images = np.flatnonzero(run == number)
         corrected[images] = se2.chain(odometry[images[0]], own)
@@ -249,6 +260,12 @@ def _fused(
     weight[~known] = 0.0
     turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
     return turns, np.where(weight > 0.0, weight * camera, law), drift
+
+
+def _of_another_run(drifts: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Radians per metre and their deviation of a run of which the camera tells too little."""
+    values, deviations = np.array(drifts).T
+    return float(values.mean()), float(np.hypot(deviations.max(), RUN[-1]))
 
 
 def _drift(differ: FloatArray, metres: FloatArray) -> tuple[float, float]:
