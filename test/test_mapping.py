@@ -79,6 +79,35 @@ def test_the_record_survives_the_file(ring, tmp_path):
         np.testing.assert_array_equal(getattr(record, name), array, name)
 
 
+@pytest.mark.parametrize(
+    'name, change, says',
+    [
+        ('chain', lambda a: a.astype(float), 'mapping/chain is float64: expected integers'),
+        ('kept', lambda a: a.astype(float), 'mapping/kept is float64: expected integers'),
+        ('score', lambda a: a.astype('S5'), r'mapping/score is \|S5: expected numbers'),
+        ('covariances', np.negative, 'mapping/covariances has negative variances'),
+    ],
+)
+def test_a_record_of_the_wrong_numbers_is_refused(ring, tmp_path, name, change, says):
+    _, mapped = ring
+    mapped.kernel_map.save(tmp_path / 'map.h5')
+    with h5py.File(tmp_path / 'map.h5', 'r+') as file:
+        array = file[f'mapping/{name}'][...]
+        del file[f'mapping/{name}']
+        file[f'mapping/{name}'] = change(array)
+    with pytest.raises(MapError, match=says):
+        KernelMap.load(tmp_path / 'map.h5')
+
+
+@pytest.mark.parametrize('renamed', [lambda chain: -1 - chain, lambda chain: chain + 10**12])
+def test_the_page_takes_chains_of_any_names(ring, tmp_path, renamed):
+    _, mapped = ring
+    record = mapped.kernel_map.mapping
+    named = replace(record, chain=renamed(record.chain))
+    write_map_report(tmp_path / 'map.html', replace(mapped.kernel_map, mapping=named), 'map')
+    assert (tmp_path / 'map.html').stat().st_size > 1000
+
+
 def test_a_part_of_the_map_keeps_its_part_of_the_record(ring):
     _, mapped = ring
     part = mapped.kernel_map.subset(np.arange(0, len(mapped.kernel_map), 2))

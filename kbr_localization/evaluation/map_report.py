@@ -83,14 +83,12 @@ def worst_first(record: MappingRecord, most: int) -> NDArray[np.intp]:
 
 def strongest_against(record: MappingRecord, most: int) -> NDArray[np.intp]:
     """Closure (k,) in the middle of each chain that was not used, the strongest chain first."""
-    if not len(record.chain):
-        return np.zeros(0, dtype=np.intp)
-    score = np.bincount(record.chain, record.score)
-    used = np.bincount(record.chain, record.kept) > 0
+    _, chain = np.unique(record.chain, return_inverse=True)
+    score, used = np.bincount(chain, record.score), np.bincount(chain, record.kept) > 0
     found = []
-    for chain in np.argsort(-score, kind='stable'):
-        members = np.flatnonzero(record.chain == chain)
-        if members.size and not used[chain]:
+    for number in np.argsort(-score, kind='stable'):
+        members = np.flatnonzero(chain == number)
+        if not used[number]:
             found.append(int(members[len(members) // 2]))
     return np.array(found[:most], dtype=np.intp)
 

@@ -24,6 +24,8 @@ _SHAPES = {
     'point': (3,),
 }
 """Of the arrays, n images, m closures."""
+_ROUNDING = 1e-6  # m² and rad²
+_INTEGERS = ('closures', 'chain', 'kept')
 
 
 @dataclass(frozen=True)
@@ -123,18 +125,23 @@ class MappingRecord:
         sizes: dict[Any, Any] = {'n': images, 'm': len(arrays.get('closures', ()))}
         arrays = _empty() | dict(arrays)
         for name, shape in _SHAPES.items():
-            found = arrays.get(name)
+            found: Any = arrays.get(name)
             wanted = tuple(sizes.get(side, side) for side in shape)
             got = None if found is None else found.shape
             if got is None or len(got) != len(wanted) or got[1:] != wanted[1:]:
                 raise MapError(f'mapping/{name} has shape {got}: expected {wanted}')
             if shape[0] != 'runs' and got[0] != wanted[0]:
                 raise MapError(f'mapping/{name} has shape {got}: expected {wanted}')
-            if found is None or not np.isfinite(found).all():
+            kinds, wanted_kind = ('iu', 'integers') if name in _INTEGERS else ('f', 'numbers')
+            if found.dtype.kind not in kinds:
+                raise MapError(f'mapping/{name} is {found.dtype}: expected {wanted_kind}')
+            if not np.isfinite(found).all():
                 raise MapError(f'mapping/{name} has values that are not finite')
         ends = arrays['closures']
-        if ends.dtype.kind not in 'iu' or np.any(ends < 0) or np.any(ends >= images):
+        if np.any(ends < 0) or np.any(ends >= images):
             raise MapError(f'mapping/closures names images beyond the {images} of the map')
+        if np.any(np.diagonal(arrays['covariances'], axis1=1, axis2=2) < -_ROUNDING):
+            raise MapError('mapping/covariances has negative variances')
         aligned = arrays.get('aligned')
         if not isinstance(aligned, (bool, type(None))):
             raise MapError(f'mapping/aligned is {aligned!r:.80}: expected true or false')
