@@ -27,6 +27,7 @@ Minima and sums of small integers are the fastest arithmetic that a processor ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,16 +140,15 @@ class PreparedImages:
     """
 
     def __init__(self, counts: Counts, layout: Layout) -> None:
-        self._layout = layout
-        blocks = [slice(at, at + _ROWS_PER_BLOCK) for at in range(0, len(counts), _ROWS_PER_BLOCK)]
-        largest = np.max([self._levels(counts[block]).max(axis=0) for block in blocks], axis=0)
-        layers = np.maximum(-(-largest.astype(np.int64) // _BYTE), 1)
-        self._columns = np.repeat(np.arange(len(largest)), layers)
-        below = np.arange(len(self._columns)) - np.repeat(np.cumsum(layers) - layers, layers)
-        self._below = (_BYTE * below).astype(np.int32)
-        rows = [self._bytes(self._levels(counts[block])) for block in blocks]
-        self._rows = np.concatenate(rows)
-        self._sums = self._rows.sum(axis=1, dtype=np.int64)
+        self._layout, finest = layout, layout.levels
+        self._factors = (2**finest * level_weights(finest)).astype(np.int32)
+        largest = np.max([levels.max(axis=0) for _, levels in self._blocks(counts)], axis=0)
+        layers = np.maximum(-(-largest.astype(np.int64) // _BYTE), 1) - 1
+        self._further = np.repeat(np.arange(len(largest)), layers)
+        layer = 1 + np.arange(len(self._further)) - np.repeat(np.cumsum(layers) - layers, layers)
+        self._below = (_BYTE * layer).astype(np.int32)
+        self._columns = len(largest) + len(layer)
+        self._rows, self._sums = self._bytes(counts)
         self._scale = self._inverse_root(self._sums)
 
     def compared_with(self, queries: Counts) -> NDArray[np.float64]:
@@ -157,15 +157,14 @@ class PreparedImages:
 
         Shapes: (layout.size,) -> (n,), (m, layout.size) -> (n, m).
         """
-        levels = self._levels(np.atleast_2d(queries))
-        rows = self._bytes(levels)
+        rows, sums = self._bytes(np.atleast_2d(queries))
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
         for column, row in enumerate(rows[:, np.newaxis]):
             # the distance from each of many to the nearest one of one
             found = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)
             apart[:, column] = found[0][:, 0]
         overlaps = 0.5 * (self._sums[:, np.newaxis] + rows.sum(axis=1, dtype=np.int64) - apart)
-        own = self._inverse_root(levels.sum(axis=1, dtype=np.int64))
+        own = self._inverse_root(sums)
         kernel = overlaps / 2**self._layout.levels * np.outer(self._scale, own)
         np.clip(kernel, 0.0, 1.0, out=kernel)
         return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
@@ -174,19 +173,28 @@ class PreparedImages:
         """1 / sqrt(N) of images whose levels add up to `sums`."""
         return _inverse_root(sums / 2**self._layout.levels)
 
-    def _levels(self, counts: Counts) -> NDArray[np.int32]:
-        """All levels of images (m, layout.size), one after the other, times 2^L w_l."""
-        finest = self._layout.levels
-        weights = (2**finest * level_weights(finest)).astype(np.int32)
-        levels = pyramid(counts, self._layout)
-        return np.concatenate(
-            [w * level for w, level in zip(weights, levels, strict=True)], axis=1
-        )
+    def _blocks(self, counts: Counts) -> Iterator[tuple[slice, NDArray[np.int32]]]:
+        """All levels of images (m, layout.size), one after the other, times 2^L w_l; by blocks."""
+        rows = _ROWS_PER_BLOCK // np.dtype(np.int32).itemsize
+        for start in range(0, len(counts), rows):
+            block = slice(start, start + rows)
+            levels = zip(self._factors, pyramid(counts[block], self._layout), strict=True)
+            yield block, np.concatenate([factor * level for factor, level in levels], axis=1)
 
-    def _bytes(self, levels: NDArray[np.int32]) -> NDArray[np.uint8]:
-        """Cut what is compared out of all levels, which may have more than the largest here."""
-        beyond = levels.take(self._columns, axis=1) - self._below
-        return np.asarray(np.clip(beyond, 0, _BYTE), dtype=np.uint8)
+    def _bytes(self, counts: Counts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """
+        Return what is compared of images (m, layout.size), and the sums of their levels (m,).
+
+        An image may have more than the largest numbers here, which is left out of the former.
+        """
+        rows = np.empty((len(counts), self._columns), dtype=np.uint8)
+        sums = np.empty(len(counts), dtype=np.int64)
+        for block, levels in self._blocks(counts):
+            further = levels.take(self._further, axis=1) - self._below
+            parts = [_saturated(levels), _saturated(np.maximum(further, 0))]
+            np.concatenate(parts, axis=1, out=rows[block])
+            levels.sum(axis=1, out=sums[block])
+        return rows, sums
 
 
 def pyramid(counts: Counts, layout: Layout) -> list[Counts]:
@@ -236,6 +244,11 @@ def _overlaps(queries: list[Counts], candidates: list[Counts]) -> NDArray[np.flo
         for index, query in enumerate(level):
             result[index] += weight * _row_sums(np.minimum(others, query, out=shared))
     return result
+
+
+def _saturated(numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
+    """Cast numbers (n, d) that are not negative to bytes, at most 255: faster than by NumPy."""
+    return np.asarray(cv2.convertScaleAbs(numbers)) if numbers.size else numbers.astype(np.uint8)
 
 
 def _row_sums(counts: NDArray[Any]) -> NDArray[np.float32]:
