@@ -8,8 +8,9 @@ from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.confirmation import Confirmation, Evidence, UNCONFIRMED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses, new_after
 from kbr_localization.localization.kbr.informative import Informative, margin
-from kbr_localization.localization.kbr.likelihood import Likelihood, Match, Place
+from kbr_localization.localization.kbr.likelihood import Likelihood, Match
 from kbr_localization.localization.kbr.monitor import Monitor
+from kbr_localization.localization.kbr.seen_image import Place
 from kbr_localization.localization.kbr.starting import drawn_from_image
 from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import straight

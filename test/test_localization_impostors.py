@@ -6,7 +6,8 @@ from corridor_helpers import belief_at, CONFIG, MAP, seen_at, STATISTICS
 from kbr_localization.localization.kbr.confirmation import Confirmation, REMEMBERED
 from kbr_localization.localization.kbr.hypotheses import Hypotheses
 from kbr_localization.localization.kbr.impostors import Impostors
-from kbr_localization.localization.kbr.likelihood import Likelihood, Place, SeenImage
+from kbr_localization.localization.kbr.likelihood import Likelihood
+from kbr_localization.localization.kbr.seen_image import Place, SeenImage
 from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import straight
 import numpy as np
@@ -41,13 +42,31 @@ def test_an_image_kept_is_as_likely_at_a_place_as_one_that_is_compared_there(lar
         points, weights = belief_at(metres).points, belief_at(metres).weights
         for image, known in zip((first, second), kept, strict=True):
             plain = model.match(points, weights, image)
-            assert known.at(plain.place) == pytest.approx(
-                plain.likelihood_ratio, rel=2e-3, abs=2e-3
-            )
             other = model.match(points, weights, NOTHING)
-            assert known.at(other.place) == pytest.approx(
-                plain.likelihood_ratio, rel=2e-3, abs=2e-3
-            )
+            for place in (plain.place, other.place):
+                assert known.ratios_at([place])[0] == pytest.approx(
+                    plain.likelihood_ratio, rel=2e-3, abs=2e-3
+                )
+
+
+@pytest.mark.parametrize('largest', [1024, 30])
+def test_places_say_of_images_what_the_images_say_of_the_places(largest):
+    model = Likelihood(MAP, CONFIG, largest_system=largest)
+    images = [model.seen(seen_at(metres)) for metres in (3.0, 8.0, 17.0)]
+    places = [model.match(*_of(belief_at(x)), NOTHING).place for x in (2.5, 7.6, 8.2)]
+    places.insert(1, Place(np.zeros(0, dtype=np.intp), np.zeros(0)))  # out of the map's reach
+    by_image = np.array([image.ratios_at(places) for image in images])
+    by_place = np.array([place.ratios_of(images) for place in places])
+    np.testing.assert_allclose(by_image, by_place.T, rtol=1e-12, atol=1e-12)
+    one_by_one = [[_ratio(image, place) for place in places] for image in images]
+    np.testing.assert_allclose(by_image, one_by_one, rtol=1e-12, atol=1e-12)
+    assert not by_image[:, 1].any() and by_image[1, 3] > 2.0
+
+
+def test_the_weights_of_an_image_in_several_parts_add_up():
+    parts = [(np.array([2, 5]), np.array([0.1, 0.2])), (np.array([5, 7]), np.array([0.3, 0.4]))]
+    place = Place.joined(parts)
+    assert place.images.tolist() == [2, 5, 7] and place.values.tolist() == [0.1, 0.5, 0.4]
 
 
 def test_of_a_large_map_the_likeliest_images_are_known():
@@ -56,13 +75,15 @@ def test_of_a_large_map_the_likeliest_images_are_known():
     candidates = np.arange(15, 26)
     image = LocalSimilarity(lambda i: values[i], candidates, 50, (candidates, values[candidates]))
     kept, match = model.seen(image), model.match(*_of(belief_at(8.0)), NOTHING)
-    assert kept.at(match.place) > 2.0
-    assert kept.at(model.match(*_of(belief_at(3.0)), NOTHING).place) < 1e-3
+    elsewhere = model.match(*_of(belief_at(3.0)), NOTHING)
+    here, there = kept.ratios_at([match.place, elsewhere.place])
+    assert here > 2.0 and there < 1e-3
 
 
 def test_images_that_the_map_got_later_count_as_nothing():
     grown = Place(np.array([2, 3]), np.array([0.5, 0.5]))
-    assert SeenImage(np.array([1.0, 2.0, 3.0, 0.0]), None, 1.0).at(grown) == 1.5
+    before = SeenImage(np.array([1.0, 2.0, 3.0, 0.0]), None, 1.0)
+    assert before.ratios_at([grown]) == grown.ratios_of([before]) == 1.5
 
 
 @pytest.mark.parametrize('largest, kept', [(1024, True), (30, False)])
@@ -91,7 +112,7 @@ def test_impostors_are_the_images_taken_elsewhere_or_facing_another_way():
     impostors.predict(np.array([0.0, 0.0, 1.2]))
     turned = impostors.see(kept, match, 0.7)
     expected = np.log(0.7 * match.likelihood_ratio + 1.0 - 0.7 * match.coverage)
-    assert first.excess == near.excess == turned.excess == pytest.approx(expected)
+    assert [first.excess, near.excess, turned.excess] == pytest.approx([expected] * 3)
     assert expected > 1.0
     # what is less likely there than an image that says nothing is no credit
     impostors.forget()
@@ -142,6 +163,14 @@ def test_a_place_that_all_images_of_a_run_are_like_is_not_confirmed():
     assert robot.total == pytest.approx(before.total, abs=0.2) and robot.confirmed
     stranger = drive([*like_the_place, *[seen_at(8.2)] * 12], here + away).confirmation
     assert stranger.total < 0.5 and not stranger.confirmed
+
+
+def _ratio(image, place):
+    """How many times as likely an image is at a place as under the uniform law, by the formula."""
+    known = range(len(image.values) - 1) if image.known is None else image.known
+    values = dict(zip(known, image.values, strict=False))
+    weighed = zip(place.images, place.values, strict=True)
+    return max(sum(weight * values.get(at, 0.0) for at, weight in weighed), 0.0) / image.uniform
 
 
 def _of(belief):

@@ -21,12 +21,14 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+import itertools
 import math
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.confirmation import REMEMBERED
 from kbr_localization.localization.kbr.informative import other_places
-from kbr_localization.localization.kbr.likelihood import Match, SeenImage
+from kbr_localization.localization.kbr.likelihood import Match
+from kbr_localization.localization.kbr.seen_image import SeenImage
 from kbr_localization.se2 import compose, FloatArray
 import numpy as np
 
@@ -51,12 +53,12 @@ class Sighting:
         """Log of the mean E of the impostors, at least 0; 0 before there are any."""
         return max(math.log(self._sum / self._count), 0.0) if self._count else 0.0
 
-    def compare(self, impostor: SeenImage) -> None:
-        """Take in an image that was taken elsewhere."""
-        i = self.informative
-        likelihood = i * impostor.at(self.match.place) + 1.0 - i * self.match.coverage
-        self._sum += likelihood
-        self._count += 1
+    def compare(self, *ratios: float) -> None:
+        """Take in how likely images that were taken elsewhere are here (`Place.ratios_of`)."""
+        i, coverage = self.informative, self.match.coverage
+        for ratio in ratios:
+            self._sum += i * ratio + 1.0 - i * coverage
+        self._count += len(ratios)
 
 
 class Impostors:
@@ -81,9 +83,17 @@ class Impostors:
         if self._sightings:
             poses = np.array([before.pose for before in self._sightings])
             elsewhere = other_places(poses, self._pose, self._config)
-            for before, apart in zip(self._sightings, elsewhere, strict=True):
-                if apart:
-                    sighting.compare(before.image)
-                    before.compare(image)
+            others = list(itertools.compress(self._sightings, elsewhere))
+            if others:
+                _compare(sighting, others)
         self._sightings.append(sighting)
         return sighting
+
+
+def _compare(sighting: Sighting, others: list[Sighting]) -> None:
+    """Let a sighting and others elsewhere be impostors to each other."""
+    here = sighting.match.place.ratios_of([other.image for other in others])
+    there = sighting.image.ratios_at([other.match.place for other in others])
+    sighting.compare(*here.tolist())
+    for other, ratio in zip(others, there.tolist(), strict=True):
+        other.compare(ratio)

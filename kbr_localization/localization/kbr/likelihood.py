@@ -40,6 +40,7 @@ from kbr_localization.localization.kbr.pose_search import (
     thinned,
     to_nearest,
 )
+from kbr_localization.localization.kbr.seen_image import Place, SeenImage
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.kbr.uniform_law import UniformLaw
 from kbr_localization.localization.map.centring import Centring
@@ -68,7 +69,7 @@ class Match:
     `coverage`: means under the belief of what `Likelihood.ratios` gives for its points.
     `facing_ratio`: the mean of that ratio to the uniform law on the places of the map that face as
     the point does. `best_on_map`: the factor where all images would be like the best match.
-    `place`: the belief on the map, to ask how likely other images are there (`SeenImage.at`).
+    `place`: the belief on the map, to ask how likely other images are there (`seen_image`).
     """
 
     factors: FloatArray
@@ -77,45 +78,6 @@ class Match:
     facing_ratio: float
     best_on_map: float
     place: Place
-
-
-@dataclass(frozen=True)
-class Place:
-    """
-    A belief sum_j gamma_j k_X(., U_j) as weights `values` (k,) of map images `images` (k,).
-
-    On a map that is solved as a whole they are K gamma and weigh A^-1 k_Y; on one that is solved
-    in parts A^-1 K gamma, and weigh k_Y.
-    """
-
-    images: Indices
-    values: FloatArray
-
-
-@dataclass(frozen=True)
-class SeenImage:
-    """
-    What an image says of all places, kept to ask for it later.
-
-    `values`: what a `Place` weighs, and a zero at the end for images that the map got since then.
-    `known`: increasing indices of the images that have these (k,), None for all. Of a large map
-    only the likeliest and those near the belief of then are known; the others count as zero.
-    `uniform`: the mean under the uniform law on the map.
-    """
-
-    values: FloatArray
-    known: Indices | None
-    uniform: float
-
-    def at(self, place: Place) -> float:
-        """Return how many times as likely it is at a place as under the uniform law."""
-        images, weights = place.images, place.values
-        if self.known is not None:
-            at = np.searchsorted(self.known, images)
-            hit = self.known.take(at, mode='clip') == images
-            images, weights = at[hit], weights[hit]
-        value = float(weights @ self.values.take(images, mode='clip'))
-        return max(value, 0.0) / max(self.uniform, _SMALLEST)
 
 
 @dataclass(frozen=True)
@@ -200,7 +162,7 @@ class Likelihood:
             min(float(weights @ covered), 1.0),  # weights add up to one but for rounding
             float(weights @ _ratio(values[0], facing)),
             1.0 / max(float(weights @ values[0]), _SMALLEST),
-            Place(*(np.concatenate(each) for each in zip(*places, strict=True))),
+            Place.joined(places),
         )
 
     def seen(self, similarity: Similarity) -> SeenImage:
