@@ -100,6 +100,18 @@ def test_the_covariance_is_the_sum_that_the_module_states(heading):
         np.testing.assert_allclose(found, 1.7 * (factor * spread + in_map + motion), atol=1e-12)
 
 
+def test_a_mode_is_that_of_the_points_and_weights_of_now():
+    points = np.array([[0.0, 0.0, 0.0], [9.0, 0.0, 0.0]])
+    belief = Belief(points, np.array([0.8, 0.2]))
+    belief.mode(0.8, 0.3)[:] = 5.0
+    np.testing.assert_allclose(belief.mode(0.8, 0.3), points[0], atol=1e-9)
+    belief.reweigh(np.array([0.1, 0.9]))
+    np.testing.assert_allclose(belief.mode(0.8, 0.3), points[1], atol=1e-9)
+    belief.move(np.array([1.0, 0.0, 0.0]))
+    np.testing.assert_allclose(belief.mode(0.8, 0.3), [10.0, 0.0, 0.0], atol=1e-9)
+    assert belief.mode(20.0, 0.3)[0] < 9.9
+
+
 def test_a_mode_between_the_points_is_looked_for_with_a_narrower_kernel():
     points = np.array([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
     belief = Belief(points, np.array([0.4, 0.3, 0.3]))

@@ -19,17 +19,34 @@ _MODE_ROUNDS = 15
 _CELL_NUMBERS = np.array([1, 1 << 20, 1 << 40, 1 << 50])  # a different sum for every cell
 
 
+@dataclass(frozen=True)
+class _Mode:
+    """A mode (3,), and what it is the mode of: see `Belief.mode`."""
+
+    points: FloatArray
+    weights: FloatArray
+    widths: tuple[float, float]
+    pose: FloatArray
+
+    def is_of(self, belief: Belief, widths: tuple[float, float]) -> bool:
+        """Whether it is still that of a belief."""
+        same = self.points is belief.points and self.weights is belief.weights
+        return same and self.widths == widths
+
+
 @dataclass
 class Belief:
     """
     Poses `points` (m, 3) with `weights` (m,) that are not negative and add up to one.
 
     `odometry`: (m, 7) what each point holds of the odometry's errors (see `OdometryCalibration`).
+    The arrays may be replaced, but never changed in place.
     """
 
     points: FloatArray
     weights: FloatArray
     odometry: FloatArray = field(default_factory=lambda: np.zeros((0, SIZE)))
+    _last_mode: _Mode | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.odometry) != len(self.points):
@@ -124,8 +141,15 @@ class Belief:
 
         `bandwidth`: in x and y, metres; `heading_bandwidth`: in (cos, sin) of the heading. The
         fixed-point iteration of [MbKSR] eq. 33 on (x, y, cos, sin), from the points of the
-        heaviest cells; the best end wins.
+        heaviest cells; the best end wins. An update and the answer after it ask for the same one.
         """
+        last, widths = self._last_mode, (bandwidth, heading_bandwidth)
+        if last is None or not last.is_of(self, widths):
+            last = _Mode(self.points, self.weights, widths, self._found_mode(*widths))
+            self._last_mode = last
+        return last.pose.copy()
+
+    def _found_mode(self, bandwidth: float, heading_bandwidth: float) -> FloatArray:
         circle = bandwidth / heading_bandwidth
         scale = np.array([1.0, 1.0, circle, circle])
         points = scale * se2.to_plane_and_circle(self.points)
