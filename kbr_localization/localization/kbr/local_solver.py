@@ -96,7 +96,9 @@ class PoseSystem:
     def _cholesky(self, part: Part) -> FloatArray:
         gram = self.kernel.gram(self.poses[part.poses])
         gram.flat[:: part.poses.size + 1] += part.ridge
-        factor, failed = lapack.dpotrf(gram, lower=1)
+        # the transpose is in the order of LAPACK, which factors it in place; above the diagonal
+        # it leaves what was there
+        factor, failed = lapack.dpotrf(gram.T, lower=1, overwrite_a=1, clean=0)
         if failed:
             raise LocalizationError(
                 f'{part.poses.size} map poses make a singular system: raise state_ridge, which '
