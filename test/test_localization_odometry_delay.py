@@ -67,6 +67,36 @@ def test_a_delay_is_recovered(delay, hz):
     assert is_late(found) == (abs(delay) > LATE_S)
 
 
+@pytest.mark.parametrize('delay', [-4.0, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 3.0])
+def test_an_odometry_that_comes_as_seldom_as_images_is_as_late_as_it_is(delay):
+    truth = corridors()
+    track = late(truth, delay)
+    seldom = OdometryTrack(track.stamps_ns[::IMAGES_EVERY], track.poses[::IMAGES_EVERY])
+    stamps, poses = images(truth)
+    found = measure_delay(seldom, stamps, poses)
+    assert found is not None
+    # between two of its samples it is a guess what the robot did
+    assert abs(found[0] - delay) < max(4.0 * found[1], 0.002)
+    assert found[1] < 0.03
+    itself = measure_delay(OdometryTrack(stamps, poses), stamps, poses)
+    assert itself is not None and abs(itself[0]) < 1e-9
+
+
+@pytest.mark.parametrize('seed', range(4))
+def test_a_robot_that_weaves_is_not_late_by_a_round(seed):
+    """Its odometry fits as well, or by chance somewhat better, a whole round later."""
+    times = np.arange(0.0, 200.0, 0.05)
+    steps = np.zeros((len(times) - 1, 3))
+    steps[:, 0] = 0.02
+    steps[:, 2] = 0.015 * np.sin(2.0 * np.pi * times[1:] / 5.0)
+    truth, rng = se2.chain(np.zeros(3), steps)[::10], np.random.default_rng(seed)
+    stamps = np.arange(len(truth), dtype=np.int64) * 10 * STEP_NS
+    told = truth + np.cumsum(0.003 * rng.standard_normal(truth.shape), axis=0)
+    poses = truth + 0.003 * rng.standard_normal(truth.shape)
+    found = measure_delay(OdometryTrack(stamps, told), stamps, poses)
+    assert found is not None and abs(found[0]) < 4.0 * found[1] < 0.02
+
+
 def test_stated_deviations_of_delays_are_right():
     truth = corridors()
     seen = images(truth)

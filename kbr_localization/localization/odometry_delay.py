@@ -71,15 +71,21 @@ def _of_clocks(steps: _Steps | None) -> float:
     Seconds about which a delay is looked for: none, unless a far one is likelier by far.
 
     That is by as many deviations as make a delay sure, and as the best of so many would be by
-    chance.
+    chance. Of a robot that goes round and round, or to and fro, delays by a whole round are alike,
+    and which one is likelier is chance of the steps: so the sum over them has to exceed its own
+    deviation as well (Vuong, 1989).
     """
     if steps is None:
         return 0.0
     grid = _grid(FARTHEST_S, _COARSE_S)
     costs = steps.costs(grid)
-    near = np.abs(grid) < NEAR_S - 0.5 * _COARSE_S
-    sure = _SURELY**2 + 2.0 * np.log(len(grid))
-    return float(grid[np.argmin(costs)]) if costs.min() < costs[near].min() - sure else 0.0
+    near = np.where(np.abs(grid) < NEAR_S - 0.5 * _COARSE_S, costs, np.inf)
+    likeliest = grid[[np.argmin(near), np.argmin(costs)]]
+    gain = -np.diff(steps.misfits(likeliest), axis=0)[0]
+    chance = gain - gain.mean()
+    deviation = np.sqrt(max(chance @ chance + chance[1:] @ chance[:-1], 0.0))
+    sure = max(_SURELY**2 + 2.0 * np.log(len(grid)), _SURELY * deviation)
+    return float(likeliest[1]) if gain.sum() > sure else 0.0
 
 
 def _grid(farthest: float, step: float) -> FloatArray:
@@ -110,11 +116,42 @@ def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:
     return np.array([mean, np.sqrt(1.0 / weights.sum() + float(between[0]))])
 
 
+class _Averages:
+    """
+    Heading and way (..., 2) along poses (n, 3) at times (n,), averaged over `half` either way.
+
+    Halfway between two samples a linear interpolation has less noise than at one, and would seem
+    to fit better there; averages over two intervals do not. The reference has the same ones: else
+    that of an odometry which is as rare would fit best where its steps lie across other ones.
+    """
+
+    def __init__(self, times: FloatArray, poses: FloatArray, half: float) -> None:
+        self._times, self._half = times, half
+        lines = np.stack([np.unwrap(poses[:, 2]), se2.travelled(poses)], axis=1)
+        steps = 0.5 * (lines[1:] + lines[:-1]) * np.diff(times)[:, np.newaxis]
+        whole = np.maximum(np.diff(times), _SHORTEST_S)[:, np.newaxis]
+        self._lines, self._rates = lines, np.diff(lines, axis=0) / whole
+        self._sums = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
+
+    def at(self, moments: FloatArray) -> FloatArray:
+        """Return the averages about moments (...)."""
+        parts = self._sum(moments + self._half) - self._sum(moments - self._half)
+        return np.asarray(parts / (2.0 * self._half))
+
+    def _sum(self, at: FloatArray) -> FloatArray:
+        """Integrals (..., 2) of heading and way up to times (...), exact between the samples."""
+        before = np.clip(np.searchsorted(self._times, at) - 1, 0, len(self._times) - 2)
+        elapsed = (at - self._times[before])[..., np.newaxis]
+        line = self._lines[before] + 0.5 * elapsed * self._rates[before]
+        return np.asarray(self._sums[before] + elapsed * line)
+
+
 @dataclass(frozen=True)
 class _Steps:
-    """What an odometry tells, for any delay, and the `turns` (m,) of the reference."""
+    """The `turns` (m,) of the reference between `moments` (m + 1,), and what an odometry tells."""
 
-    told: _Turns
+    told: _Averages
+    moments: FloatArray
     turns: FloatArray
 
     @staticmethod
@@ -125,16 +162,31 @@ class _Steps:
         if len(track.stamps_ns) < 2:
             return None
         times, moments = (_seconds(at, track.stamps_ns[:1]) for at in (track.stamps_ns, stamps_ns))
-        inside = _within(times, moments, farthest)
+        half = float(np.median(np.diff(times)))
+        inside = _within(times, moments, farthest + _STEP_S + half)
         if np.count_nonzero(inside) <= _FEWEST:
             return None
-        turns = np.diff(np.unwrap(reference[inside, 2]))
-        return _Steps(_Turns(times, track.poses, moments[inside]), turns)
+        known = _Averages(moments, reference, half).at(moments[inside])
+        turns = np.diff(known[:, 0])
+        return _Steps(_Averages(times, track.poses, half), moments[inside], turns)
+
+    def design(self, delay: ArrayLike) -> FloatArray:
+        """Turn and way of each step (..., m, 2) for delays (...)."""
+        return np.diff(self.told.at(self.moments + np.asarray(delay)[..., np.newaxis]), axis=-2)
+
+    def slope(self, delay: float) -> FloatArray:
+        """Return the derivative (m,) of the turns by the delay: how far the rate changes."""
+        before, after = (self.design(delay + step)[:, 0] for step in (-_STEP_S, _STEP_S))
+        return np.asarray((after - before) / (2.0 * _STEP_S))
 
     def costs(self, delays: FloatArray) -> FloatArray:
         """Return minus twice the log likelihoods of delays (k,)."""
         parts = batches(delays, max(_AT_ONCE // len(self.turns), 1))
-        return np.concatenate([_fit(self.told.design(part), self.turns)[2] for part in parts])
+        return np.concatenate([self.misfits(part).sum(axis=-1) for part in parts])
+
+    def misfits(self, delays: FloatArray) -> FloatArray:
+        """Return what every step adds to these: (k, m)."""
+        return _fit(self.design(delays), self.turns)[2]
 
     def likeliest(self, delays: FloatArray) -> tuple[float, bool]:
         """Return the best of some delays (k,), and whether it is not one of the ends."""
@@ -142,48 +194,12 @@ class _Steps:
         return float(delays[best]), 0 < best < len(delays) - 1
 
 
-class _Turns:
-    """
-    Turns and ways between moments (n,) that an odometry tells, for any delay.
-
-    Averages over two of its intervals: halfway between two samples a linear interpolation has
-    less noise than at one, and would seem to fit better there.
-    """
-
-    def __init__(self, times: FloatArray, odometry: FloatArray, moments: FloatArray) -> None:
-        self._times, self._moments = times, moments
-        self._interval = float(np.median(np.diff(times)))
-        lines = np.stack([np.unwrap(odometry[:, 2]), se2.travelled(odometry)], axis=1)
-        steps = 0.5 * (lines[1:] + lines[:-1]) * np.diff(times)[:, np.newaxis]
-        whole = np.maximum(np.diff(times), _SHORTEST_S)[:, np.newaxis]
-        self._lines, self._rates = lines, np.diff(lines, axis=0) / whole
-        self._sums = np.concatenate([np.zeros((1, 2)), np.cumsum(steps, axis=0)])
-
-    def design(self, delay: ArrayLike) -> FloatArray:
-        """Turn and way of each step (..., n - 1, 2) for delays (...)."""
-        at, half = self._moments + np.asarray(delay)[..., np.newaxis], self._interval
-        return np.diff((self._sum(at + half) - self._sum(at - half)) / (2.0 * half), axis=-2)
-
-    def _sum(self, at: FloatArray) -> FloatArray:
-        """Integrals (..., 2) of heading and way up to times (...), exact between the samples."""
-        before = np.clip(np.searchsorted(self._times, at) - 1, 0, len(self._times) - 2)
-        elapsed = (at - self._times[before])[..., np.newaxis]
-        line = self._lines[before] + 0.5 * elapsed * self._rates[before]
-        return np.asarray(self._sums[before] + elapsed * line)
-
-    def slope(self, delay: float) -> FloatArray:
-        """Return the derivative (n - 1,) of the turns by the delay: how far the rate changes."""
-        before, after = (self.design(delay + step)[:, 0] for step in (-_STEP_S, _STEP_S))
-        return np.asarray((after - before) / (2.0 * _STEP_S))
-
-
 def _seconds(stamps_ns: StampArray, since: StampArray) -> FloatArray:
     return np.asarray(1e-9 * (stamps_ns - since), dtype=np.float64)
 
 
-def _within(times: FloatArray, moments: FloatArray, farthest: float) -> np.ndarray:
-    """Which moments the odometry covers for every delay up to the farthest."""
-    margin = farthest + _STEP_S + float(np.median(np.diff(times)))
+def _within(times: FloatArray, moments: FloatArray, margin: float) -> np.ndarray:
+    """Which moments the odometry covers by so many seconds on both sides."""
     return np.asarray((moments >= times[0] + margin) & (moments <= times[-1] - margin))
 
 
@@ -191,7 +207,7 @@ def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray
     """
     Regress a target (n,) on designs (..., n, k) by Student's t.
 
-    Returns coefficients (..., k), weights (..., n) and minus twice the log likelihoods (...).
+    Returns coefficients (..., k), weights and minus twice the log likelihoods of each (..., n).
     """
     columns = np.ascontiguousarray(np.swapaxes(design, -1, -2))
     weights = np.ones(design.shape[:-1])
@@ -201,9 +217,8 @@ def _fit(design: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray
         variance = np.maximum(np.mean(weights * squares, axis=-1), _LEAST_VARIANCE)
         relative = squares / variance[..., np.newaxis]
         weights = (_FREEDOM + 1.0) / (_FREEDOM + relative)
-    spread = len(target) * np.log(variance)
-    tails = (_FREEDOM + 1.0) * np.sum(np.log1p(relative / _FREEDOM), axis=-1)
-    return found, weights, np.asarray(spread + tails)
+    tails = (_FREEDOM + 1.0) * np.log1p(relative / _FREEDOM)
+    return found, weights, np.asarray(np.log(variance)[..., np.newaxis] + tails)
 
 
 def _regressed(columns: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
@@ -215,9 +230,9 @@ def _regressed(columns: FloatArray, weights: FloatArray, target: FloatArray) -> 
 
 def _refined(steps: _Steps, start: float) -> Delay | None:
     """Gauss and Newton from a delay on; the delay and its standard deviation."""
-    told, turns, delay = steps.told, steps.turns, start
+    turns, delay = steps.turns, start
     for _ in range(_ROUNDS):
-        design, slope = told.design(delay), told.slope(delay)
+        design, slope = steps.design(delay), steps.slope(delay)
         scale = _fit(design, turns)[0][0]
         full = np.column_stack([design, scale * slope])
         if float(np.linalg.norm(full[:, 2])) < _UNSEEN:
