@@ -44,6 +44,18 @@ def test_it_is_the_cosine_of_features_without_their_mean(seed, images):
     assert seen.best == pytest.approx(plain[images, :images].max())
 
 
+def test_means_that_are_known_are_taken_if_they_are_of_these_images():
+    features = unit_features(3, 300)
+    describer, rows = GramDescriber(features @ features.T), np.arange(300)[:, np.newaxis]
+    means = Centring(describer, rows).means
+    at = np.arange(300)
+    known = Centring(describer, rows, means)
+    assert known.means is not means and not np.isnan(known._means).any()
+    np.testing.assert_array_equal(known.gram(at, at), Centring(describer, rows).gram(at, at))
+    others = Centring(describer, rows, means[::-1])
+    np.testing.assert_array_equal(others.gram(at, at), known.gram(at, at))
+
+
 def test_an_image_that_is_like_all_others_is_no_longer_the_best_match():
     places = np.eye(20)
     hub = places.sum(axis=0, keepdims=True)

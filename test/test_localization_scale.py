@@ -242,6 +242,30 @@ def test_the_arrays_of_a_large_map_stay_in_its_file(large, mapped):
     assert loaded.subset(np.array([5, 7])).thumbnails == (pictures[5], pictures[7])
 
 
+def test_a_large_map_knows_the_means_of_its_image_kernel(large, mapped):
+    kernel_map, _ = large
+    loaded = KernelMap.load(mapped[0])
+    np.testing.assert_allclose(loaded.means, kernel_map.centring.means, rtol=1e-12)
+    assert loaded.centring.means is not None and not np.isnan(loaded.centring._means).any()
+    rows, columns = np.arange(5), np.arange(1000, 1200)
+    expected = kernel_map.centring.gram(rows, columns)
+    np.testing.assert_allclose(loaded.centring.gram(rows, columns), expected, atol=1e-9)
+    assert loaded.subset(columns).means is None
+
+
+@pytest.mark.parametrize('value', [np.nan, np.inf])
+def test_means_that_are_not_finite_are_refused(mapped, tmp_path, value):
+    path = tmp_path / 'map.h5'
+    path.write_bytes(mapped[0].read_bytes())
+    with h5py.File(path, 'r+') as file:
+        means = file['means'][...]
+        means[3] = value
+        del file['means'], file['checksums/means']
+        file['means'] = means
+    with pytest.raises(MapError, match='means has values that are not finite'):
+        KernelMap.load(path)
+
+
 def test_a_large_map_can_be_saved_over_itself_while_it_is_in_use(mapped, tmp_path):
     path = tmp_path / 'copy.h5'
     path.write_bytes(mapped[0].read_bytes())

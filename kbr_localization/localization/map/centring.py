@@ -42,17 +42,26 @@ class Centring:
 
     `describer`, `descriptors`: k and the images (n, d). The Z_j are at most 128 of them,
     evenly spread, whose indices are `references`. What k~ needs of each image is computed when it
-    is asked for, and kept.
+    is asked for, and kept; `means`: m at all images (n,) where it is known from before, which is
+    forgotten if it is that of another k or of other images.
     """
 
-    def __init__(self, describer: Describer, descriptors: NDArray[np.generic]) -> None:
+    def __init__(
+        self,
+        describer: Describer,
+        descriptors: NDArray[np.generic],
+        means: FloatArray | None = None,
+    ) -> None:
         self._describer, self._descriptors = describer, descriptors
         n = len(descriptors)
         evenly = np.linspace(0, n - 1, min(n, _REFERENCES)).round()
         self.references = np.unique(evenly.astype(np.intp))
         self._prepared = describer.prepared(descriptors[self.references])
         self._means = np.full(n, np.nan)
-        self._squared_norm = float(self._means_of(self.references).mean())
+        found = self._means_of(self.references)
+        self._squared_norm = float(found.mean())
+        if means is not None and np.allclose(means[self.references], found, rtol=0.0, atol=1e-9):
+            self._means = means
 
     def extended(self, descriptors: NDArray[np.generic]) -> Centring:
         """Return the same kernel for a map that has more images at its end, (n + k, d)."""
@@ -62,6 +71,11 @@ class Centring:
         added = np.full(len(descriptors) - len(self._means), np.nan)
         other._means = np.concatenate([self._means, added])
         return other
+
+    @property
+    def means(self) -> FloatArray:
+        """Return m at all images (n,): 5 s for 100,000 where it is not known."""
+        return self._means_of(np.arange(len(self._means)))
 
     def with_references(self, descriptor: NDArray[np.generic]) -> FloatArray:
         """Return the values k (l,), not centred, of a descriptor (d,) and the references."""

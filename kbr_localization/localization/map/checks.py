@@ -71,6 +71,13 @@ def check_index(arrays: Mapping[str, Any]) -> None:
             raise MapError(f'index/{name} has values that are not finite')
 
 
+def check_means(means: np.ndarray, images: int) -> None:
+    """Raise MapError unless these are means of the image kernel of so many images."""
+    _check('means', means, (images,), *_DOUBLE)
+    if not np.isfinite(means).all():
+        raise MapError('means has values that are not finite')
+
+
 def check_cameras(state: Mapping[str, Any]) -> None:
     """
     Raise MapError unless the state of a describer has images of a size that can be decoded.

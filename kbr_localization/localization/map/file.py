@@ -23,6 +23,7 @@ from kbr_localization.localization.map.checks import (
     check_calibration,
     check_cameras,
     check_index,
+    check_means,
     check_noise,
     check_statistics,
 )
@@ -40,6 +41,7 @@ from kbr_localization.localization.map.storage import (
 from kbr_localization.localization.map.structure import check_structure
 from kbr_localization.localization.map.verified import VerifiedArray
 from kbr_localization.localization.motion import MotionNoise
+from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import describer_from_state
 import numpy as np
 
@@ -55,6 +57,8 @@ _MEASURED_WITH = {
 _OF_ANOTHER_FILTER = {'covariance_scale', 'delta', 'outlier_rate', 'noise_scale'}
 """Parameters that meant something else to the filter of earlier packages."""
 _ARRAYS = (*_SMALL_ARRAYS, 'descriptors')
+Search = tuple[SketchIndex, FloatArray]
+"""What a large map is searched by: the index, and the means (n,) of the image kernel."""
 
 
 def write_map(kernel_map: KernelMap, path: Path) -> None:
@@ -74,9 +78,10 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
         _refuse_no_file(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with new_file(path, sync=True) as part, ThreadPoolExecutor(2) as pool:
-            index = pool.submit(_index_of, kernel_map)  # it is learnt while the rest is written
+            # what a large map is searched by is made while the rest is written
+            search = pool.submit(_search_of, kernel_map)
             # HDF5 does not survive an interrupt, which comes to the main thread only
-            pool.submit(_write_file, part, kernel_map, index).result()
+            pool.submit(_write_file, part, kernel_map, search).result()
     except OSError as error:
         raise MapError(f'cannot write the map {path}: {error.strerror or error}') from error
 
@@ -131,10 +136,10 @@ def opened(path: Path) -> Iterator[h5py.File]:
         raise MapError(refusal)
 
 
-def _write_file(part: Path, kernel_map: KernelMap, index: Future[SketchIndex | None]) -> None:
+def _write_file(part: Path, kernel_map: KernelMap, search: Future[Search | None]) -> None:
     with new_hdf5(part) as file:
         _write(file, kernel_map)
-        _write_index(file, index.result())
+        _write_search(file, search.result())
 
 
 def _write(file: h5py.File, kernel_map: KernelMap) -> None:
@@ -163,13 +168,17 @@ def _write(file: h5py.File, kernel_map: KernelMap) -> None:
     write_thumbnails(file, kernel_map.thumbnails)
 
 
-def _index_of(kernel_map: KernelMap) -> SketchIndex | None:
-    return kernel_map.search_index if kernel_map.is_large else None
+def _search_of(kernel_map: KernelMap) -> Search | None:
+    if not kernel_map.is_large:
+        return None
+    return kernel_map.search_index, kernel_map.centring.means
 
 
-def _write_index(file: h5py.File, index: SketchIndex | None) -> None:
-    if index is not None:
+def _write_search(file: h5py.File, search: Search | None) -> None:
+    if search is not None:
+        index, means = search
         _write_mapping(file.create_group('index'), index.arrays)
+        write_array(file, 'means', means)
 
 
 def _write_mapping(group: h5py.Group, values: Any) -> None:
@@ -231,6 +240,7 @@ def _read(file: h5py.File) -> KernelMap:
         thumbnails=read_thumbnails(file, len(arrays['poses'])),
         baselines=_read_baselines(file),
         index=_read_index(file),
+        means=_read_means(file, len(arrays['poses'])),
         statistics=_read_statistics(file),
         calibration=_read_calibration(file),
         mapping=_read_record(file, len(arrays['poses'])),
@@ -280,6 +290,14 @@ def _read_index(file: h5py.File) -> SketchIndex | None:
     arrays = {name: read_array(array) for name, array in file['index'].items()}
     check_index(arrays)
     return SketchIndex(arrays)
+
+
+def _read_means(file: h5py.File, images: int) -> FloatArray | None:
+    if 'means' not in file:
+        return None
+    means = np.asarray(read_array(file['means']))
+    check_means(means, images)
+    return means
 
 
 def _read_statistics(file: h5py.File) -> MapStatistics | None:

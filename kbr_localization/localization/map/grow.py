@@ -62,6 +62,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
         poses=_joined(kernel_map.poses, [image.pose for image in images]),
         descriptors=descriptors,
         index=index,
+        means=None if images else kernel_map.means,
         stamps_ns=_joined(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
         run_index=_joined(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
         run_names=names,

@@ -47,6 +47,7 @@ class KernelMap:
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
     `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
+    `means`: (n,) of the image kernel of each image and the map, of a large one (`centring`).
     `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.
     `calibration`: systematic errors of the odometry of the runs.
     `mapping`: where the poses come from odometry and closures, with their covariances.
@@ -66,6 +67,7 @@ class KernelMap:
     thumbnails: Sequence[bytes] = ()
     baselines: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     index: SketchIndex | None = None
+    means: FloatArray | None = None
     statistics: MapStatistics | None = None
     calibration: Calibration = field(default_factory=Calibration.unknown)
     mapping: MappingRecord | None = None
@@ -113,6 +115,7 @@ class KernelMap:
             next_poses=self.next_poses[indices],
             thumbnails=tuple(self.thumbnails[i] for i in indices) if self.thumbnails else (),
             index=None,
+            means=None,
             statistics=None,
             mapping=self.mapping.subset(indices) if self.mapping else None,
         )
@@ -124,7 +127,7 @@ class KernelMap:
     @functools.cached_property
     def centring(self) -> Centring:
         """Return what centres the image kernel by the mean of the map's images."""
-        return Centring(self.describer, self.descriptors)
+        return Centring(self.describer, self.descriptors, self.means)
 
     @functools.cached_property
     def _prepared(self) -> Prepared:

@@ -73,6 +73,7 @@ def appended(
         next_poses=np.concatenate([kernel_map.next_poses, following]),
         thumbnails=shown,
         index=None,
+        means=None,
         statistics=None,
         mapping=_record(kernel_map, drive.odometry, covariances, closures),
     )
