@@ -132,6 +132,16 @@ def test_a_run_that_does_not_turn_tells_no_delay():
     assert not is_late(found)
 
 
+@pytest.mark.parametrize('seed', range(6))
+def test_a_leap_of_the_poses_of_a_robot_that_goes_straight_on_tells_no_delay(seed):
+    rng = np.random.default_rng(seed)
+    steps = np.tile([0.15, 0.0, 0.0], (79, 1))
+    stamps, truth = np.arange(80) * IMAGES_EVERY * STEP_NS, se2.chain(np.zeros(3), steps)
+    told = se2.chain(np.zeros(3), steps + 0.005 * rng.standard_normal(steps.shape))
+    truth[30:, 2] += 2.5
+    assert not is_late(measure_delay(OdometryTrack(stamps, told), stamps, truth))
+
+
 @pytest.mark.parametrize('poses', [0, 1, 20])
 def test_a_short_run_tells_no_delay(poses):
     truth = corridors()[:poses] if poses else np.zeros((0, 3))

@@ -11,8 +11,8 @@ differs by the change of w times tau. So tau solves the regression
 in which a and b take up scale and drift, by maximum likelihood with Student's t for the noise: a
 grid of delays first, then Gauss and Newton. Where a delay of seconds is likelier than any small
 one, clocks differ, and it is looked for about that one. The uncertainty is that of estimating
-equations with correlated neighbours, as in `calibration_fit`: errors of a reference pose are in
-two steps.
+equations with correlated neighbours, as in `calibration_fit`: errors of a pose are in two steps
+and more.
 """
 
 from __future__ import annotations
@@ -56,14 +56,19 @@ def measure_delay(
     Estimate by how much the odometry of a run, at its full rate, is late.
 
     `reference`: poses (n, 3) at `stamps_ns` (n,). None where there are too few steps, or no turn
-    begins or ends in them, or the best delay is not within `FARTHEST_S`.
+    begins or ends in them, or the best delay is not within `FARTHEST_S`, or is late by its
+    deviation and hardly likelier than none: the poses of a robot that goes straight on leap once.
     """
     about = _of_clocks(_Steps.within(FARTHEST_S, track, stamps_ns, reference))
     steps = _Steps.within(abs(about) + NEAR_S, track, stamps_ns, reference)
     if steps is None:
         return None
     delay, inside = steps.likeliest(about + _grid(NEAR_S, _GRID_S))
-    return _refined(steps, delay) if inside else None
+    found = _refined(steps, delay) if inside else None
+    if found is None or not is_late(found):
+        return found
+    of_none, of_found = steps.costs(np.array([0.0, found[0]]))
+    return found if of_none - of_found > _SURELY**2 else None
 
 
 def _of_clocks(steps: _Steps | None) -> float:
@@ -82,8 +87,8 @@ def _of_clocks(steps: _Steps | None) -> float:
     near = np.where(np.abs(grid) < NEAR_S - 0.5 * _COARSE_S, costs, np.inf)
     likeliest = grid[[np.argmin(near), np.argmin(costs)]]
     gain = -np.diff(steps.misfits(likeliest), axis=0)[0]
-    chance = gain - gain.mean()
-    deviation = np.sqrt(max(chance @ chance + chance[1:] @ chance[:-1], 0.0))
+    variance = _of_sum((gain - gain.mean())[:, np.newaxis], steps.lags)[0, 0]
+    deviation = np.sqrt(max(float(variance), 0.0))
     sure = max(_SURELY**2 + 2.0 * np.log(len(grid)), _SURELY * deviation)
     return float(likeliest[1]) if gain.sum() > sure else 0.0
 
@@ -148,11 +153,16 @@ class _Averages:
 
 @dataclass(frozen=True)
 class _Steps:
-    """The `turns` (m,) of the reference between `moments` (m + 1,), and what an odometry tells."""
+    """
+    The `turns` (m,) of the reference between `moments` (m + 1,), and what an odometry tells.
+
+    `lags`: steps after one that share errors with it, of a pose or by the averages.
+    """
 
     told: _Averages
     moments: FloatArray
     turns: FloatArray
+    lags: int
 
     @staticmethod
     def within(
@@ -167,8 +177,10 @@ class _Steps:
         if np.count_nonzero(inside) <= _FEWEST:
             return None
         known = _Averages(moments, reference, half).at(moments[inside])
-        turns = np.diff(known[:, 0])
-        return _Steps(_Averages(times, track.poses, half), moments[inside], turns)
+        step = float(np.median(np.diff(moments[inside])))
+        lags = 1 + min(int(np.ceil(2.0 * half / max(step, _SHORTEST_S))), _FEWEST)
+        told = _Averages(times, track.poses, half)
+        return _Steps(told, moments[inside], np.diff(known[:, 0]), lags)
 
     def design(self, delay: ArrayLike) -> FloatArray:
         """Turn and way of each step (..., m, 2) for delays (...)."""
@@ -241,10 +253,10 @@ def _refined(steps: _Steps, start: float) -> Delay | None:
         delay = float(np.clip(delay + found[2], start - NEAR_S, start + NEAR_S))
         if abs(found[2]) < 1e-5:
             break
-    return delay, _deviation(full, turns - full @ found, weights)
+    return delay, _deviation(full, turns - full @ found, weights, steps.lags)
 
 
-def _deviation(full: FloatArray, errors: FloatArray, weights: FloatArray) -> float:
+def _deviation(full: FloatArray, errors: FloatArray, weights: FloatArray, lags: int) -> float:
     """Return the standard deviation of the last coefficient of a regression by Student's t."""
     squares = errors**2 / max(float(np.mean(weights * errors**2)), _LEAST_VARIANCE)
     # the derivative of w e by e
@@ -255,6 +267,14 @@ def _deviation(full: FloatArray, errors: FloatArray, weights: FloatArray) -> flo
     leverage = np.sum((full @ inverse) * whitened, axis=1)
     free = errors / np.maximum(1.0 - leverage, _LEAST_FREE)
     scores = whitened * free[:, np.newaxis]
-    lagged = scores[:-1].T @ scores[1:]
-    spread = inverse @ (scores.T @ scores + 0.5 * (lagged + lagged.T)) @ inverse.T
+    spread = inverse @ _of_sum(scores, lags) @ inverse.T
     return float(np.sqrt(max(spread[-1, -1], 0.0)))
+
+
+def _of_sum(scores: FloatArray, lags: int) -> FloatArray:
+    """Covariance (k, k) of the sum of correlated scores (n, k) (Newey and West, 1987)."""
+    found = scores.T @ scores
+    for lag in range(1, lags + 1):
+        lagged = scores[:-lag].T @ scores[lag:]
+        found += (1.0 - lag / (lags + 1.0)) * (lagged + lagged.T)
+    return found
