@@ -44,13 +44,13 @@ from kbr_localization.localization.kbr.seen_image import Place, SeenImage
 from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.kbr.uniform_law import UniformLaw
 from kbr_localization.localization.map.centring import Centring
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-LARGEST_SYSTEM = 1024
+LARGEST_SYSTEM = EXACT_IMAGES
 """Map poses in one linear system; more are split by place, and thinned where they crowd."""
 _USUAL_SYSTEM = 384  # poses; above that, parts of a map are split where the points lie apart
 _NEGLIGIBLE = 1e-2  # k_Y relative to the best match: up to there f is k_Y / delta, for delta = 1

@@ -28,8 +28,12 @@ from kbr_localization.vision.multi_camera import missing_cameras
 import numpy as np
 from scipy.spatial import cKDTree
 
-EXACT_IMAGES = 2048
-"""Up to so many images the whole kernel vector is as cheap as a search."""
+EXACT_IMAGES = 1024
+"""
+Up to so many images the whole kernel vector is computed, and the filter solves one system.
+
+Of a larger map it solves the parts where points are: candidates from all over it are many parts.
+"""
 CANDIDATES = 64
 """Images that a search proposes at each update, for a robot that was carried elsewhere."""
 START_CANDIDATES = 2048
