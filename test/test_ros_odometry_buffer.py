@@ -109,6 +109,16 @@ def test_a_long_pause_is_a_gap_and_keeps_the_track():
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(10_003))), drive(103))
 
 
+@pytest.mark.parametrize('pause_s', [11, 600])
+def test_a_driver_that_comes_back_farther_off_than_the_robot_can_be_was_restarted(pause_s):
+    buffer = filled(100)
+    begin = 99 + pause_s * 20
+    far = se2.compose(drive(99), np.array([4.0 * pause_s, 0.0, 0.0]))
+    outcomes = [buffer.add(stamp(begin + i), far) for i in range(3)]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
+    np.testing.assert_allclose(buffer.continued(buffer.newest_pose()), drive(99))
+
+
 @pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (4.5, 4.0, -2.0), (90.0, 0.0, 1.0)])
 def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still(origin):
     buffer = filled(100)

@@ -207,20 +207,22 @@ class OdometryBuffer:
     def _continues(
         self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
     ) -> bool:
+        near = stamp_ns - last[0] <= self._jump_ahead_ns
+        return near and self._may_follow(last, stamp_ns, pose)
+
+    def _may_follow(
+        self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
+    ) -> bool:
+        """Whether a robot may have come from one sample to a later one, however much later."""
         ahead_ns = stamp_ns - last[0]
         distance, turn = _step(last[1], pose)
+        restarted = ahead_ns > self._pause_ns() and begins_anew(last[1], pose, self.jump_slack)
         return (
-            0 < ahead_ns <= self._jump_ahead_ns
-            and not self._restarts(*last, stamp_ns, pose)
+            ahead_ns > 0
+            and not restarted
             and distance <= self._max_speed * ahead_ns * 1e-9 + self.jump_slack
             and turn <= self._max_turn_rate * ahead_ns * 1e-9 + self.jump_slack
         )
-
-    def _restarts(
-        self, last_ns: int, last: se2.FloatArray, stamp_ns: int, pose: se2.FloatArray
-    ) -> bool:
-        """Whether a sample after a pause is where odometry begins, and the track was not."""
-        return begins_anew(last, pose, self.jump_slack) and stamp_ns - last_ns > self._pause_ns()
 
     def _pause_ns(self) -> float:
         """Time without a sample that is more than a few lost messages."""
@@ -257,9 +259,7 @@ class OdometryBuffer:
         elif first_ns < self._stamps[-1]:
             self.clear()
             outcome = Added.TIME_JUMP
-        elif first_ns > self._stamps[-1] + self._jump_ahead_ns and not self._restarts(
-            self._stamps[-1], self._poses[-1], first_ns, first
-        ):
+        elif self._may_follow((self._stamps[-1], self._poses[-1]), first_ns, first):
             self._aside = []
             outcome = Added.TIME_GAP
         else:
