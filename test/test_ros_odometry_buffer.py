@@ -198,6 +198,15 @@ def test_a_single_wild_pose_is_set_aside():
     np.testing.assert_allclose(buffer.at(stamp(101)), drive(101))
 
 
+def test_late_samples_of_another_sender_are_no_part_of_the_track():
+    buffer = filled(100)
+    for index in range(100, 110):
+        late = stamp(index) - 120 * MS
+        assert buffer.add(late, np.array([500.0, 0.0, 0.0])) is Added.SET_ASIDE
+        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
+    np.testing.assert_allclose(buffer.at(stamp(100)), drive(100))
+
+
 def test_bounds_that_make_no_sense_are_refused():
     with pytest.raises(ConfigurationError, match='max_samples'):
         OdometryBuffer(max_samples=1)

@@ -9,15 +9,12 @@ import math
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.odometry_jumps import FEWEST, SLACK
-from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer, Stamped
 import numpy as np
 
 SECOND = 1_000_000_000
 MOST_WAITING, MOST_ANCHORS = 200, 500
 """Pose messages that wait for odometry, and those that are remembered with it."""
-
-Stamped = tuple[int, se2.FloatArray]
-"""A stamp in nanoseconds and a pose (3,)."""
 
 
 class PoseAnchors:

@@ -23,12 +23,11 @@ from kbr_localization.errors import DatasetError
 from kbr_localization.ros.recording.poses import (
     OdometryRecord,
     PoseAnchors,
-    Stamped,
     SureOdometry,
 )
 from kbr_localization.ros.recording.tally import Tally
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.session.odometry_buffer import Added, Coverage
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage, Stamped
 import numpy as np
 
 SECOND = 1_000_000_000

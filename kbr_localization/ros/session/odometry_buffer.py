@@ -28,6 +28,9 @@ import numpy as np
 RESTART_NS, RESTART_PERIODS = round(PAUSE * 1e9), PAUSE_PERIODS
 """Without odometry for so long, or so many of its usual periods, its driver may have restarted."""
 
+Stamped = tuple[int, se2.FloatArray]
+"""A stamp in nanoseconds and a pose (3,)."""
+
 
 class Added(enum.Enum):
     """What became of an odometry sample."""
@@ -127,7 +130,7 @@ class OdometryBuffer:
             raise RosError('no odometry yet: check the odometry topic')
         return self._poses[-1]
 
-    def newest(self, count: int) -> list[tuple[int, se2.FloatArray]]:
+    def newest(self, count: int) -> list[Stamped]:
         """Return the newest samples, in order."""
         return list(zip(self._stamps[-count:], self._poses[-count:], strict=True))
 
@@ -136,7 +139,7 @@ class OdometryBuffer:
         self.resets += 1
         self._stamps: list[int] = []
         self._poses: list[se2.FloatArray] = []
-        self._aside: list[tuple[int, se2.FloatArray]] = []
+        self._aside: list[Stamped] = []
         self._correction = np.zeros(3)
 
     def add(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
@@ -204,15 +207,11 @@ class OdometryBuffer:
         self._trim()
         return Added.NEWEST
 
-    def _continues(
-        self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
-    ) -> bool:
+    def _continues(self, last: Stamped, stamp_ns: int, pose: se2.FloatArray) -> bool:
         near = stamp_ns - last[0] <= self._jump_ahead_ns
         return near and self._may_follow(last, stamp_ns, pose)
 
-    def _may_follow(
-        self, last: tuple[int, se2.FloatArray], stamp_ns: int, pose: se2.FloatArray
-    ) -> bool:
+    def _may_follow(self, last: Stamped, stamp_ns: int, pose: se2.FloatArray) -> bool:
         """Whether a robot may have come from one sample to a later one, however much later."""
         ahead_ns = stamp_ns - last[0]
         distance, turn = _step(last[1], pose)
@@ -250,7 +249,7 @@ class OdometryBuffer:
             return Added.SET_ASIDE
         return self._adopt(self._aside)
 
-    def _adopt(self, track: list[tuple[int, se2.FloatArray]]) -> Added:
+    def _adopt(self, track: list[Stamped]) -> Added:
         first_ns, first = track[0]
         if self._goes_on_without_newest(first_ns, first):
             del self._stamps[-1], self._poses[-1]
@@ -277,6 +276,8 @@ class OdometryBuffer:
             return Added.DUPLICATE
         if at == 0:
             return Added.TOO_OLD
+        if not self._may_follow((self._stamps[at - 1], self._poses[at - 1]), stamp_ns, pose):
+            return Added.SET_ASIDE
         self._stamps.insert(at, stamp_ns)
         self._poses.insert(at, pose)
         self._trim()
