@@ -81,6 +81,23 @@ def test_an_answer_from_before_a_reset_is_counted_and_not_sent(ros, tiny_world, 
         assert not sender.stamps
 
 
+def test_images_that_wait_when_the_node_is_deactivated_are_not_answered_later(ros, tiny_world):
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        robot, localization = Robot(ros), node.configured()
+        session = localization.session
+        robot.wait_for_listeners()
+        robot.drive(0.0, 3.2)
+        newest_answer(ros, localization, robot.stamp_ns(3.2))
+        robot.send_image(3.6)
+        ros.spin_until(lambda: len(session.feed.queue) == 1)
+        node.trigger_deactivate()
+        assert not session.feed.queue and session.dropped['when the node was deactivated'] == 1
+        node.trigger_activate()
+        robot.drive(3.65, 4.0)
+        assert newest_answer(ros, localization, robot.stamp_ns(4.0)).estimate.has_pose
+        assert session.answered == 10
+
+
 def test_an_answer_that_is_finished_while_the_node_is_deactivated_is_counted_and_not_sent(
     ros, tiny_world, monkeypatch
 ):
@@ -103,10 +120,11 @@ def test_an_answer_that_is_finished_while_the_node_is_deactivated_is_counted_and
         monkeypatch.setattr(session, 'work', finished_when_stopped)
         robot.drive(3.25, 4.4)  # the worker may still wait for the first image in the method
         ros.spin_until(lambda: held)
+        waiting = len(session.feed.queue)
         node.trigger_deactivate()
         ros.spin(0.3)
         ((answer, answered, used),) = held
         assert answer.stamp_ns not in by_stamp(poses)
-        assert session.dropped['when the node was deactivated'] == 1
+        assert session.dropped['when the node was deactivated'] == 1 + waiting
         assert session.answered == answered - 1
         assert session.used == used - answer.estimate.updated

@@ -77,6 +77,7 @@ DROPPING = {
         'ros/session/session.py',
         'localization/pipeline.py',
         'datasets/synchronizer.py',
+        'ros/inputs/cameras.py',
     ),
     'The recorder': ('ros/recording/recording.py',),
 }

@@ -630,3 +630,30 @@ def test_from_the_callback_to_the_filter_are_five_calls(drive, monkeypatch):
         time.sleep(0.01)
     worker.stop()
     assert to_the_queue == [2] and to_the_filter == [3]
+
+
+def test_images_that_wait_for_another_camera_are_dropped_when_the_work_ends():
+    callbacks, moments, topic = [], [], SimpleNamespace(topic_name='image')
+    cameras = Cameras(
+        ('front/image', 'rear/image'),
+        'raw',
+        0.05,
+        lambda *args: callbacks.append(args[2]) or topic,
+        lambda stamp_ns, load: moments.append((stamp_ns, load.sources)),
+    )
+
+    def send(camera, seconds):
+        image = Image()
+        image.header.stamp = ns_to_stamp(stamp(seconds))
+        callbacks[camera](image)
+
+    cameras.active = True
+    for camera, seconds in ((0, 1.0), (1, 1.0), (0, 1.4)):
+        send(camera, seconds)
+    cameras.active = False
+    assert cameras.dropped == {'waited for other cameras at the end': 1}
+    cameras.active = True
+    for camera, seconds in ((1, 60.0), (0, 60.01)):
+        send(camera, seconds)
+    assert [stamp_ns for stamp_ns, _ in moments] == [stamp(1.0), stamp(60.01)]
+    assert None not in moments[-1][1]

@@ -50,8 +50,7 @@ class Synchronizer(Generic[Item]):
     ) -> list[tuple[int, tuple[Item | None, ...]]]:
         """Take in an image of a camera by its number; return the sets that are whole now."""
         if stamp_ns < self._newest[camera] - JUMP_NS:
-            self._drop('before a time jump', sum(map(len, self._stamps)))
-            self._forget()
+            self.clear('before a time jump')
         at = bisect.bisect_right(self._stamps[camera], stamp_ns)
         self._stamps[camera].insert(at, stamp_ns)
         self._items[camera].insert(at, item)
@@ -60,6 +59,11 @@ class Synchronizer(Generic[Item]):
         if len(self._stamps[camera]) > self._size:
             self._drop_first(camera, 1, 'waited too long for other cameras')
         return self._sets(last=False)
+
+    def clear(self, reason: str) -> None:
+        """Let all waiting images go; stamps may start over."""
+        self._drop(reason, sum(map(len, self._stamps)))
+        self._forget()
 
     def finish(self) -> list[tuple[int, tuple[Item | None, ...]]]:
         """Return the sets that remain when nothing more comes."""

@@ -110,6 +110,17 @@ class Cameras:
         self.active = False
 
     @property
+    def active(self) -> bool:
+        """Whether images are handed on; those that wait for other cameras at the end are not."""
+        return self._active
+
+    @active.setter
+    def active(self, active: bool) -> None:
+        self._active = active
+        if not active:
+            self._synchronizer.clear('waited for other cameras at the end')
+
+    @property
     def dropped(self) -> Counter[str]:
         """Images that found none of the other cameras to go with, by reason."""
         return self._synchronizer.dropped

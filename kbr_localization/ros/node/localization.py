@@ -162,6 +162,8 @@ class Localization:
             return
         self._worker.stop()
         self._worker = None
+        # nobody else is there: no worker, and no image is handed on
+        self._feed.queue.clear('when the node was deactivated')
         self.do_requests()
         if self._reporter is not None:
             self._reporter.destroy()
