@@ -249,4 +249,5 @@ def test_a_pose_whose_file_is_old_is_not_used_whatever_its_stamp_says(ros, tiny_
         robot.drive(6.05, 7.25)
         ros.spin_until(lambda: poses)
         assert ('going on from the saved pose' in node.output) == anyway
+        assert ('saved pose not used: it is 360' in node.output) != anyway
         assert node.stop() == 0

@@ -52,19 +52,20 @@ def test_it_comes_back_as_it_was(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ['pose.json']
 
 
-def test_one_that_is_far_off_the_map_is_not_used():
+def test_one_that_is_far_off_the_map_or_of_another_is_not_used_and_told():
     told = []
     settings = SimpleNamespace(config=NodeConfig(), initial_pose=None)
 
     def log(level, text, *rest):
         told.append(text)
 
-    def kept(metres):
-        in_use = SimpleNamespace(map_id='abc', distance=lambda pose: metres)
+    def kept(metres, map_id='abc'):
+        in_use = SimpleNamespace(map_id=map_id, distance=lambda pose: metres)
         return initial_pose_sources.gather(settings, SAVED, in_use, str, log).saved
 
     assert kept(0.5) is SAVED and not told
     assert kept(500.0) is None and 'saved pose not used: x 1.00 m, y 2.00 m is 500 m' in told[0]
+    assert kept(0.5, 'def') is None and told[1:] == ['saved pose not used: it is of another map']
 
 
 def test_it_is_carried_forward_by_the_odometry():

@@ -250,6 +250,7 @@ def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     old = Drive(tiny_world, InitialPoseSources(saved=saved, saved_max_age=0.5))
     old.go(3.0, 6.0)
     assert old.error(6.0) < 0.2
+    assert 'saved pose not used: it is 1 s old, expected 0 to 0.5 s' in str(old.told)
 
 
 @pytest.mark.parametrize('max_speed, carried', [(3.0, 0.0), (10.0, 5.0)])

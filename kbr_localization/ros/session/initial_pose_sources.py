@@ -42,7 +42,10 @@ def saved_pose(path: Path, config: NodeConfig, log: NodeLogger) -> persistence.S
     except (RosError, OSError) as error:
         log('warning', str(error))
         return None
-    return saved if age <= config.saved_pose_max_age else None
+    if age <= config.saved_pose_max_age:
+        return saved
+    log('info', persistence.too_old(age, config.saved_pose_max_age))
+    return None
 
 
 def first_map(
@@ -85,9 +88,10 @@ def gather(
 ) -> InitialPoseSources:
     """Gather what a belief may start from on a map."""
     config = settings.config
-    if saved is not None and not (
-        saved.map_id == in_use.map_id and _is_usable(saved.pose, 'saved pose', in_use, log)
-    ):
+    if saved is not None and saved.map_id != in_use.map_id:
+        log('info', 'saved pose not used: it is of another map')
+        saved = None
+    if saved is not None and not _is_usable(saved.pose, 'saved pose', in_use, log):
         saved = None
     anyway = config.initialize_at_saved_pose
     # nav2_amcl prefers the saved one as well

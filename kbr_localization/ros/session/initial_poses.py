@@ -8,7 +8,7 @@ import dataclasses
 from kbr_localization import se2
 from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
-from kbr_localization.ros.session.persistence import SavedPose
+from kbr_localization.ros.session.persistence import SavedPose, too_old
 
 
 class InitialPoses:
@@ -70,7 +70,10 @@ class InitialPoses:
             if not sources.saved_anyway:
                 self._log('info', 'saved pose not used: it is of another run of the clock')
             return None
-        return saved.resumed(stamp_ns, odometry, sources.saved_max_age, sources.max_speed)
+        pose = saved.resumed(stamp_ns, odometry, sources.saved_max_age, sources.max_speed)
+        if pose is None and not sources.saved_anyway:
+            self._log('info', too_old((stamp_ns - saved.stamp_ns) * 1e-9, sources.saved_max_age))
+        return pose
 
     def _carried(
         self, given: GivenPose, odometry: se2.FloatArray, buffer: OdometryBuffer

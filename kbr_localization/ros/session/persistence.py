@@ -65,6 +65,14 @@ class SavedPose:
         return se2.compose(self.pose, step)
 
 
+def too_old(age: float, most: float) -> str:
+    """Say that a pose of some seconds ago, or of later than now, is not used."""
+    return (
+        f'saved pose not used: it is {age:.0f} s old, expected 0 to {most:g} s: raise '
+        'saved_pose_max_age, or give a pose'
+    )
+
+
 def default_pose_file(node_name: str) -> Path:
     """Return the file for a node of a fully qualified name."""
     return own_folder() / f'{node_name.strip("/").replace("/", ".")}.pose.json'
