@@ -30,7 +30,7 @@ from ros_node_helpers import (
     wait_for_answer,
 )
 from ros_robot import make_tiny_world, Robot
-from std_srvs.srv import Trigger
+from std_srvs.srv import Empty, Trigger
 
 pytestmark = pytest.mark.ros
 
@@ -119,6 +119,17 @@ def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_save
         assert saved == ['after the failures', 'map']
         ros.spin_until(lambda: not ros.node.count_publishers('/diagnostics'))
         assert node.trigger_activate() == TransitionCallbackReturn.SUCCESS
+
+
+def test_a_request_for_an_update_is_told_when_no_image_will_follow(ros, tiny_world):
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        told = []
+        node.log = lambda level, text, quiet=None: told.append(text)
+        for active in (True, False):
+            call(ros, Empty, '/request_nomotion_update', Empty.Request())
+            assert told == ([] if active else ['an update asked for, but the node is not active'])
+            if active:
+                node.trigger_deactivate()
 
 
 def test_a_cleanup_lets_the_map_go(ros, tiny_world):

@@ -171,6 +171,8 @@ class LocalizationNode(SettableNode, LifecycleNode):
         if self.active:
             session = self.configured().session
             session.request(session.tracking.request_update)
+        else:
+            self.log('warning', 'an update asked for, but the node is not active')
         return response
 
     def _give_kept_pose(self) -> None:
