@@ -633,28 +633,45 @@ def test_from_the_callback_to_the_filter_are_five_calls(drive, monkeypatch):
     assert to_the_queue == [2] and to_the_filter == [3]
 
 
+class TwoCameras:
+    """Two cameras without a network; `moments` are what they hand on."""
+
+    def __init__(self):
+        self._callbacks, self.moments = [], []
+        self.cameras = Cameras(
+            ('front/image', 'rear/image'),
+            'raw',
+            0.05,
+            self._subscribe,
+            lambda stamp_ns, load: self.moments.append((stamp_ns, load.sources)),
+        )
+        self.cameras.active = True
+
+    def _subscribe(self, message_type, topic, callback):
+        self._callbacks.append(callback)
+        return SimpleNamespace(topic_name=topic)
+
+    def send(self, *images):
+        for camera, seconds in images:
+            image = Image()
+            image.header.stamp = ns_to_stamp(stamp(seconds))
+            self._callbacks[camera](image)
+
+
 def test_images_that_wait_for_another_camera_are_dropped_when_the_work_ends():
-    callbacks, moments, topic = [], [], SimpleNamespace(topic_name='image')
-    cameras = Cameras(
-        ('front/image', 'rear/image'),
-        'raw',
-        0.05,
-        lambda *args: callbacks.append(args[2]) or topic,
-        lambda stamp_ns, load: moments.append((stamp_ns, load.sources)),
-    )
+    two = TwoCameras()
+    two.send((0, 1.0), (1, 1.0), (0, 1.4))
+    two.cameras.active = False
+    assert two.cameras.dropped == {'waited for other cameras at the end': 1}
+    two.cameras.active = True
+    two.send((1, 60.0), (0, 60.01))
+    assert [stamp_ns for stamp_ns, _ in two.moments] == [stamp(1.0), stamp(60.01)]
+    assert None not in two.moments[-1][1]
 
-    def send(camera, seconds):
-        image = Image()
-        image.header.stamp = ns_to_stamp(stamp(seconds))
-        callbacks[camera](image)
 
-    cameras.active = True
-    for camera, seconds in ((0, 1.0), (1, 1.0), (0, 1.4)):
-        send(camera, seconds)
-    cameras.active = False
-    assert cameras.dropped == {'waited for other cameras at the end': 1}
-    cameras.active = True
-    for camera, seconds in ((1, 60.0), (0, 60.01)):
-        send(camera, seconds)
-    assert [stamp_ns for stamp_ns, _ in moments] == [stamp(1.0), stamp(60.01)]
-    assert None not in moments[-1][1]
+def test_no_camera_goes_on_alone_that_is_silent_as_well():
+    two = TwoCameras()
+    two.send((0, 1.0), (1, 1.0), (0, 2.0), (0, 4.0))
+    now = time.monotonic()
+    assert two.cameras.hints(now) == ['no images of rear: going on with front alone']
+    assert not two.cameras.hints(now + 10.0)

@@ -136,10 +136,10 @@ class Cameras:
             return []
         silent = self._synchronizer.silent
         alive = [name for name in self.names if name not in silent]
-        if silent:
+        lively = [now - (watch.last or 0.0) < UNMATCHED_SECONDS for watch in self.watches]
+        if silent and any(lively):
             return [f'no images of {", ".join(silent)}: going on with {", ".join(alive)} alone']
-        lively = all(now - (watch.last or 0.0) < UNMATCHED_SECONDS for watch in self.watches)
-        if lively and self.active and now - self._matched > UNMATCHED_SECONDS:
+        if all(lively) and self.active and now - self._matched > UNMATCHED_SECONDS:
             return [
                 f'no images of {", ".join(self.names)} within {self._tolerance:g} s of each '
                 'other: synchronise the cameras, or raise sync_tolerance'
