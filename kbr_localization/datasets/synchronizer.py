@@ -78,13 +78,16 @@ class Synchronizer(Generic[Item]):
         self._last_ns = 0
 
     def _note_silence(self, camera: int, stamp_ns: int) -> None:
-        # counted from the first image that another camera sent after the last of this one: a
-        # robot that records nothing while it stands has no silent cameras
+        # counted from the first image of another camera that the last of this one does not go
+        # with: a robot that records nothing while it stands has no silent cameras
         self._last_ns = max(self._newest)
         for other in range(len(self.names)):
             if other == camera:
                 self._missed_since[other] = None
-            elif self._missed_since[other] is None:
+            elif (
+                self._missed_since[other] is None
+                and stamp_ns > self._newest[other] + self._tolerance_ns
+            ):
                 self._missed_since[other] = stamp_ns
 
     def _is_silent(self, camera: int) -> bool:
