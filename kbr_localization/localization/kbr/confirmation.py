@@ -158,9 +158,6 @@ class Confirmation(Evidence):
         The sum stops, so that a robot that is carried away loses its confirmation as soon however
         long it was at its place.
         """
-        if compared is None and not self._images:
-            super().see(log_likelihood, weight)  # nothing of the sum can change later
-            return
         RecentMean.see(self, log_likelihood, weight)
         self._images.append((log_likelihood, weight, compared))
         if len(self._images) > REMEMBERED:
