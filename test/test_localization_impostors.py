@@ -112,7 +112,8 @@ def test_impostors_are_the_images_taken_elsewhere_or_facing_another_way():
     impostors.predict(np.array([0.0, 0.0, 1.2]))
     turned = impostors.see(kept, match, 0.7)
     expected = np.log(0.7 * match.likelihood_ratio + 1.0 - 0.7 * match.coverage)
-    assert [first.excess, near.excess, turned.excess] == pytest.approx([expected] * 3)
+    assert first.excess == near.excess
+    assert [near.excess, turned.excess] == pytest.approx([expected] * 2)
     assert expected > 1.0
     # what is less likely there than an image that says nothing is no credit
     impostors.forget()
