@@ -53,7 +53,7 @@ def test_two_senders_of_the_odometry_are_told_once_none_of_them_is_a_dead_one(
         odometry.saw(NOW + index * SECOND, now=float(index))
         odometry.measure(now=float(index))
     hint = odometry.hint(now=seconds, timeout=5.0, clock_ns=NOW + seconds * SECOND)
-    assert ('2 publishers, whose poses do not go together' in hint) == told
+    assert ('2 publishers, of which only one may send' in hint) == told
     odometry.publishers = 1
     odometry.measure(now=seconds + 1.0)
     odometry.publishers = 2

@@ -54,7 +54,7 @@ def test_two_senders_of_the_odometry_are_told(ros, tiny_world, monkeypatch):
         ros.spin_until(other.odometry.get_subscription_count)
         robot.drive(0.0, 1.0)
         other.send_odometry(1.05)
-        ros.spin_until(lambda: 'do not go together' in input_status(reports).message)
+        ros.spin_until(lambda: 'only one may send' in input_status(reports).message)
     assert '/odom: 2 publishers' in input_status(reports).message
 
 

@@ -167,7 +167,7 @@ class InputWatch:
         if not self.crowded:
             return ''
         return (
-            f'{self.topic}: {self.publishers} publishers, whose poses do not go together: '
+            f'{self.topic}: {self.publishers} publishers, of which only one may send: '
             'stop all but one, or remap the topic'
         )
 
