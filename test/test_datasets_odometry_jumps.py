@@ -6,7 +6,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
 from kbr_localization.datasets.rosbag import BagRun, write_bag
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.ros.session.odometry_buffer import Added, OdometryBuffer
@@ -33,6 +33,11 @@ def restarted(track, origin=(0.0, 0.0, 0.0)):
     moved = se2.between(np.broadcast_to(poses[HALF], (HALF, 3)), poses[HALF:])
     poses[HALF:] = se2.compose(np.array(origin), moved)
     return OdometryTrack(track.stamps_ns, poses)
+
+
+def stamp_ns(sent):
+    stamp = sent[1].header.stamp
+    return stamp.sec * SECOND + stamp.nanosec
 
 
 def increments(track):
@@ -126,6 +131,38 @@ def test_bags_and_runs_of_cold_say_so(tmp_path):
     cold = write_cold_run(tmp_path / 'run', tiny_frames(8), jumped)
     assert 'the odometry jumped once: taken as reset, without motion' in cold.notes
     assert np.hypot(*increments(cold.odometry)[:, :2].T).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ('seconds', 'way', 'count'),
+    [(14.0, 4.0, 13), (14.0, 0.0, 0), (14.0, 0.4, 0), (9.0, 4.0, 0), (20.0, 4.0, 19)],
+)
+def test_images_in_a_long_pause_after_which_the_robot_is_elsewhere_are_noted(seconds, way, count):
+    stamps = (np.array([0.0, 0.5, 1.0, 1.0 + seconds, 1.5 + seconds]) * SECOND).astype(np.int64)
+    poses = np.zeros((5, 3))
+    poses[3:, 0] = way
+    taken = np.arange(0, int(seconds) + 2) * SECOND
+    notes = pause_notes(OdometryTrack(stamps, poses), taken)
+    assert notes == (
+        (
+            f'the odometry pauses for up to {seconds:.1f} s and does not go on where it was: '
+            f'{count} images in between are on a straight line',
+        )
+        if count
+        else ()
+    )
+    assert pause_notes(OdometryTrack(stamps[:1], poses[:1]), stamps[:1]) == ()
+
+
+def test_bags_and_copies_of_them_note_images_in_a_pause_once(tmp_path):
+    driven = [m for m in drive(20.0) if not 2.5 * SECOND < stamp_ns(m) < 16 * SECOND]
+    run = BagRun(bag(tmp_path / 'bag', driven, images(15)))
+    (note,) = run.notes
+    assert 'pauses for up to 13.5 s' in note and ': 13 images in between' in note
+    write_bag(run, tmp_path / 'copy')
+    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
+    for copy in (tmp_path / 'copy', tmp_path / 'cold'):
+        assert open_dataset(copy).notes == (note,)
 
 
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):

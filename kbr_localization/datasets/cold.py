@@ -16,7 +16,7 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
-from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -135,6 +135,7 @@ class ColdRun(Dataset):
         if kept.size == 0:
             raise DatasetError(self._nothing_left(stamps))
         self.stamps_ns = stamps[kept]
+        self.notes = tuple(dict.fromkeys(self.notes + pause_notes(self.odometry, self.stamps_ns)))
         self._names = [ordered[index] for index in kept]
         unknown = WITHOUT_POSES in self.notes
         self._references = [None if unknown else names[name].reference for name in self._names]

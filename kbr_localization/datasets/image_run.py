@@ -9,7 +9,7 @@ from pathlib import Path
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import ImageFile
-from kbr_localization.datasets.odometry_jumps import without_jumps
+from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
 from kbr_localization.datasets.odometry_noise import made_odometry, odometry_note
 from kbr_localization.datasets.selection import not_covered, ReferenceTrack, select_frames
 from kbr_localization.errors import DatasetError
@@ -91,6 +91,7 @@ class ImageRun(Dataset):
             poses = listing.truth if made else 'odometry'
             raise DatasetError(not_covered(self.name, stamps, self.odometry, poses))
         self.stamps_ns = stamps[kept]
+        self.notes += pause_notes(self.odometry, self.stamps_ns)
         self._files = [found[index][1] for index in kept]
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns

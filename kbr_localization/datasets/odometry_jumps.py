@@ -56,6 +56,26 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     return going_on, _notes(len(resets), len(stamps) - len(left))
 
 
+def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
+    """
+    Return what there is to note about images (n,) in long pauses of an odometry.
+
+    Nothing where it goes on where it was: its driver may be silent while the robot stands.
+    """
+    edges = track.stamps_ns
+    moved = np.maximum(*steps(track.poses[:-1], track.poses[1:])) > SLACK
+    pauses = np.flatnonzero((np.diff(edges) > LONG_PAUSE * 1e9) & moved)
+    after = np.searchsorted(edges, stamps_ns)
+    within = np.isin(after - 1, pauses) & (edges[np.minimum(after, len(edges) - 1)] != stamps_ns)
+    if not within.any():
+        return ()
+    longest = np.diff(edges)[np.unique(after[within] - 1)].max() * 1e-9
+    return (
+        f'the odometry pauses for up to {longest:.1f} s and does not go on where it was: '
+        f'{np.count_nonzero(within)} images in between are on a straight line',
+    )
+
+
 def begins_over(stamps_ns: Sequence[int]) -> bool:
     """Whether stamps, in the order of their recording, go back and over the same times again."""
     # fewer than FEWEST are strays, which the median of a row leaves out

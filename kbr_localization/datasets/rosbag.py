@@ -24,7 +24,7 @@ from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
-from kbr_localization.datasets.odometry_jumps import begins_over, without_jumps
+from kbr_localization.datasets.odometry_jumps import begins_over, pause_notes, without_jumps
 from kbr_localization.datasets.pose_message import (
     header_frame,
     header_stamp_ns,
@@ -286,6 +286,7 @@ class BagRun(Dataset):
         self.skipped |= left_out
         if kept.size == 0:
             raise DatasetError(not_covered(str(self.path), stamps, self.odometry))
+        self.notes = tuple(dict.fromkeys(self.notes + pause_notes(self.odometry, stamps[kept])))
         self._images = [images[index] for index in kept]
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, stamps[kept]
