@@ -100,6 +100,16 @@ def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
     assert run.odometry.stamps_ns[0] == 0
 
 
+def test_transforms_that_were_sent_before_the_clock_of_a_simulation_came_are_left_out(tmp_path):
+    computer = 1_700_000_000 * SECOND
+    way = [*sent('odom', 'base', [(9.0, 0, 0)], start=0) * 3, *sent('odom', 'base', driven())]
+    laser = sent('base', 'laser', [(0.1, 0, 0)], '/tf_static', start=0)
+    late = [(topic, message, computer + i) for i, (topic, message, _) in enumerate(way)]
+    run = BagRun(recorded(tmp_path / 'bag', images(1), laser, late))
+    assert run.odometry.stamps_ns[[0, -1]].tolist() == [SECOND, 5 * SECOND]
+    np.testing.assert_allclose(run[0].odometry, [0.5, 0, 0], atol=1e-9)
+
+
 def test_without_an_odometry_topic_transforms_are_the_odometry(tmp_path):
     path = recorded(
         tmp_path / 'bag',

@@ -493,6 +493,30 @@ def test_images_without_a_stamp_have_the_time_of_recording(tmp_path):
     assert [frame.stamp_ns for frame in run] == [2 * SECOND, 3 * SECOND]
 
 
+def in_a_simulation(messages):
+    """Stamps from zero on, recorded by the clock of a computer."""
+    computer = 1_700_000_000 * SECOND
+    return [(topic, m, computer + i) for i, (topic, m, _) in enumerate(at_times(messages))]
+
+
+def test_what_was_sent_before_the_clock_of_a_simulation_came_is_left_out(tmp_path):
+    """The time of recording that would stand for its stamp is that of another clock."""
+    early = [('/image', image(0), None), *[('/odom', odometry(0, 0.0), None)] * 5]
+    early.append(('/amcl_pose', pose_covariance(0, 9.0), None))
+    known = [('/amcl_pose', pose_covariance(i * SECOND, 0.3 * i), None) for i in (1, 2, 3, 4)]
+    sent = in_a_simulation([*early, *drive(), *images(), *known])
+    run = BagRun(write_messages(tmp_path / 'bag', sent))
+    assert [frame.stamp_ns for frame in run] == [2 * SECOND, 3 * SECOND, 4 * SECOND]
+    assert run.odometry.stamps_ns[[0, -1]].tolist() == [SECOND, 4 * SECOND]
+    assert run.fixes.poses[-1, 0] == pytest.approx(1.2)
+    names = {'/image': 1, '/odom': 5, '/amcl_pose': 1}
+    assert run.skipped == {f'message without a stamp on {name}': n for name, n in names.items()}
+    # by one clock they have the time of recording
+    near = [('/odom', odometry(0, -0.1), SECOND - 10_000_000), *drive(), *images()]
+    run = BagRun(write_messages(tmp_path / 'near', near))
+    assert (run.odometry.stamps_ns[0], run.skipped) == (SECOND - 10_000_000, {})
+
+
 def test_repeated_stamps_are_counted(tmp_path):
     run = BagRun(bag(tmp_path / 'bag', drive(), drive()[:4], images(2), images(1)))
     assert (len(run), run.skipped) == (2, {'repeated stamp on /odom': 4, 'repeated stamp': 1})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 import functools
 import logging
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ from typing import Any
 from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.pose_message import planar_pose
+from kbr_localization.datasets.selection import of_another_clock
 from kbr_localization.datasets.transform_tree import (
     BASE_FRAMES,
+    Edge,
     MAP_FRAMES,
     ODOMETRY_FRAMES,
     Transform,
@@ -24,6 +27,8 @@ LOG = logging.getLogger(__name__)
 
 TF = 'tf2_msgs/msg/TFMessage'
 STATIC = 'tf_static'
+_Sent = tuple[Transform, bool]
+"""A transform, and whether its stamp is its own: it is fixed, or its header has one."""
 
 
 class BagTransforms:
@@ -71,24 +76,25 @@ class BagTransforms:
 
     @property
     def _bases(self) -> Sequence[str]:
-        child = next((t.child for t in self._from_odometry()), '')
+        child = next((t.child for t, _ in self._from_odometry()), '')
         return (child, *BASE_FRAMES) if child else BASE_FRAMES
 
     @functools.cached_property
     def _tree(self) -> TransformTree:
         if not self._topics:
             return TransformTree(())
-        sent = list(self._sent())
+        sent = _of_one_clock(self._sent())
         placed = {transform.child for transform in sent}
-        return TransformTree([*sent, *(t for t in self._from_odometry() if t.child not in placed)])
+        odometry = _of_one_clock(self._from_odometry())
+        return TransformTree([*sent, *(t for t in odometry if t.child not in placed)])
 
-    def _sent(self) -> Iterator[Transform]:
+    def _sent(self) -> Iterator[_Sent]:
         for topic in self._topics:
             for message, time_ns in self._messages(topic):
                 for transform in message.transforms:
                     yield from _read(transform, time_ns, topic.name.endswith(STATIC))
 
-    def _from_odometry(self) -> Iterator[Transform]:
+    def _from_odometry(self) -> Iterator[_Sent]:
         if self._odometry is not None:
             for message, time_ns in self._messages(self._odometry):
                 yield from _of_odometry(message, time_ns)
@@ -104,24 +110,40 @@ class BagTransforms:
                 yield message, time_ns
 
 
-def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
+def _of_one_clock(sent: Iterable[_Sent]) -> list[Transform]:
+    """Leave out those without a stamp whose times of recording do not go with the other stamps."""
+    found = list(sent)
+    stamps, unstamped = defaultdict[Edge, list[int]](list), defaultdict[Edge, set[int]](set)
+    for transform, stamped in found:
+        stamps[transform.edge].append(transform.stamp_ns)
+        if not stamped:
+            unstamped[transform.edge].add(transform.stamp_ns)
+    foreign = {edge: of_another_clock(stamps[edge], times) for edge, times in unstamped.items()}
+    return [t for t, stamped in found if stamped or t.stamp_ns not in foreign[t.edge]]
+
+
+def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[_Sent]:
     """Give the transform of a message, or nothing where it is no pose in the plane."""
     moved = message.transform
     pose = SimpleNamespace(position=moved.translation, orientation=moved.rotation)
     yield from _placed(message, pose, time_ns, fixed)
 
 
-def _of_odometry(message: Any, time_ns: int) -> Iterator[Transform]:
+def _of_odometry(message: Any, time_ns: int) -> Iterator[_Sent]:
     yield from _placed(message, message.pose.pose, time_ns, False)
 
 
-def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
+def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[_Sent]:
     parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
     stamp = message.header.stamp
-    stamp_ns = stamp.sec * 10**9 + stamp.nanosec or time_ns
+    set_ns = stamp.sec * 10**9 + stamp.nanosec
+    stamp_ns = set_ns or time_ns
     try:
         # no run has a time before zero, see `header_stamp_ns`
         if parent and child and (fixed or stamp_ns >= 0):
-            yield Transform(parent, child, stamp_ns, planar_pose(pose), fixed)
+            yield (
+                Transform(parent, child, stamp_ns, planar_pose(pose), fixed),
+                fixed or set_ns != 0,
+            )
     except DatasetError as error:
         LOG.debug('%s -> %s at %d ns skipped: %s', parent, child, stamp_ns, error)

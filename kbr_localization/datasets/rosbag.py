@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kbr_localization import se2
 from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
@@ -35,6 +35,7 @@ from kbr_localization.datasets.run_folder import read_notes
 from kbr_localization.datasets.selection import (
     make_track,
     not_covered,
+    of_another_clock,
     ReferenceTrack,
     select_frames,
 )
@@ -44,6 +45,7 @@ import numpy as np
 __all__ = ['BagRun', 'write_bag']
 
 LOG = logging.getLogger(__name__)
+Message = TypeVar('Message')
 
 
 @dataclass(frozen=True)
@@ -105,10 +107,10 @@ class BagRun(Dataset):
     candidates are refused unless one has a customary name, and what is in the frame of the
     odometry is no reference unless it is given. Without such topics the poses are taken from /tf:
     odom -> base_link, map -> base_link or map -> odom -> base_link. `sources` says which topics
-    are used. Times are those of the headers (of the recording where a header has none). Images are
-    read when asked for; the reference is interpolated to their stamps, None where it is unknown.
-    `skipped` counts by reason what was left out. Raises DatasetError when the bag cannot be read
-    or lacks images or odometry.
+    are used. Times are those of the headers (of the recording where a header has none, unless the
+    other headers of its topic go by another clock). Images are read when asked for; the reference
+    is interpolated to their stamps, None where it is unknown. `skipped` counts by reason what was
+    left out. Raises DatasetError when the bag cannot be read or lacks images or odometry.
     """
 
     def __init__(
@@ -215,11 +217,15 @@ class BagRun(Dataset):
             if topic and topic.message_type != TF
         }
         poses: dict[str, list[tuple[int, se2.FloatArray]]] = {name: [] for name in pose_topics}
+        unstamped = defaultdict[str, set[int]](set)
         for name, time_ns, data in self._bag.messages([self.image_topic.name, *pose_topics]):
             if name not in pose_topics:
                 at[time_ns] += 1
             try:
-                stamp_ns = header_stamp_ns(data) or time_ns
+                stamp_ns = header_stamp_ns(data)
+                if not stamp_ns:
+                    stamp_ns = time_ns
+                    unstamped[name].add(time_ns)
                 if name in pose_topics:
                     message = deserialize(data, pose_topics[name].message_type)
                     read = odometry_pose if name == self.odometry_topic.name else reference_pose
@@ -230,7 +236,24 @@ class BagRun(Dataset):
                 first = f'bad message on {name} (the first: {error})'
                 self._count(self._bad.setdefault(name, first), 1)
                 LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
+        for name, times in unstamped.items():
+            if name in poses:
+                stamps = [stamp_ns for stamp_ns, _ in poses[name]]
+                poses[name] = self._of_one_clock(name, poses[name], stamps, times)
+            else:
+                stamps = [image.stamp_ns for image in images]
+                images = self._of_one_clock(name, images, stamps, times)
         return images, poses
+
+    def _of_one_clock(
+        self, name: str, messages: list[Message], stamps_ns: list[int], unstamped_ns: set[int]
+    ) -> list[Message]:
+        """Leave out messages of a topic whose times of recording are no stamps of it."""
+        foreign = of_another_clock(stamps_ns, unstamped_ns)
+        pairs = zip(messages, stamps_ns, strict=True)
+        kept = [message for message, stamp_ns in pairs if stamp_ns not in foreign]
+        self._count(f'message without a stamp on {name}', len(messages) - len(kept))
+        return kept
 
     def _refuse_beginning_over(
         self, images: list[_Recorded], poses: dict[str, list[tuple[int, se2.FloatArray]]]

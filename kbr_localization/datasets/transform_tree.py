@@ -28,6 +28,11 @@ class Transform:
     pose: se2.FloatArray
     fixed: bool = False
 
+    @property
+    def edge(self) -> Edge:
+        """Name the two frames."""
+        return self.parent, self.child
+
 
 class _Samples:
     """Stamps and poses of one transform, in little memory: a bag has millions of them."""
@@ -70,9 +75,8 @@ class TransformTree:
                 self._take(transform)
 
     def _take(self, transform: Transform) -> None:
-        edge = (transform.parent, transform.child)
         self._parents[transform.child] = transform.parent
-        self._samples.setdefault(edge, _Samples()).add(transform)
+        self._samples.setdefault(transform.edge, _Samples()).add(transform)
 
     @functools.cached_property
     def _tracks(self) -> dict[Edge, OdometryTrack]:
