@@ -6,7 +6,8 @@ import shutil
 import signal
 
 from command import assert_one_line, invoke, kbr
-from helpers import write_tiny_cold_run
+import cv2
+from helpers import textured_image, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import DatasetError
 from map_helpers import tiny_map
@@ -93,8 +94,10 @@ def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, st
 def test_broken_images_are_left_out_of_a_conversion_and_counted(tmp_path, caplog, to):
     run = write_tiny_cold_run(tmp_path / 'run')
     files = sorted((run / 'std_cam').iterdir())
-    for file in files[2:5]:
-        file.write_bytes(b'')
+    png = cv2.imencode('.png', textured_image(0))[1].tobytes()
+    # nothing of an image, and half of one
+    for file, data in zip(files[2:5], (b'', files[3].read_bytes()[:700], png[:-20]), strict=True):
+        file.write_bytes(data)
     result = invoke('convert', run, tmp_path / 'out', '--to', to)
     assert result.returncode == 0, result.stderr
     told = ['kbr: skipped: 3 x broken image', f'kbr: {tmp_path / "out"}: 5 frames']

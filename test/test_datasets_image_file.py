@@ -9,7 +9,12 @@ import zlib
 from command import invoke
 import cv2
 from helpers import textured_image, write_tiny_cold_run
-from kbr_localization.datasets.image_file import decode_image, encode_jpeg, ImageFile
+from kbr_localization.datasets.image_file import (
+    decode_image,
+    encode_jpeg,
+    encoded_bytes,
+    ImageFile,
+)
 from kbr_localization.datasets.image_message import decode_raw_image
 from kbr_localization.datasets.image_size import encoded_size, MAX_PIXELS, VARIABLE
 from kbr_localization.errors import DatasetError
@@ -75,6 +80,20 @@ def test_a_jpeg_is_whole_whatever_is_behind_it(behind):
     for length in (len(thumbnail) + 3, len(whole) // 2, len(whole) - 2):
         with pytest.raises(DatasetError, match=r'broken image it: .* a JPEG that is cut off'):
             decode_image(whole[:length] + behind.replace(b'\xff', b'\0'), 'it')
+
+
+@pytest.mark.parametrize('suffix', ['.jpeg', '.png'])
+def test_what_is_cut_off_is_not_copied(tmp_path, suffix):
+    file = tmp_path / f'it{suffix}'
+    whole = cv2.imencode(suffix, textured_image(0))[1].tobytes()
+    file.write_bytes(whole)
+    assert encoded_bytes(ImageFile(file), 'it') == whole
+    kind = suffix[1:].upper()
+    for length in (len(whole) // 2, len(whole) - 20):
+        file.write_bytes(whole[:length])
+        for read in (lambda: encoded_bytes(ImageFile(file), 'it'), ImageFile(file)):
+            with pytest.raises(DatasetError, match=f'a {kind} that is cut off after {length} b'):
+                read()
 
 
 @pytest.mark.parametrize('bomb', [png_bomb, jpeg_bomb])

@@ -24,7 +24,7 @@ import numpy as np
 JPEG_START = b'\xff\xd8'
 PNG_START = b'\x89PNG'
 _TURNED = (b'Exif\0\0', b'eXIf')  # of a JPEG and of a PNG that may say how it was held
-_PNG_DEPTH, _PNG_ALPHA, _PNG_HEAD = 24, (4, 6), 4096
+_PNG_DEPTH, _PNG_ALPHA, _PNG_HEAD, _PNG_END = 24, (4, 6), 4096, b'IEND'
 LARGEST_FILE = 1 << 28
 """Bytes; more than any image that may be decoded has."""
 
@@ -72,8 +72,7 @@ def decode_image(data: bytes, name: str) -> Image:
     the image. OpenCV fills the missing part of a truncated JPEG with grey, hence the check of the
     end marker.
     """
-    if data.startswith(JPEG_START) and not is_whole_jpeg(data):
-        raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
+    _refuse_cut_off(data, name)
     if not data:
         raise _broken(name, 'no bytes')
     size = encoded_size(data)
@@ -140,15 +139,24 @@ def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 
     """
     Compressed bytes of a frame's image: its own where it has them, else a new JPEG.
 
-    Raises DatasetError for bytes that are no JPEG or PNG.
+    Raises DatasetError for bytes that are no JPEG or PNG, or that are cut off.
     """
     if isinstance(image, EncodedImage):
         data = image.encoded()
+        _refuse_cut_off(data, name)
         # a copy of what lies under the name of an image could be of any file
         if encoded_size(data) is None:
             raise _broken(name, f'{len(data)} bytes of another kind')
         return data
     return encode_jpeg(image() if callable(image) else image, name, quality)
+
+
+def _refuse_cut_off(data: bytes, name: str) -> None:
+    """Raise DatasetError for an image that lacks its end, as of a full disk or a lost packet."""
+    if data.startswith(JPEG_START) and not is_whole_jpeg(data):
+        raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
+    if data.startswith(PNG_START) and _PNG_END not in data:
+        raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
 
 
 def _broken(name: str, found: str) -> DatasetError:
