@@ -51,6 +51,20 @@ def test_known_poses_of_another_clock_are_told_where_they_are_not_needed(tmp_pat
     assert told not in invoke('convert', good, tmp_path / 'other').stderr
 
 
+def test_known_poses_that_come_too_seldom_are_told(tmp_path):
+    seldom = [('/mocap', pose_stamped(t * SECOND // 2, float(t)), None) for t in (3, 7, 11)]
+    run, out = bag(tmp_path / 'bag', drive(), images(2), seldom), tmp_path / 'run.tum'
+    told = (
+        'no image of bag has a known pose: reference poses come every 2.0 s and 4.0 m, and '
+        'between two that are more than 1 s and 0.3 m apart nothing is interpolated'
+    )
+    result = build(tmp_path, run)
+    assert (result.returncode, told in result.stderr) == (2, True), result.stderr
+    assert f'without known poses: {told}' in invoke('convert', run, tmp_path / 'copy').stderr
+    out.write_text('2 0 0 0 0 0 0 1\n')
+    assert told in invoke('evaluate', run, out).stderr
+
+
 def test_a_fused_odometry_makes_no_map(tmp_path):
     run = bag(tmp_path / 'bag', drive(), drive(topic='/odometry/filtered'), IMAGES)
     result = build(tmp_path, run)

@@ -439,6 +439,8 @@ def test_an_unknown_reference_pose_is_left_out(tmp_path):
         'bad message on /amcl_pose (the first: expected a known pose, got variances of x, y '
         '[9999.0, 9999.0])'
     )
+    run = BagRun(bag(tmp_path / 'none', drive(), images(2), poses[:1]))
+    assert run.sources[2] == f'no reference poses ({reason})'
 
 
 def test_odometry_that_is_not_finite_is_left_out(tmp_path):

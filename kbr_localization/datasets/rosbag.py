@@ -141,8 +141,8 @@ class BagRun(Dataset):
             self._bag.path, others, reference_topic, drifting, transforms.reference_topic
         )
         self.reference_frame = self._reference_frame()
-        self.sources = self._sources(drifting)
         images, poses = self._scan()
+        self.sources = self._sources(drifting, poses)
         self._refuse_beginning_over(images, poses)
         self.odometry = self._odometry_track(poses)
         self._reference = self._reference_track(poses)
@@ -185,13 +185,18 @@ class BagRun(Dataset):
         odometry_frame = self._frame(self.odometry_topic)
         return [topic for topic in topics if drifts(self._frame(topic), odometry_frame)]
 
-    def _sources(self, drifting: list[Topic]) -> tuple[str, ...]:
+    def _sources(
+        self, drifting: list[Topic], poses: dict[str, list[tuple[int, se2.FloatArray]]]
+    ) -> tuple[str, ...]:
         """Say which topics are used, and which might have been."""
         reference, odometry = f'no reference poses ({NO_REFERENCE})', str(self.odometry_topic.name)
         if self.odometry_topic.message_type == TF:
             odometry = f'/tf ({" -> ".join(self._transforms.odometry_way)})'
         if self.reference_topic is not None and self.reference_topic.message_type == TF:
             reference = f'reference poses on /tf ({" -> ".join(self._transforms.reference_way)})'
+        elif self.reference_topic is not None and not poses[self.reference_topic.name]:
+            name = self.reference_topic.name
+            reference = f'no reference poses ({self._bad.get(name, f"none on {name}")})'
         elif self.reference_topic is not None:
             frame = self.reference_frame or 'without a name'
             reference = f'reference poses on {self.reference_topic.name} (frame {frame})'

@@ -72,12 +72,26 @@ def not_covered(
 
 
 def outside_fixes(dataset: Dataset) -> str:
-    """Say, with both spans, that all images lie before or after the known poses; else nothing."""
+    """
+    Say why no image has a known pose although there are some; else nothing.
+
+    All images lie before or after them, with both spans, or between two that are far apart.
+    """
     fixes = dataset.fixes
     stamps = np.array([frame.stamp_ns for frame in dataset], dtype=np.int64)
-    if fixes is None or not stamps.size or select_frames(stamps, fixes)[0].size:
+    if fixes is None or not stamps.size:
         return ''
-    return not_covered(dataset.name, stamps, fixes, 'reference poses')
+    if not select_frames(stamps, fixes)[0].size:
+        return not_covered(dataset.name, stamps, fixes, 'reference poses')
+    if any(frame.reference is not None for frame in dataset):
+        return ''
+    seconds = float(np.median(np.diff(fixes.stamps_ns))) * 1e-9
+    metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))
+    return (
+        f'no image of {dataset.name} has a known pose: reference poses come every {seconds:.1f} s '
+        f'and {metres:.1f} m, and between two that are more than {LONGEST_GAP_NS * 1e-9:g} s and '
+        f'{FARTHEST_GAP_M:g} m apart nothing is interpolated: record them more often'
+    )
 
 
 @dataclass(frozen=True)
