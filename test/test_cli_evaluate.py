@@ -119,6 +119,18 @@ def test_a_trajectory_named_csv_is_not_taken_for_its_own_details(run_and_estimat
     assert result['position_rmse_m'] == pytest.approx(0.3, abs=1e-6)
 
 
+def test_a_table_of_somebody_else_beside_a_trajectory_is_none_of_its_details(run_and_estimate):
+    """As the true poses of a EuRoC sequence, which evo writes beside them in the TUM format."""
+    run, estimate = run_and_estimate
+    table = estimate.with_suffix('.csv')
+    for text in ('#timestamp [ns],p_x [m]\n1,2\n', ''):
+        table.write_text(text)
+        result = evaluate(run, estimate, '--json')
+        assert result.returncode == 0, result.stderr
+        assert f'{table}: not of `kbr localize`: the trajectory has no cov' in result.stderr
+        assert json.loads(result.stdout)['position_rmse_m'] == pytest.approx(0.3, abs=1e-6)
+
+
 def test_recall_leaves_broken_images_out_and_says_so(run_and_estimate, tmp_path):
     run, estimate = run_and_estimate
     build_map([open_dataset(run)]).save(tmp_path / 'map.h5')

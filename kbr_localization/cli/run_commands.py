@@ -164,14 +164,18 @@ COMMANDS = (localize, evaluate, methods, parameters)
 
 
 def _read_trajectory(path: Path) -> Any:
-    from kbr_localization.evaluation.details import details_path, with_details
+    from kbr_localization.evaluation.details import details_path, holds_details, with_details
     from kbr_localization.evaluation.tum import read_tum
 
     trajectory = read_tum(path)
     details = details_path(path)
     # a trajectory with commas may be called .csv itself
-    beside = details != path and details.is_file()
-    return with_details(trajectory, details) if beside else trajectory
+    if details == path or not details.is_file():
+        return trajectory
+    if not holds_details(details):
+        console.note(f'{details}: not of `kbr localize`: the trajectory has no covariances')
+        return trajectory
+    return with_details(trajectory, details)
 
 
 def _retrieval(kernel_map: Any, dataset: Any) -> dict[str, Any]:

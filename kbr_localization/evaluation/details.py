@@ -33,17 +33,22 @@ def details_path(trajectory_path: str | Path) -> Path:
     return Path(trajectory_path).with_suffix('.csv')
 
 
+def holds_details(path: Path) -> bool:
+    """Whether a file begins as `write_detailed` writes one; raises OSError."""
+    start = ','.join(COLUMNS[:2]).encode()
+    with path.open('rb') as file:
+        return file.read(len(start)) == start
+
+
 def check_details(path: Path) -> None:
     """Raise EvaluationError for a file that holds something else and would be overwritten."""
     if not path.is_file() or path.stat().st_size == 0:
         return
-    start = ','.join(COLUMNS[:2]).encode()
-    with path.open('rb') as file:
-        if file.read(len(start)) != start:
-            raise EvaluationError(
-                f'{path} would be overwritten with the details of the trajectory, but holds '
-                'something else: move it, or choose another --out'
-            )
+    if not holds_details(path):
+        raise EvaluationError(
+            f'{path} would be overwritten with the details of the trajectory, but holds '
+            'something else: move it, or choose another --out'
+        )
 
 
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
