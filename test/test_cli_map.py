@@ -4,12 +4,14 @@ import dataclasses
 import json
 import os
 from pathlib import Path
+import re
 import shutil
 
 from command import assert_one_line, invoke, kbr
 import cv2
 import h5py
 from helpers import write_tiny_cold_run
+from kbr_localization.cli.console import format_value
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
@@ -57,6 +59,9 @@ def test_info_says_what_the_map_holds(tiny):
     assert facts['filter']['odometry_calibration'] == 'learnt'
     table = invoke('map', 'info', tiny / 'map.h5').stdout
     assert 'runs.train.images' in table and 'filter.image_bandwidth' in table
+    for name, values in facts['motion_noise'].items():
+        cell = '-' if values is None else f'[{", ".join(map(format_value, values))}]'
+        assert re.search(rf'motion_noise\.{name} +│ {re.escape(cell)} *\n', table), name
     assert facts['odometry']['offset_x']['observable'] is False
     assert 'not observable' in table
 

@@ -121,6 +121,8 @@ def format_value(value: Any) -> str:
     """Write numbers with the digits that a reader wants, and nothing as a dash."""
     if value is None:
         return '-'
+    if hasattr(value, 'tolist'):
+        return format_value(value.tolist())
     if isinstance(value, list):
         return f'[{", ".join(map(format_value, value))}]'
     if not isinstance(value, float):
