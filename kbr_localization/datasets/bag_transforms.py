@@ -83,10 +83,9 @@ class BagTransforms:
     def _tree(self) -> TransformTree:
         if not self._topics:
             return TransformTree(())
-        sent = _of_one_clock(self._sent())
-        placed = {transform.child for transform in sent}
-        odometry = _of_one_clock(self._from_odometry())
-        return TransformTree([*sent, *(t for t in odometry if t.child not in placed)])
+        tree = TransformTree(_of_one_clock(self._sent()))
+        tree.complete(_of_one_clock(self._from_odometry()))
+        return tree
 
     def _sent(self) -> Iterator[_Sent]:
         for topic in self._topics:
@@ -110,16 +109,24 @@ class BagTransforms:
                 yield message, time_ns
 
 
-def _of_one_clock(sent: Iterable[_Sent]) -> list[Transform]:
-    """Leave out those without a stamp whose times of recording do not go with the other stamps."""
-    found = list(sent)
-    stamps, unstamped = defaultdict[Edge, list[int]](list), defaultdict[Edge, set[int]](set)
-    for transform, stamped in found:
-        stamps[transform.edge].append(transform.stamp_ns)
-        if not stamped:
-            unstamped[transform.edge].add(transform.stamp_ns)
-    foreign = {edge: of_another_clock(stamps[edge], times) for edge, times in unstamped.items()}
-    return [t for t, stamped in found if stamped or t.stamp_ns not in foreign[t.edge]]
+def _of_one_clock(sent: Iterable[_Sent]) -> Iterator[Transform]:
+    """
+    Leave out those without a stamp whose times of recording do not go with the other stamps.
+
+    They come last; the others are not kept, as a bag has millions of them.
+    """
+    spans: dict[Edge, tuple[int, int]] = {}
+    unstamped = defaultdict[Edge, list[Transform]](list)
+    for transform, stamped in sent:
+        if stamped:
+            first, last = spans.get(transform.edge, (transform.stamp_ns,) * 2)
+            spans[transform.edge] = min(first, transform.stamp_ns), max(last, transform.stamp_ns)
+            yield transform
+        else:
+            unstamped[transform.edge].append(transform)
+    for edge, transforms in unstamped.items():
+        foreign = of_another_clock(spans.get(edge, ()), [t.stamp_ns for t in transforms])
+        yield from (t for t in transforms if t.stamp_ns not in foreign)
 
 
 def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[_Sent]:

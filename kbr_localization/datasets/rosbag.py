@@ -254,7 +254,8 @@ class BagRun(Dataset):
         self, name: str, messages: list[Message], stamps_ns: list[int], unstamped_ns: set[int]
     ) -> list[Message]:
         """Leave out messages of a topic whose times of recording are no stamps of it."""
-        foreign = of_another_clock(stamps_ns, unstamped_ns)
+        stamped = [stamp_ns for stamp_ns in stamps_ns if stamp_ns not in unstamped_ns]
+        foreign = of_another_clock(stamped, unstamped_ns)
         pairs = zip(messages, stamps_ns, strict=True)
         kept = [message for message, stamp_ns in pairs if stamp_ns not in foreign]
         self._count(f'message without a stamp on {name}', len(messages) - len(kept))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from kbr_localization.datasets.frame import Dataset, OdometryTrack
@@ -19,18 +19,17 @@ SAME_CLOCK_NS = 60 * 10**9
 """Times of recording farther from all stamps are of another clock than these."""
 
 
-def of_another_clock(stamps_ns: Iterable[int], unstamped_ns: Collection[int]) -> set[int]:
+def of_another_clock(stamps_ns: Sequence[int], unstamped_ns: Iterable[int]) -> set[int]:
     """
     Return those of the times of recording that cannot stand for stamps that were not set.
 
-    `stamps_ns`: of all messages of a kind, with the times of recording, `unstamped_ns`, of those
-    that have none. In a simulation stamps begin at zero, and what is sent before its clock comes
-    has none, while the recorder goes by the clock of the computer.
+    `stamps_ns`: of the messages of a kind that have one. `unstamped_ns`: times of recording of
+    those that have none. In a simulation stamps begin at zero, and what is sent before its clock
+    comes has none, while the recorder goes by the clock of the computer.
     """
-    stamped = [stamp_ns for stamp_ns in stamps_ns if stamp_ns not in unstamped_ns]
-    if not stamped:
+    if not stamps_ns:
         return set()
-    first, last = min(stamped) - SAME_CLOCK_NS, max(stamped) + SAME_CLOCK_NS
+    first, last = min(stamps_ns) - SAME_CLOCK_NS, max(stamps_ns) + SAME_CLOCK_NS
     return {time_ns for time_ns in unstamped_ns if not first <= time_ns <= last}
 
 
