@@ -205,6 +205,16 @@ def test_the_order_in_which_trials_end_changes_nothing():
     assert all(row == rows[0] for row in rows)
 
 
+def test_a_trial_without_an_answer_is_in_neither_the_mean_nor_the_deviation_of_the_error():
+    outcomes = [
+        Outcome(Task('kbr', 6, trial), NEVER_LOCALIZED | {'position_rmse_m': rmse}, 5.0)
+        for trial, rmse in enumerate((0.1, 0.3, None))
+    ]
+    (row,) = comparison_rows(PLAN, outcomes)
+    assert row['position_rmse_m_mean'] == pytest.approx(0.2)
+    assert row['position_rmse_m_sd'] == pytest.approx(0.2 / np.sqrt(2))
+
+
 def test_a_size_above_the_images_is_refused_before_the_work(runs, tmp_path):
     plan = dataclasses.replace(PLAN, sizes=(6, 100))
     with pytest.raises(EvaluationError, match='size 100: the training runs have only 24 images'):

@@ -213,7 +213,7 @@ def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[d
     """
     Reduce the trials of every method and size to one row.
 
-    Means over the trials, and the standard deviation of the RMSE, None of one trial.
+    Means over the trials that have a value, and the standard deviation of the RMSE, None of one.
     `lost_fraction` is that of the frames after localizing: what is lost before,
     `localized_after_m` tells. A run that never localized enters them with 1 and its length,
     `rmse_after_localized_m_mean` not at all, and `position_median_m` not when it is infinite.
@@ -234,7 +234,8 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
     def mean(key: str) -> float | None:
         return _mean(outcome.metrics[key] for outcome in outcomes)
 
-    rmse = [float(outcome.metrics['position_rmse_m'] or 0.0) for outcome in outcomes]
+    found = [outcome.metrics['position_rmse_m'] for outcome in outcomes]
+    rmse = [float(value) for value in found if value is not None]
     return {
         'method': method,
         'size': size,
