@@ -140,6 +140,7 @@ def test_odd_buildings_are_reported_and_their_robots_are_drawn():
         ('other_buildings', ['--sizes', '8,9']),
         ('wrong_odometry', ['--rates', '1e-5', '1e-3']),
         ('half_mapped', []),
+        ('starts', ['--sizes', '8,9']),
     ],
 )
 def test_a_benchmark_runs_on_runs_that_are_given(name, options, tmp_path, capsys):
