@@ -1,5 +1,6 @@
 """Describers of every kind on real pixels: shapes, round trip, refusals, kernel."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import cv2
@@ -260,6 +261,16 @@ def test_every_kind_of_descriptor_keeps_the_contract(kind_config, images):
     np.testing.assert_allclose(prepared.compared_with(descriptors), gram, atol=1e-6)
     again = describer_from_state(describer.state())
     np.testing.assert_array_equal(again.describe(images[1]), descriptors[1])
+
+
+@pytest.mark.parametrize('kind', ['hog', 'onnx'])
+def test_threads_may_share_a_describer(kind_config, images):
+    """As those of a worker of a Dask cluster do: what is equalised, and what a network answers."""
+    describer = fit_describer(kind_config, images, np.random.default_rng(0))
+    alone = [describer.describe(image) for image in images]
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(describer.describe, images * 40))
+    np.testing.assert_array_equal(together, alone * 40)
 
 
 def test_the_registry_names_classes_that_can_be_chosen():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+import threading
 from typing import Any
 
 import cv2
@@ -47,6 +48,7 @@ class NetworkDescriber(SelectableDescriber):
     ) -> None:
         self.config, self.preparation, self.network = config, preparation, network
         self._net = self._read()
+        self._one_at_a_time = threading.Lock()  # the network keeps its input and its answer
         # the output's size is known only after a run
         self.size = len(self._run(np.zeros((*preparation.shape, 3), dtype=np.uint8)))
 
@@ -143,8 +145,10 @@ class NetworkDescriber(SelectableDescriber):
 
     def _run(self, image: NDArray[np.uint8]) -> NDArray[np.float32]:
         try:
-            self._net.setInput(as_input(image, self.config.network_input, self._input[2:]))
-            return np.asarray(self._net.forward(), dtype=np.float32).ravel()
+            given = as_input(image, self.config.network_input, self._input[2:])
+            with self._one_at_a_time:
+                self._net.setInput(given)
+                return np.array(self._net.forward(), dtype=np.float32).ravel()
         except cv2.error as error:
             raise VisionError(
                 f'network {self.config.network_file}: OpenCV cannot run it ({error.err}); export '

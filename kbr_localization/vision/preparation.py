@@ -73,9 +73,7 @@ class Preparation:
         self.shape = _scaled(image_shape, config)
         if self._panorama is not None:
             self.shape = self._panorama.shape
-        self._clahe = None
-        if config.illumination == 'clahe':
-            self._clahe = cv2.createCLAHE(_CLAHE_CLIP, (_CLAHE_TILES, _CLAHE_TILES))
+        self._equalises = config.illumination == 'clahe'
 
     @classmethod
     def fit(cls, config: VisionConfig, images: Sequence[Image]) -> Preparation:
@@ -111,9 +109,11 @@ class Preparation:
     def grey(self, image: Image) -> Image:
         """Prepare a grey image of `shape`; raises VisionError."""
         prepared = self._resample(to_grey(self._checked(image)))
-        if self._clahe is None:
+        if not self._equalises:
             return prepared
-        return np.asarray(self._clahe.apply(prepared), dtype=np.uint8)
+        # one that is kept has buffers of its own, which threads would share
+        clahe = cv2.createCLAHE(_CLAHE_CLIP, (_CLAHE_TILES, _CLAHE_TILES))
+        return np.asarray(clahe.apply(prepared), dtype=np.uint8)
 
     def colour(self, image: Image) -> Image:
         """Prepare a BGR image of `shape`, its light as it is; raises VisionError."""
