@@ -204,7 +204,9 @@ def pyramid(counts: Counts, layout: Layout) -> list[Counts]:
     Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
     """
     n, words = len(counts), layout.words
-    finest = np.ascontiguousarray(counts)
+    # OpenCV adds no integers of 32 bits; floating point has them exactly, of a million patches
+    large = counts.dtype.itemsize > np.dtype(np.uint16).itemsize
+    finest: Any = np.ascontiguousarray(counts, dtype=np.float32 if large else counts.dtype)
     result: list[Counts] = [finest]
     sums: NDArray[Any] = finest.astype(np.float32) if layout.rooted else _summable(finest)
     for level in reversed(range(layout.levels)):
