@@ -198,6 +198,20 @@ def test_a_camera_that_looks_aside_or_stands_tells_nothing(shift):
     np.testing.assert_array_equal(found.odometry, odometry)
 
 
+def test_a_camera_that_is_upside_down_tells_nothing():
+    """It sees all turns the other way, and so does one whose driver mirrors its images."""
+    rng = np.random.default_rng(9)
+    turns = drive(rng)
+    steps = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
+    odometry = se2.chain(np.zeros(3), steps + np.array([0.0, 0.0, 0.02 * STEP]))
+    points = seen(turns, rng)
+    for sides in ([-1, -1, -1, -1], [-1, 1, -1, 1]):
+        other = replace(points, flow=points.flow * np.array(sides, dtype=np.float32))
+        found = correct_headings(odometry, np.zeros(len(odometry), dtype=np.intp), other)
+        assert found.view is None
+        np.testing.assert_array_equal(found.odometry, odometry)
+
+
 def test_points_are_followed_in_images():
     image = textured_image(0, (240, 320))
     moved = np.roll(image, 6, axis=1)

@@ -70,9 +70,11 @@ def _compared(
         if narrow.any():
             drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
         scale = _slope(seen[wide], (turns - drift * metres)[wide])
-    left = turns - scale * seen - drift * metres
+    found = _scaled(view, scale)
+    # a camera that is upside down turns the other way, for which there is no focal length
+    left = turns - view.focal / found.focal * seen - drift * metres
     unlike = float(np.median(np.abs(left[wide] / turns[wide])))
-    return replace(_scaled(view, scale), unlike=unlike), drift
+    return replace(found, unlike=unlike), drift
 
 
 def _slope(column: FloatArray, values: FloatArray) -> float:

@@ -163,7 +163,8 @@ def correct_headings(
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
     Without points, or where too few images of each run have some, the odometry stays as it is; so
-    it does where the points tell of turns that are none, as those of a camera that looks aside do.
+    it does where the points tell of other turns, as those of a camera that looks aside or is
+    upside down do.
     A run of which too few have some has the drift of the others taken out.
     """
     runs = int(run.max()) + 1
