@@ -135,7 +135,9 @@ def _offset(points: Points, view: View, turns: FloatArray) -> View:
     def cost(offset: float) -> float:
         return _mean(missed(offset))
 
-    costs = [cost(offset) for offset in _OFFSETS]
+    # so far off that all steps are turns it counts for nothing, and is as good as no offset
+    told = [np.count_nonzero(points.is_way(offset)) >= _ENOUGH_TURNS for offset in _OFFSETS]
+    costs = [cost(one) if some else np.inf for one, some in zip(_OFFSETS, told, strict=True)]
     start = _OFFSETS[int(np.argmin(costs))]
     if not np.isfinite(min(costs)):
         return view

@@ -141,9 +141,15 @@ class Points:
         if self.twists is None:
             return np.zeros(self.pairs)
         ahead, left, turn = self.twists.T
-        moved = left - offset * turn
-        known = np.abs(moved) < _ASIDE * np.abs(ahead)
-        return np.asarray(np.divide(moved, ahead, out=np.zeros(self.pairs), where=known))
+        out, known = np.zeros(self.pairs), self.is_way(offset)
+        return np.asarray(np.divide(left - offset * turn, ahead, out=out, where=known))
+
+    def is_way(self, offset: float) -> NDArray[np.bool_]:
+        """Tell which steps (p,) are more of a way than of a turn for a camera at an offset."""
+        if self.twists is None:
+            return np.ones(self.pairs, dtype=np.bool_)
+        ahead, left, turn = self.twists.T
+        return np.asarray(np.abs(left - offset * turn) < _ASIDE * np.abs(ahead))
 
 
 def small(image: Pixels) -> Pixels:
