@@ -43,6 +43,16 @@ def test_fewer_distinct_patches_than_words_is_refused():
         learn_vocabulary(data, 10, np.random.default_rng(0))
 
 
+def test_patches_that_are_nearly_all_equal_leave_enough_others_for_the_words():
+    """As of blank walls: in the sample that seeds are taken from are fewer of them than words."""
+    data = np.zeros((4000, 8), dtype=np.float32)
+    data[::40] = np.random.default_rng(7).normal(size=(100, 8))
+    words = learn_vocabulary(data, 50, np.random.default_rng(0))
+    assert len(np.unique(words, axis=0)) == 50
+    with pytest.raises(VisionError, match='101 distinct patches'):
+        learn_vocabulary(data, 102, np.random.default_rng(0))
+
+
 def test_sums_of_clusters_are_those_of_their_members():
     rng = np.random.default_rng(5)
     descriptors = rng.normal(0.0, 50.0, (3000, 7)).astype(np.float32)

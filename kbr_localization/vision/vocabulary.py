@@ -115,6 +115,14 @@ def too_few_patches(words: int, distinct: int) -> VisionError:
     )
 
 
+def find_distinct(descriptors: Float32Array) -> NDArray[np.intp]:
+    """Find the first of each group of equal descriptors (k, d): their indices."""
+    bits = np.ascontiguousarray(descriptors).view(np.uint32)
+    # sums of odd multiples, modulo 2**64: of two different ones equal once in 10**19
+    odd = 2 * np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) + 1
+    return np.asarray(np.unique(bits @ odd, return_index=True)[1])
+
+
 def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
     # k-means++ on a sample: twenty candidates per word spread the seeds as well as all would
     count = min(len(descriptors), 20 * words)
@@ -124,7 +132,11 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
     for index in range(words):
         weight = distance if index else np.ones(count)
         if not weight.any():
-            raise too_few_patches(words, index)
+            # so many are equal, as of blank walls, that the sample has too few others
+            distinct = find_distinct(descriptors)
+            if not words <= len(distinct) < len(descriptors):
+                raise too_few_patches(words, len(distinct))
+            return _spread_seeds(descriptors[distinct], words, rng)
         seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
         distance = np.minimum(distance, _squared_distance(sample, seeds[index]))
     return seeds

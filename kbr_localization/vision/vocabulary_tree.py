@@ -15,7 +15,12 @@ import math
 from typing import Any
 
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words, too_few_patches
+from kbr_localization.vision.vocabulary import (
+    find_distinct,
+    learn_vocabulary,
+    nearest_words,
+    too_few_patches,
+)
 import numpy as np
 from numpy.typing import NDArray
 
@@ -87,7 +92,7 @@ class VocabularyTree:
         Branches get words by how far their descriptors spread. The same generator and data give
         the same tree. Raises VisionError when there are fewer distinct descriptors than words.
         """
-        distinct = _distinct(descriptors)
+        distinct = find_distinct(descriptors)
         if len(distinct) < words:
             raise too_few_patches(words, len(distinct))
         count = math.isqrt(words)
@@ -103,14 +108,6 @@ class VocabularyTree:
         parts = zip(members, different, branches, sizes.tolist(), strict=True)
         leaves = [_words_of(*part, rng) for part in parts]
         return cls(np.concatenate(leaves), branches, sizes)
-
-
-def _distinct(descriptors: Float32Array) -> NDArray[np.intp]:
-    """Find the first of each group of equal descriptors (k, d): their indices."""
-    bits = np.ascontiguousarray(descriptors).view(np.uint32)
-    # sums of odd multiples, modulo 2**64: of two different ones equal once in 10**19
-    odd = 2 * np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) + 1
-    return np.asarray(np.unique(bits @ odd, return_index=True)[1])
 
 
 def _spread(descriptors: Float32Array, centre: Float32Array) -> float:
