@@ -110,6 +110,12 @@ def test_a_robot_that_stands_still_gets_a_ring_in_the_middle():
         assert 0 < found.inner < found.outer <= 120
 
 
+def test_the_ring_in_the_middle_fits_an_image_that_is_higher_than_wide():
+    found = find_mirror([np.zeros((320, 240), np.uint8)] * 8)
+    assert (found.x, found.y) == (120.0, 160.0)
+    assert 0 < found.inner < found.outer <= 120
+
+
 def test_what_changes_to_both_sides_only_gets_a_ring_in_the_middle():
     """As of a robot in a corridor, whose walls ahead and behind it hardly change."""
     images = [np.full(SHAPE, 100, np.uint8) for _ in range(8)]

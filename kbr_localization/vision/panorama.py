@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 
-_OUTER_RADIUS = 0.48  # of the height, that is assumed where nothing can be found
+_OUTER_RADIUS = 0.48  # of the shorter side, that is assumed where nothing can be found
 _INNER_RADIUS = 0.3  # of the outer one
 _LEAST_IMAGES = 5
 _CORNER = 10  # part of the height and of the width
@@ -87,11 +87,12 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     change are told: no mirror reaches there.
     """
     height, width = images[0].shape
+    side = min(height, width)
     assumed = Mirror(
         width / 2,
         height / 2,
-        _OUTER_RADIUS * _INNER_RADIUS * height,
-        _OUTER_RADIUS * height,
+        _OUTER_RADIUS * _INNER_RADIUS * side,
+        _OUTER_RADIUS * side,
     )
     if len(images) < _LEAST_IMAGES:
         return assumed
