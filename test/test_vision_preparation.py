@@ -177,6 +177,20 @@ def test_mirror_settings_override_what_is_found():
     assert preparation.shape[1] == 320
 
 
+def test_radii_are_found_around_a_centre_that_is_set():
+    """A mast hides a quarter of the mirror, so that the middle of what changes is none."""
+    rows, columns = np.indices(SHAPE)
+    mast = np.abs(rows - MIRROR.y) < MIRROR.x - columns
+    images = [np.where(mast, 90, omnidirectional(surroundings(seed))) for seed in range(12)]
+    config = replace(PLAIN, projection='omnidirectional')
+    images = [image.astype(np.uint8) for image in images]
+    known = replace(config, mirror_x=MIRROR.x, mirror_y=MIRROR.y)
+    assert Preparation.fit(config, images).mirror.x > MIRROR.x + 10.0
+    found = Preparation.fit(known, images).mirror
+    assert (found.x, found.y) == (MIRROR.x, MIRROR.y)
+    np.testing.assert_allclose([found.inner, found.outer], [MIRROR.inner, MIRROR.outer], atol=3.0)
+
+
 @pytest.mark.parametrize('settings', [{'mirror_x': 332.0}, {'mirror_y': 500.0}])
 def test_a_mirror_beside_the_image_is_refused(settings):
     """As for images of twice the size: hog would describe a black panorama without a word."""

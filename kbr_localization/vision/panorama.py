@@ -77,20 +77,20 @@ class Panorama:
         return np.asarray(unwrapped, dtype=np.uint8)
 
 
-def find_mirror(images: Sequence[Image]) -> Mirror:
+def find_mirror(images: Sequence[Image], x: float = 0.0, y: float = 0.0) -> Mirror:
     """
     Find the ring that changes between the images of a moving robot.
 
     Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
-    not change. Of fewer than five images, of a robot that stood still, or where what changes is
-    no ring, it is assumed in the middle of the image, as large as fits. Images whose corners
-    change are told: no mirror reaches there.
+    not change. `x`, `y`: its centre where that is known, otherwise 0. Of fewer than five images,
+    of a robot that stood still, or where what changes is no ring, it is assumed in the middle of
+    the image, as large as fits. Images whose corners change are told: no mirror reaches there.
     """
     height, width = images[0].shape
     side = min(height, width)
     assumed = Mirror(
-        width / 2,
-        height / 2,
+        x or width / 2,
+        y or height / 2,
         _OUTER_RADIUS * _INNER_RADIUS * side,
         _OUTER_RADIUS * side,
     )
@@ -101,7 +101,7 @@ def find_mirror(images: Sequence[Image]) -> Mirror:
     _tell_no_mirror(moving)
     if not 0.05 < moving.mean() < 0.95:
         return assumed
-    return _fit_ring(moving) or assumed
+    return _fit_ring(moving, x, y) or assumed
 
 
 def _deviations(images: Sequence[Image]) -> NDArray[np.float32]:
@@ -122,16 +122,16 @@ def _tell_no_mirror(moving: NDArray[np.bool_]) -> None:
         )
 
 
-def _fit_ring(moving: NDArray[np.bool_]) -> Mirror | None:
-    """Fit a ring to what moves; None where it goes half around at no radius."""
+def _fit_ring(moving: NDArray[np.bool_], x: float, y: float) -> Mirror | None:
+    """Fit a ring to what moves, see `find_mirror`; None where it is half around at no radius."""
     # each row's and column's extent is a chord: their middles give the centre whatever is inside
     rows, columns = np.nonzero(moving)
-    x = (np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
-    y = (np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
+    x = x or float(np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
+    y = y or float(np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
     radius = np.hypot(*(np.indices(moving.shape) - np.array([y, x])[:, np.newaxis, np.newaxis]))
     bins = radius.astype(int).ravel()
     fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
     inside = np.flatnonzero(fraction > 0.5)
     if not inside.size:
         return None
-    return Mirror(float(x), float(y), float(inside[0]), float(inside[-1] + 1))
+    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1))

@@ -169,7 +169,8 @@ def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image
         config, working_width=_WIDEST, network_width=_WIDEST, scale_up=False
     )
     whole = Preparation(wide, shape)
-    found = find_mirror([whole.grey(images[index]) for index in spread])
+    grey = [whole.grey(images[index]) for index in spread]
+    found = find_mirror(grey, config.mirror_x, config.mirror_y)
     return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})
 
 
