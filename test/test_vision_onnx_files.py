@@ -56,6 +56,19 @@ def fitted(network, tmp_path, images=IMAGES):
     return fit_describer(config, images, np.random.default_rng(0))
 
 
+def test_a_size_of_minus_one_is_left_open(monkeypatch, tmp_path):
+    """The runtimes take it so; it was refused as one of 18446744073709551615."""
+    expected = fitted(convolution_network(WEIGHTS, SIDE), tmp_path).describe(IMAGES[0])
+    write, minus_one = onnx_file.value, (1 << 64) - 1
+
+    def left_open(field, name, shape):
+        return write(field, name, (minus_one, shape[1], *[minus_one] * len(shape[2:])))
+
+    monkeypatch.setattr(onnx_file, 'value', left_open)
+    found = fitted(convolution_network(WEIGHTS, SIDE), tmp_path).describe(IMAGES[0])
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize(
     'parts, says',
     [

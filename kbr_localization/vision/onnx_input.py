@@ -16,6 +16,7 @@ _INPUT_NAME, _INITIALIZER_NAME = 1, 8
 _TYPE, _TENSOR, _SHAPE, _DIMENSION, _SIZE = 2, 1, 2, 1, 1
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _LONGEST = 10  # bytes of a number of 64 bits
+_NEGATIVE = 1 << 63  # from which on such numbers are less than zero
 Field = tuple[int, int, memoryview, int]
 
 
@@ -23,6 +24,7 @@ def input_shape(network: bytes) -> tuple[int, ...]:
     """
     Sizes of the network's image input, batch first; 0 stands for one that is left open.
 
+    So is one of -1, as exporters write that have no name for it, and any that is negative.
     Raises VisionError when the bytes are no ONNX network.
     """
     try:
@@ -45,7 +47,8 @@ def input_shape(network: bytes) -> tuple[int, ...]:
 
 
 def _size(dimension: bytes | memoryview) -> int:
-    return next((value for number, value, _, _ in fields(dimension) if number == _SIZE), 0)
+    size = next((value for number, value, _, _ in fields(dimension) if number == _SIZE), 0)
+    return size if size < _NEGATIVE else 0
 
 
 def _inside(record: bytes | memoryview, *path: int) -> Iterator[memoryview]:
