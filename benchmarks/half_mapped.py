@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from benchmarks import cases, results
 from benchmarks.cases import Case
-from benchmarks.place_recognition import mean_of
+from benchmarks.place_recognition import mean_of, statuses_at
 from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.localization.kbr import cohorts
@@ -46,7 +46,7 @@ def measured(case: Case, seed: int, alike: tuple[float, float]) -> tuple[bool, d
     with patch.multiple(cohorts, _ALIKE_EVERY=alike[0], _ALIKE_FOR=alike[1]):
         trajectory = localize(with_statistics(case.kernel_map), case.run, 'kbr', seed=seed)
     errors = run_errors(reference, trajectory)
-    said = np.array([*trajectory.statuses, ''])[errors.estimate] == 'localized'
+    said = statuses_at(errors, trajectory) == 'localized'
     right = errors.position_m <= case.right_m
     metres, _ = cKDTree(case.kernel_map.poses[:, :2]).query(reference.poses[:, :2])
     shown, unknown = metres <= 0.5 * case.right_m, metres > 2.0 * case.right_m

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import results, workload
-from benchmarks.place_recognition import SETTLED_M
+from benchmarks.place_recognition import SETTLED_M, statuses_at
 import cv2
 from kbr_localization.datasets import Dataset, Frame, open_dataset
 from kbr_localization.datasets.opening import needs_spacing
@@ -168,7 +168,7 @@ def stays_on(
 def _stay(name: str, kernel_map: KernelMap, run: DescribedRun) -> Stay:
     trajectory = localize(on_described_run(kernel_map, run), run, 'kbr', seed=0)
     errors = run_errors(reference_trajectory(run), trajectory)
-    statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
+    statuses = statuses_at(errors, trajectory)
     late = statuses[errors.travel_m > min(SETTLED_M, 0.5 * errors.travel_m[-1])]
     said, refuted = (float(np.mean(late == one)) for one in ('localized', NOT_ON_THIS_MAP))
     return Stay(name, run.name, len(kernel_map), said, refuted)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import DescribedRun
+from kbr_localization.evaluation.metrics import RunErrors
 from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -51,6 +52,11 @@ def area_under_precision_recall(
     return float(np.sum(precision[right]) / max(relevant, 1))
 
 
+def statuses_at(errors: RunErrors, trajectory: Trajectory) -> NDArray[np.str_]:
+    """Statuses (n,) of the estimates at the frames of a run; empty where there is none."""
+    return np.array([*trajectory.statuses, ''])[errors.estimate]
+
+
 def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[str, float]:
     """
     Score a localized run.
@@ -62,8 +68,8 @@ def answers(run: DescribedRun, trajectory: Trajectory, right_m: float) -> dict[s
     where there is no such frame.
     """
     errors = run_errors(reference_trajectory(run), trajectory)
-    statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
-    said, right = statuses == 'localized', errors.position_m <= right_m
+    said = statuses_at(errors, trajectory) == 'localized'
+    right = errors.position_m <= right_m
     late = errors.travel_m > SETTLED_M
     surprise = errors.position_surprise[said & np.isfinite(errors.position_surprise)]
     return {

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks import cases, results
 from benchmarks.cases import Case
+from benchmarks.place_recognition import statuses_at
 from joblib import delayed, Parallel
 from kbr_localization.evaluation import reference_trajectory, run_errors
-from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.pipeline import localize
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -26,19 +26,16 @@ Start = tuple[float, float, bool]
 def measured(case: Case, seed: int) -> Start:
     """Drive a case, and see when it is first called localized."""
     threadpool_limits(1, 'blas')
-    images: list[float] = []
-
-    def count(localizer: Localizer, estimate: PoseEstimate) -> None:
-        images.append(estimate.diagnostics['updates'])
-
-    trajectory = localize(case.kernel_map, case.run, 'kbr', seed=seed, observe=count)
+    trajectory = localize(case.kernel_map, case.run, 'kbr', seed=seed)
     errors = run_errors(reference_trajectory(case.run), trajectory)
-    said = np.flatnonzero(np.array([*trajectory.statuses, ''])[errors.estimate] == 'localized')
+    said = np.flatnonzero(statuses_at(errors, trajectory) == 'localized')
     if not said.size:
         return np.inf, np.inf, False
     first = said[0]
     wrong = bool(errors.position_m[first] > case.right_m)
-    return images[errors.estimate[first]], float(errors.travel_m[first]), wrong
+    assert trajectory.updated is not None
+    stop = errors.estimate[first] + 1
+    return float(trajectory.updated[:stop].sum()), float(errors.travel_m[first]), wrong
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

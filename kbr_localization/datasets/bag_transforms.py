@@ -27,8 +27,6 @@ LOG = logging.getLogger(__name__)
 
 TF = 'tf2_msgs/msg/TFMessage'
 STATIC = 'tf_static'
-_Sent = tuple[Transform, bool]
-"""A transform, and whether its stamp is its own: it is fixed, or its header has one."""
 
 
 class BagTransforms:
@@ -76,7 +74,7 @@ class BagTransforms:
 
     @property
     def _bases(self) -> Sequence[str]:
-        child = next((t.child for t, _ in self._from_odometry()), '')
+        child = next((t.child for t in self._from_odometry()), '')
         return (child, *BASE_FRAMES) if child else BASE_FRAMES
 
     @functools.cached_property
@@ -87,13 +85,13 @@ class BagTransforms:
         tree.complete(_of_one_clock(self._from_odometry()))
         return tree
 
-    def _sent(self) -> Iterator[_Sent]:
+    def _sent(self) -> Iterator[Transform]:
         for topic in self._topics:
             for message, time_ns in self._messages(topic):
                 for transform in message.transforms:
                     yield from _read(transform, time_ns, topic.name.endswith(STATIC))
 
-    def _from_odometry(self) -> Iterator[_Sent]:
+    def _from_odometry(self) -> Iterator[Transform]:
         if self._odometry is not None:
             for message, time_ns in self._messages(self._odometry):
                 yield from _of_odometry(message, time_ns)
@@ -109,7 +107,7 @@ class BagTransforms:
                 yield message, time_ns
 
 
-def _of_one_clock(sent: Iterable[_Sent]) -> Iterator[Transform]:
+def _of_one_clock(sent: Iterable[Transform]) -> Iterator[Transform]:
     """
     Leave out those without a stamp whose times of recording do not go with the other stamps.
 
@@ -117,8 +115,8 @@ def _of_one_clock(sent: Iterable[_Sent]) -> Iterator[Transform]:
     """
     spans: dict[Edge, tuple[int, int]] = {}
     unstamped = defaultdict[Edge, list[Transform]](list)
-    for transform, stamped in sent:
-        if stamped:
+    for transform in sent:
+        if transform.fixed or transform.stamped:
             first, last = spans.get(transform.edge, (transform.stamp_ns,) * 2)
             spans[transform.edge] = min(first, transform.stamp_ns), max(last, transform.stamp_ns)
             yield transform
@@ -129,28 +127,25 @@ def _of_one_clock(sent: Iterable[_Sent]) -> Iterator[Transform]:
         yield from (t for t in transforms if t.stamp_ns not in foreign)
 
 
-def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[_Sent]:
+def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
     """Give the transform of a message, or nothing where it is no pose in the plane."""
     moved = message.transform
     pose = SimpleNamespace(position=moved.translation, orientation=moved.rotation)
     yield from _placed(message, pose, time_ns, fixed)
 
 
-def _of_odometry(message: Any, time_ns: int) -> Iterator[_Sent]:
+def _of_odometry(message: Any, time_ns: int) -> Iterator[Transform]:
     yield from _placed(message, message.pose.pose, time_ns, False)
 
 
-def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[_Sent]:
+def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
     parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
     stamp = message.header.stamp
-    set_ns = stamp.sec * 10**9 + stamp.nanosec
-    stamp_ns = set_ns or time_ns
+    header_ns = stamp.sec * 10**9 + stamp.nanosec
+    stamp_ns = header_ns or time_ns
     try:
         # no run has a time before zero, see `header_stamp_ns`
         if parent and child and (fixed or stamp_ns >= 0):
-            yield (
-                Transform(parent, child, stamp_ns, planar_pose(pose), fixed),
-                fixed or set_ns != 0,
-            )
+            yield Transform(parent, child, stamp_ns, planar_pose(pose), fixed, header_ns != 0)
     except DatasetError as error:
         LOG.debug('%s -> %s at %d ns skipped: %s', parent, child, stamp_ns, error)

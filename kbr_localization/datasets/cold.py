@@ -21,6 +21,7 @@ from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
     read_notes,
+    with_notes,
     WITHOUT_POSES,
     write_notes,
 )
@@ -105,7 +106,7 @@ class ColdRun(Dataset):
         )
         self._count('odometry of a repeated stamp', repeated)
         track, notes = without_jumps(track)
-        self.notes = tuple(dict.fromkeys(self.notes + notes))
+        self.notes = with_notes(self.notes, notes)
         return track
 
     def _read_labels(self) -> dict[str, str]:
@@ -135,7 +136,7 @@ class ColdRun(Dataset):
         if kept.size == 0:
             raise DatasetError(self._nothing_left(stamps))
         self.stamps_ns = stamps[kept]
-        self.notes = tuple(dict.fromkeys(self.notes + pause_notes(self.odometry, self.stamps_ns)))
+        self.notes = with_notes(self.notes, pause_notes(self.odometry, self.stamps_ns))
         self._names = [ordered[index] for index in kept]
         unknown = WITHOUT_POSES in self.notes
         self._references = [None if unknown else names[name].reference for name in self._names]

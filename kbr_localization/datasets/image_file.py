@@ -155,7 +155,7 @@ def _refuse_cut_off(data: bytes, name: str) -> None:
     """Raise DatasetError for an image that lacks its end, as of a full disk or a lost packet."""
     if data.startswith(JPEG_START) and not is_whole_jpeg(data):
         raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
-    if data.startswith(PNG_START) and _PNG_END not in data:
+    if data.startswith(PNG_START) and data.rfind(_PNG_END) < 0:
         raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
 
 

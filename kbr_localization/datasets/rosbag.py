@@ -31,7 +31,7 @@ from kbr_localization.datasets.pose_message import (
     odometry_pose,
     reference_pose,
 )
-from kbr_localization.datasets.run_folder import read_notes
+from kbr_localization.datasets.run_folder import read_notes, with_notes
 from kbr_localization.datasets.selection import (
     make_track,
     not_covered,
@@ -296,7 +296,7 @@ class BagRun(Dataset):
         else:
             track = self._track(poses, self.odometry_topic)
         track, notes = without_jumps(track)
-        self.notes = tuple(dict.fromkeys(self.notes + notes))
+        self.notes = with_notes(self.notes, notes)
         return track
 
     def _reference_track(
@@ -315,7 +315,7 @@ class BagRun(Dataset):
         self.skipped |= left_out
         if kept.size == 0:
             raise DatasetError(not_covered(str(self.path), stamps, self.odometry))
-        self.notes = tuple(dict.fromkeys(self.notes + pause_notes(self.odometry, stamps[kept])))
+        self.notes = with_notes(self.notes, pause_notes(self.odometry, stamps[kept]))
         self._images = [images[index] for index in kept]
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, stamps[kept]

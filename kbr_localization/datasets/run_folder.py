@@ -67,6 +67,11 @@ def write_notes(folder: Path, notes: Sequence[str]) -> None:
         (folder / NOTES).write_text(''.join(f'{note}\n' for note in notes), encoding='utf-8')
 
 
+def with_notes(notes: tuple[str, ...], further: tuple[str, ...]) -> tuple[str, ...]:
+    """Add notes, each of them once: a copy of a run has those of the run already."""
+    return tuple(dict.fromkeys(notes + further))
+
+
 def read_notes(folder: Path) -> tuple[str, ...]:
     """Return the notes in a folder, none where there is no file that can be read."""
     try:

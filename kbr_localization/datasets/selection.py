@@ -76,13 +76,13 @@ def outside_fixes(dataset: Dataset) -> str:
 
     All images lie before or after them, with both spans, or between two that are far apart.
     """
-    fixes = dataset.fixes
-    stamps = np.array([frame.stamp_ns for frame in dataset], dtype=np.int64)
+    fixes, frames = dataset.fixes, tuple(dataset)
+    stamps = np.array([frame.stamp_ns for frame in frames], dtype=np.int64)
     if fixes is None or not stamps.size:
         return ''
     if not select_frames(stamps, fixes)[0].size:
         return not_covered(dataset.name, stamps, fixes, 'reference poses')
-    if any(frame.reference is not None for frame in dataset):
+    if any(frame.reference is not None for frame in frames):
         return ''
     seconds = float(np.median(np.diff(fixes.stamps_ns))) * 1e-9
     metres = float(np.median(np.hypot(*np.diff(fixes.poses[:, :2], axis=0).T)))

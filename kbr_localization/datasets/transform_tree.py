@@ -20,13 +20,18 @@ Edge = tuple[str, str]
 
 @dataclass(frozen=True)
 class Transform:
-    """A pose (3,) of a child frame in its parent at a stamp, or for all times where `fixed`."""
+    """
+    A pose (3,) of a child frame in its parent at a stamp, or for all times where `fixed`.
+
+    `stamped`: whether the stamp is its own, and no time of recording.
+    """
 
     parent: str
     child: str
     stamp_ns: int
     pose: se2.FloatArray
     fixed: bool = False
+    stamped: bool = True
 
     @property
     def edge(self) -> Edge:
