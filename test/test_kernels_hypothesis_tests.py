@@ -97,6 +97,31 @@ def test_a_constant_is_independent_of_everything():
     assert outcome.p_value == 1.0
 
 
+@pytest.mark.parametrize(('m', 'n'), [(14, 21), (21, 8), (32, 5), (35, 8)])
+def test_two_samples_of_one_point_are_alike(m, n):
+    kernel = GaussianKernel(0.5)
+    x, y = np.full((m, 1), 0.37), np.full((n, 1), 0.37)
+    assert two_sample_test(kernel, x, y, 60).p_value == 1.0
+    assert abs(squared_mmd(kernel, x, y)) < 1e-14
+
+
+@pytest.mark.parametrize('seed', range(3))
+def test_ties_of_binary_samples_are_counted(seed):
+    rng = np.random.default_rng(seed)
+    x, y = (rng.integers(0, 2, (400, 1)).astype(float) for _ in range(2))
+    found = two_sample_test(GaussianKernel(0.5), x, y, 200, seed)
+    # the statistic depends on nothing but how many ones of all are dealt to the first sample
+    values = np.append(found.null, found.statistic).round(12)
+    assert np.unique(values).size < 40
+    assert found.p_value == np.mean(values >= values[-1])
+
+
+def test_ties_of_binary_pairs_are_counted():
+    x = np.repeat([[0.0], [1.0]], 50, axis=0)
+    y = np.tile([[0.0], [1.0]], (50, 1))
+    assert independence_test(KERNEL, KERNEL, x, y, 200).p_value == 1.0
+
+
 def test_samples_of_different_shapes_are_refused():
     with pytest.raises(KernelError, match=r'x, y: expected two samples .* \(5, 2\) and \(5, 3\)'):
         two_sample_test(KERNEL, normal(5, 0), normal(5, 0, dimension=3))
