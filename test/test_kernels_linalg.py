@@ -113,3 +113,15 @@ def test_proportional_covariances_are_recognised():
     assert Covariance([[3.0, 1.5], [1.5, 6.0]]).ratio_to(full) == pytest.approx(3.0)
     assert Covariance([1.0, 2.0]).ratio_to(full) is None
     assert Covariance(2.0).ratio_to(Covariance([1.0, 1.0])) == pytest.approx(2.0)
+
+
+def test_a_turned_covariance_is_symmetric_but_for_rounding():
+    for angle in np.linspace(0.1, 3.0, 30):
+        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+        for variances in ([0.1, 0.1], [0.1, 0.2]):
+            turned = turn @ np.diag(variances) @ turn.T
+            assert Covariance(turned).log_det(2) == pytest.approx(np.log(np.prod(variances)))
+    # the units of the coordinates may differ by orders of magnitude
+    Covariance([[1e-6, 1e-3], [1e-3 * (1 + 1e-12), 1e6]])
+    with pytest.raises(KernelError, match='expected a symmetric matrix'):
+        Covariance([[1e-6, 1e-3], [1e-3 * (1 + 1e-6), 1e6]])

@@ -75,9 +75,7 @@ class Covariance:
         if mine.shape != theirs.shape:
             return None
         ratio = float(np.trace(mine) / np.trace(theirs))
-        # each entry in the units of its two coordinates, which may differ by orders of magnitude
-        unit = np.sqrt(np.multiply.outer(mine.diagonal(), mine.diagonal()))
-        return ratio if np.all(np.abs(mine - ratio * theirs) <= 1e-10 * unit) else None
+        return ratio if np.all(np.abs(mine - ratio * theirs) <= _rounding(mine)) else None
 
     def __repr__(self) -> str:
         return f'Covariance({self.value.tolist()})'
@@ -104,7 +102,7 @@ def _checked(name: str, value: ArrayLike) -> FloatArray:
             f'{name}: expected a scalar, a diagonal (d,) or a matrix (d, d), '
             f'got shape {array.shape}'
         )
-    if array.ndim == 2 and not np.allclose(array, array.T, rtol=1e-10, atol=0.0):
+    if array.ndim == 2 and np.any(np.abs(array - array.T) > _rounding(array)):
         raise KernelError(
             f'{name}: expected a symmetric matrix, got shape {array.shape} with asymmetry '
             f'{np.abs(array - array.T).max():.3g}: use (S + S.T) / 2'
@@ -115,6 +113,12 @@ def _checked(name: str, value: ArrayLike) -> FloatArray:
             'give squared bandwidths > 0'
         )
     return array
+
+
+def _rounding(matrix: FloatArray) -> FloatArray:
+    """Return the rounding of entries (d, d), in the units of their two coordinates."""
+    root = np.sqrt(np.abs(matrix.diagonal()))
+    return np.asarray(1e-10 * np.multiply.outer(root, root))
 
 
 def _factor(name: str, value: FloatArray) -> FloatArray:
