@@ -256,6 +256,23 @@ def test_a_noisy_coordinate_is_seen_by_one_factor(columns):
     np.testing.assert_allclose(found, wide * quiet.cross_gram(z, image), rtol=1e-12)
 
 
+def test_a_factor_of_a_product_may_be_a_multiple():
+    noise = IndependentNoise([(GaussianNoise(1.0), [0]), (WrappedNormalNoise(0.3), [1])])
+    first, second = GaussianKernel(0.1).on(0), WrappedNormalKernel(0.2).on(1)
+    x = np.random.default_rng(0).normal(size=(5, 3))
+    plain = noise.conditional_kernel_mean(first * second).cross_gram(x, x)
+    # Python multiplies from the left: the first of them is (2 k) k'
+    for kernel in (2.0 * first * second, first * (2.0 * second), 2.0 * (first * second)):
+        mean = noise.conditional_kernel_mean(kernel)
+        np.testing.assert_allclose(mean.cross_gram(x, x), 2.0 * plain, rtol=1e-14)
+        wide = noise.conditional_kernel_mean(mean).cross_gram(x, x)
+        expected = noise.conditional_kernel_mean(noise.conditional_kernel_mean(first * second))
+        np.testing.assert_allclose(wide, 2.0 * expected.cross_gram(x, x), rtol=1e-14)
+    third = GaussianKernel(0.4).on(2)
+    found = noise.conditional_kernel_mean(2.0 * (3.0 * first * second) * third).cross_gram(x, x)
+    np.testing.assert_allclose(found, 6.0 * plain * third.gram(x), rtol=1e-14)
+
+
 def test_a_column_beyond_the_points_is_refused():
     noise = IndependentNoise([(GaussianNoise(1.0), [3])])
     with pytest.raises(KernelError, match=r'dimension: expected more than 3, .* got 2'):

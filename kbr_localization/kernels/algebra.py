@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import reduce
+import math
 from typing import Any
 
 from kbr_localization.errors import KernelError
@@ -153,6 +154,17 @@ class ColumnsKernel(Kernel):
 def require_kernel(name: str, value: Any) -> None:
     """Refuse what is no kernel."""
     require(name, value, Kernel, 'a kernel such as GaussianKernel(0.5)')
+
+
+def factors_of(kernel: Kernel) -> tuple[float, list[Kernel]]:
+    """Return c and the factors k_1, k_2, ... of a kernel c k_1 k_2 ...."""
+    if isinstance(kernel, ScaledKernel):
+        scale, factors = factors_of(kernel.kernel)
+        return kernel.factor * scale, factors
+    if not isinstance(kernel, ProductKernel):
+        return 1.0, [kernel]
+    parts = [factors_of(part) for part in kernel.kernels]
+    return math.prod(scale for scale, _ in parts), [one for _, some in parts for one in some]
 
 
 def _flatten(

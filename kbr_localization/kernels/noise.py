@@ -15,7 +15,7 @@ import math
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import ColumnsKernel, Kernel, ProductKernel
+from kbr_localization.kernels.algebra import ColumnsKernel, factors_of, Kernel
 from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray
 from kbr_localization.kernels.conditional_means import (
     ConditionalKernelMean,
@@ -249,11 +249,12 @@ class IndependentNoise(Noise):
         return super().conditional_kernel_mean(kernel)
 
     def _conjugate(self, kernel: Kernel) -> ConditionalKernelMean:
-        factors = kernel.kernels if isinstance(kernel, ProductKernel) else (kernel,)
+        scale, factors = factors_of(kernel)
         named = [part for part in factors if isinstance(part, ColumnsKernel)]
         # a factor without columns sees all of them, also those that have a noise
         known = named if len(named) == len(factors) else []
-        return self._product(kernel, [(part.columns, part.kernel) for part in known])
+        product = self._product(kernel, [(part.columns, part.kernel) for part in known])
+        return product if scale == 1.0 else WeightedMeans([product], [scale])
 
     def _product(
         self, kernel: Any, factors: Sequence[tuple[tuple[int, ...], Any]]
