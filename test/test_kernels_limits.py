@@ -5,6 +5,7 @@ import warnings
 from kbr_localization import kernels as k
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import NoMassError
+from kbr_localization.kernels.low_rank import pivoted_cholesky
 import numpy as np
 import pytest
 
@@ -62,13 +63,16 @@ def test_the_model_based_rule_of_a_plain_kernel_holds_where_its_density_is_no_fl
     assert image.inner(image) == pytest.approx((r / (r + 2 * s)) ** 600, rel=1e-9)
 
 
+@pytest.mark.parametrize('dimension', [1, 20])
 @pytest.mark.parametrize('smoothness', [0.5, 1.2, 1.5, 2.5, 300.0])
-def test_points_whose_squared_distance_is_no_float_are_apart(smoothness):
+def test_points_whose_squared_distance_is_no_float_are_apart(smoothness, dimension):
     kernel = k.MaternKernel(1.0, smoothness, normalised=False)
+    points = np.zeros((12, dimension))
+    points[1:, 0] = 10.0 ** np.arange(150, 260, 10)
     with warnings.catch_warnings():
         warnings.simplefilter('error')
-        gram = kernel.gram(np.array([[0.0], [1e200], [3e250]]))
-    np.testing.assert_array_equal(gram, np.eye(3))
+        gram = kernel.gram(points)
+    np.testing.assert_array_equal(gram, np.eye(12))
 
 
 def test_a_gram_matrix_of_zeros_is_refused():
@@ -107,6 +111,34 @@ def test_an_indefinite_kernel_is_named_and_epsilon_is_kept():
     with pytest.raises(KernelError, match='gram: expected a positive semi-definite matrix'):
         k.regularise(gram, 1e-6)
     assert k.regularise(gram, 10.0).ridge == 300.0
+
+
+@pytest.mark.parametrize('order', [1, -1])
+def test_an_indefinite_kernel_has_no_low_rank_form(order):
+    x = RNG.normal(size=(30, 2))
+    for gram in (np.tanh(x @ x.T + 1.0), np.diag([1.0, 1.0, -0.1])[::order, ::order]):
+        with pytest.raises(KernelError, match='gram: expected a positive semi-definite matrix'):
+            pivoted_cholesky(np.diag(gram), lambda i, gram=gram: gram[i], 1e-9)
+
+
+def test_a_kernel_of_single_precision_has_a_low_rank_form():
+    x = RNG.normal(size=(200, 2))
+    gram = k.GaussianKernel(1.0, normalised=False).gram(x).astype(np.float32).astype(float)
+    found = pivoted_cholesky(np.diag(gram), lambda i: gram[i], 1e-5)
+    np.testing.assert_allclose(found.dense(), gram, atol=3e-3)
+
+
+def test_weights_that_cancel_have_no_sum_and_no_mode():
+    points = np.random.default_rng(0).normal(size=(20, 1))
+    mean = k.KernelMean.of_sample(k.GaussianKernel(0.5), points)
+    nothing = mean - mean
+    assert nothing.weights.sum() > 0.0  # by rounding
+    with pytest.raises(NoMassError, match='weights: expected a positive sum'):
+        nothing.mean()
+    with pytest.raises(NoMassError, match='weights: expected a kernel mean that is positive'):
+        nothing.mode()
+    # small but not by rounding
+    np.testing.assert_allclose((mean - (1.0 - 1e-9) * mean).mean(), mean.mean(), atol=1e-5)
 
 
 @pytest.mark.parametrize(

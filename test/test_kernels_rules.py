@@ -282,6 +282,12 @@ def test_a_singular_gram_matrix_raises_epsilon_and_says_so(caplog):
     assert np.all(np.isfinite(conditional_mean(factor, np.ones(50))))
 
 
+@pytest.mark.parametrize('value', [np.inf, np.nan])
+def test_a_constant_that_is_not_finite_is_not_to_be_larger(value):
+    with pytest.raises(KernelError, match=r'epsilon: expected a finite .*: choose a finite one'):
+        regularise(np.eye(3), value)
+
+
 def test_normalise_refuses_weights_without_positive_sum():
     np.testing.assert_allclose(normalise([1.0, 4.0, -1.0]).sum(), 1.0)
     with pytest.raises(KernelError, match=r'weights: expected a positive sum'):

@@ -21,7 +21,7 @@ IndexArray = NDArray[np.int64]
 # the rules multiply kernel values with each other: their squares must be floats as well
 _LARGEST_LOG_PEAK = 350.0
 # of the largest k(x, x): a negative one up to there is zero but for rounding, as in `linalg`
-_ROUNDING = 1e-6
+ROUNDING = 1e-6
 # booleans, integers, floats, and objects that may be any of these; no texts, dates or durations
 _NUMBERS = 'biufO'
 
@@ -90,7 +90,7 @@ def as_gram(name: str, value: ArrayLike) -> FloatArray:
     """Return a square matrix (n, n) whose diagonal k(x_i, x_i) is that of a kernel."""
     matrix = as_square(name, value)
     diagonal = matrix.diagonal()
-    if not diagonal.any() or diagonal.min() < -_ROUNDING * diagonal.max():
+    if not diagonal.any() or diagonal.min() < -ROUNDING * diagonal.max():
         raise KernelError(
             f'{name}: expected a diagonal k(x_i, x_i) >= 0 that is not all zero, got '
             f'{diagonal.min():.3g} to {diagonal.max():.3g} in shape {matrix.shape}: the kernel is '
@@ -199,7 +199,8 @@ def as_positive(name: str, value: float, *, allow_zero: bool = False) -> float:
     number = float(scalar)
     if not np.isfinite(number) or number < 0 or (number == 0 and not allow_zero):
         wanted = 'a finite number >= 0' if allow_zero else 'a finite number > 0'
-        raise KernelError(f'{name}: expected {wanted}, got {number:g}: choose a larger value')
+        remedy = 'choose a larger value' if number <= 0 else 'choose a finite one'
+        raise KernelError(f'{name}: expected {wanted}, got {number:g}: {remedy}')
     return number
 
 

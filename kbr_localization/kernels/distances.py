@@ -52,9 +52,14 @@ def _distances_by_product(a: FloatArray, b: FloatArray) -> FloatArray:
     centre = a.mean(axis=0)
     left = a - centre
     right = left if b is a else b - centre
+    with np.errstate(over='ignore'):
+        own, other = (left * left).sum(axis=1), (right * right).sum(axis=1)
+        overflows = not np.isfinite(own.max() + other.max())
+    if overflows:  # the product would be infinity less infinity
+        return np.asarray(cdist(a, b, 'sqeuclidean'), dtype=np.float64)
     distances = -2.0 * (left @ right.T)
-    distances += (left * left).sum(axis=1)[:, np.newaxis]
-    distances += (right * right).sum(axis=1)
+    distances += own[:, np.newaxis]
+    distances += other
     np.maximum(distances, 0.0, out=distances)
     if b is a:
         np.fill_diagonal(distances, 0.0)

@@ -22,6 +22,7 @@ from kbr_localization.kernels.checks import (
     FloatArray,
     IndexArray,
     require_callable,
+    ROUNDING,
 )
 from kbr_localization.kernels.linalg import RegularisedCholesky, smallest_ridge, warn_if_raised
 import numpy as np
@@ -130,6 +131,7 @@ def pivoted_cholesky(
     Low-rank form of a positive semi-definite matrix known by its diagonal and its columns.
 
     `column(i)` returns column i (n,); it is called r times. The pivot is the largest residual.
+    Raises KernelError when a residual is negative beyond rounding: the matrix is indefinite.
     """
     require_callable('column', column, 'of an index that returns that column (n,)')
     residual = np.array(as_floats('diagonal', diagonal))
@@ -141,12 +143,16 @@ def pivoted_cholesky(
     most = residual.size if max_rank is None else as_count('max_rank', max_rank)
     limit = min(most, residual.size)
     # below rounding the residual is noise, and more columns would only add to it
-    floor = 4.0 * np.finfo(np.float64).eps * float(residual.max(initial=0.0))
+    peak = float(residual.max())
+    floor = 4.0 * np.finfo(np.float64).eps * peak
     factor = np.empty((residual.size, min(_FIRST_CAPACITY, limit)), order='F')
     pivots: list[int] = []
     while len(pivots) < limit and residual.sum() > target and residual.max() > floor:
         factor = _with_capacity(factor, len(pivots) + 1, limit)
         _eliminate(factor, pivots, residual, column)
+        _require_semidefinite(residual, peak, len(pivots))
+        np.maximum(residual, 0.0, out=residual)
+        residual[pivots] = 0.0
     if not pivots and residual.sum() > 0.0:
         raise KernelError(
             f'tolerance: expected less than 1, the part of the trace that may be lost, got '
@@ -177,9 +183,17 @@ def _eliminate(
     new[pivot] = residual[pivot]
     factor[:, rank] = new / root
     residual -= factor[:, rank] ** 2
-    np.maximum(residual, 0.0, out=residual)
     pivots.append(pivot)
-    residual[pivots] = 0.0
+
+
+def _require_semidefinite(residual: FloatArray, peak: float, rank: int) -> None:
+    lowest = float(residual.min())
+    if lowest < -ROUNDING * peak:
+        raise KernelError(
+            f'gram: expected a positive semi-definite matrix, got shape {2 * residual.shape} with '
+            f'{lowest:.3g} on the diagonal of what {rank} columns leave of it: check that the '
+            'kernel is positive definite; with values of single precision, raise the tolerance'
+        )
 
 
 def _with_capacity(factor: FloatArray, needed: int, limit: int) -> FloatArray:

@@ -44,7 +44,8 @@ def find_modes(
     NoMassError when m is positive at none of the ends.
     """
     modes, heights = _find_modes(kernel, points, weights, starts)
-    positive = heights > 0.0
+    sizes = np.abs(weights) @ np.abs(kernel.cross_gram(points, modes))
+    positive = heights > weights.size * np.finfo(np.float64).eps * sizes
     if not positive.any():
         raise NoMassError(
             f'weights: expected a kernel mean that is positive somewhere, got a largest value of '

@@ -232,16 +232,16 @@ def normalise(weights: ArrayLike) -> FloatArray:
     """
     Weights divided by their sum, so that the expectation of 1 is 1.
 
-    Shapes: (n,) -> (n,). Raises NoMassError when the sum is not positive.
+    Shapes: (n,) -> (n,). Raises NoMassError when the sum is not positive beyond its rounding.
     """
     array = as_floats('weights', weights)
     array = as_weights('weights', array, array.size)
-    total = float(array.sum())
-    if not total > 0:
+    total, size = float(array.sum()), float(np.abs(array).sum())
+    if not total > array.size * np.finfo(np.float64).eps * size:
         raise NoMassError(
-            f'weights: expected a positive sum, got {total:.3g} over shape {array.shape}: '
-            'the observation is unlike every point that the prior supports; raise delta, or '
-            'start again from the conditional mean'
+            f'weights: expected a positive sum, got {total:.3g} over shape {array.shape} with '
+            f'sizes of sum {size:.3g}: the observation is unlike every point that the prior '
+            'supports; raise delta, or start again from the conditional mean'
         )
     return np.asarray(array / total, dtype=np.float64)
 
