@@ -290,6 +290,18 @@ def test_low_rank_filter_evaluates_few_kernel_values_per_step():
             'tolerance: expected None with WeightedMeans',
         ),
         (
+            lambda k, x: ModelTransition(
+                AdditiveNoiseModel(np.sin, GaussianNoise(1.0)), k.with_normalised(False), 1e-3
+            ).predict(KernelMean.of_sample(k, x), x),
+            'tolerance: expected None with PlainMean .* such as that of a normalised kernel',
+        ),
+        (
+            lambda k, x: LearntTransition(k, x, x, 1e-3, x, k).predict(
+                KernelMean.of_sample(k, x), x, 1.0
+            ),
+            r'control: expected one point of shape \(1,\), got \(\)',
+        ),
+        (
             lambda k, x: hybrid(x, x).run(np.ones(3)),
             r'observations: .* shape \(q, 1\)',
         ),

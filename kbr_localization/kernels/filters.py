@@ -23,6 +23,7 @@ from kbr_localization.kernels.checks import (
     as_points_like,
     FloatArray,
     NoMassError,
+    renamed,
     require,
     require_callable,
 )
@@ -88,8 +89,9 @@ class ModelTransition(Transition):
         mean = self.model.noise_at(*control).conditional_kernel_mean(self.kernel)
         if not isinstance(mean, Kernel):
             raise KernelError(
-                f'tolerance: expected None with {mean!r}, which is no kernel: only a conditional '
-                'kernel mean that is a kernel has an incomplete Cholesky form'
+                f'tolerance: expected None with {type(mean).__name__} of {self.kernel!r}, which '
+                'is no kernel: only a conditional kernel mean that is a kernel has an incomplete '
+                'Cholesky form, such as that of a normalised kernel'
             )
         images = self.model.images(points, *control)
         return model_based_sum_rule(mean, z, images, weights, self.tolerance).values
@@ -145,7 +147,8 @@ class LearntTransition(Transition):
                     f'control: expected one control of shape {self.controls.shape[1:]}, got '
                     f'{len(control)} arguments: this transition was learnt with controls'
                 )
-            at_sample = at_sample * kernel_vector(self.kernel_u, self.controls, control[0])
+            with renamed(observation='control'):
+                at_sample *= kernel_vector(self.kernel_u, self.controls, control[0])
         weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
         return self._products.apply(z, self.x_next, weights)
 
