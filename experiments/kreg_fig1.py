@@ -2,7 +2,7 @@
 [kReg] Fig. 1: filters on toy dynamics, error over time and running times.
 
 The hidden state is an angle that advances by 0.4; the observation oscillates about a circle.
-EKF, UKF and kRegBayes know the dynamics and the first angle; KBR and pKBR learn from pairs.
+EKF, UKF and kRegBayes know the dynamics, KBR and pKBR learn from pairs; all know the first angle.
 """
 
 from __future__ import annotations
