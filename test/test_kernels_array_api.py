@@ -63,6 +63,10 @@ def test_what_does_not_fit_is_refused():
         k.squared_bayes_rule(gram, MU, k_y, 0.1)
     with pytest.raises(KernelError, match='right_side: expected an array of shape'):
         k.conditional_mean(k.regularise(gram, 0.1), ONE)
+    for arrays in ((gram * np.nan, mu, k_y), (gram, mu * np.nan, k_y), (gram, mu, k_y * np.inf)):
+        for rule in k.BAYES_RULES.values():
+            with pytest.raises(KernelError, match='expected finite numbers, got NaN or infinite'):
+                rule(*arrays, 0.1)
     with pytest.raises(NoMassError, match='mu: expected at least one positive'):
         k.thresholded_bayes_rule(gram, -xp.abs(mu), k_y, 0.1)
     with pytest.raises(NoMassError, match='mu: expected at least one weight'):

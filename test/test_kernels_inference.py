@@ -6,7 +6,7 @@ from kbr_localization.kernels.inference import KernelBayesRule, NonparametricMod
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
-from kbr_localization.kernels.models import AdditiveNoiseModel
+from kbr_localization.kernels.models import AdditiveNoiseModel, LinearModel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import BAYES_RULES, PAPER_NAMES, regularise
 import numpy as np
@@ -263,7 +263,7 @@ def test_states_may_be_rotations():
         ),
         (
             lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3).posterior(np.ones(8), [0.1]),
-            r'prior: expected shape \(9,\)',
+            r'prior: expected a kernel mean, or its values .*, shape \(9,\), .*: a sample becomes',
         ),
         (
             lambda: NonparametricModel(
@@ -275,6 +275,11 @@ def test_states_may_be_rotations():
             lambda: KernelBayesRule(KX, KY, *pairs(9), 1e-3, 1e-3, method=['KBR']),
             r"method: expected one of squared, .*, got \['KBR'\]",
         ),
+        (
+            lambda: LinearModel(np.eye(2), GaussianNoise(0.1), [1.0, 2.0, 3.0]),
+            r"matrix, offset: expected shapes \(d', d\) and \(d',\), got \(2, 2\) and \(3,\)",
+        ),
+        (lambda: LinearModel(0.5, GaussianNoise(0.1)), r'matrix, offset: .* got \(\) and \(0,\)'),
     ],
 )
 def test_misuse_is_refused(make, message):

@@ -109,6 +109,15 @@ def require_rows(name: str, value: Array, size: int) -> None:
         )
 
 
+def require_finite(xp: Any, name: str, array: Array) -> None:
+    """Refuse NaN and infinity."""
+    if not bool(xp.all(xp.isfinite(array))):
+        raise KernelError(
+            f'{name}: expected finite numbers, got NaN or infinite entries in an array of shape '
+            f'{tuple(array.shape)}: remove or repair these entries'
+        )
+
+
 def require_definite(xp: Any, matrix: Array, name: str, ridge: float) -> None:
     """Refuse a matrix without a Cholesky factor; libraries raise various errors, or give NaN."""
     try:
@@ -128,7 +137,10 @@ def _checked(gram_y: Array, mu: Array, k_y: Array) -> Any:
     size = int(gram_y.shape[0])
     require_rows('mu', mu, size)
     require_rows('k_y', k_y, size)
-    return namespace(gram_y)
+    xp = namespace(gram_y)
+    for name, array in (('gram_y', gram_y), ('mu', mu), ('k_y', k_y)):
+        require_finite(xp, name, array)
+    return xp
 
 
 def _identity(xp: Any, like: Array) -> Array:

@@ -18,7 +18,6 @@ from kbr_localization.kernels.checks import (
     as_floats,
     as_points_like,
     as_positive,
-    as_weights,
     FloatArray,
     IndexArray,
     renamed,
@@ -77,9 +76,14 @@ class NonparametricModel:
         if isinstance(prior, Embedding):
             values = values_at('prior', prior, self.kernel_x, self.x)
             return nonparametric_sum_rule(self.regularised_gram_x, values)
-        return nonparametric_sum_rule(
-            self.regularised_gram_x, as_weights('prior', prior, len(self.x))
-        )
+        given = as_floats('prior', prior)
+        if given.shape != (len(self.x),):
+            raise KernelError(
+                f'prior: expected a kernel mean, or its values at the training points, shape '
+                f'({len(self.x)},), got an array of shape {given.shape}: a sample becomes a '
+                'kernel mean by KernelMean.of_sample(kernel, sample)'
+            )
+        return nonparametric_sum_rule(self.regularised_gram_x, given)
 
     def push(self, prior: Embedding) -> KernelMean:
         """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""

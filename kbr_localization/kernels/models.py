@@ -11,7 +11,6 @@ from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_floats,
     as_points,
-    as_weights,
     FloatArray,
     require,
     require_callable,
@@ -117,8 +116,13 @@ class LinearModel(AdditiveNoiseModel):
     def __init__(
         self, matrix: ArrayLike, noise: GaussianNoise, offset: ArrayLike | None = None
     ) -> None:
-        a = as_points('matrix', matrix)
-        b = np.zeros(a.shape[0]) if offset is None else as_weights('offset', offset, a.shape[0])
+        a = as_floats('matrix', matrix)
+        b = np.zeros(len(a) if a.ndim else 0) if offset is None else as_floats('offset', offset)
+        if a.ndim != 2 or a.size == 0 or b.shape != a.shape[:1]:
+            raise KernelError(
+                f"matrix, offset: expected shapes (d', d) and (d',), got {a.shape} and {b.shape}: "
+                'give A and b of the map x -> A x + b'
+            )
         require('noise', noise, GaussianNoise, 'a GaussianNoise')
         object.__setattr__(self, 'matrix', a)
         object.__setattr__(self, 'offset', b)
