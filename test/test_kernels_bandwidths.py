@@ -99,5 +99,13 @@ def test_misuse_is_refused():
         for factors in ([1.0], [1.0, 1.0], np.ones(4), np.ones((3, 1)), [1.0, 1.0, 0.0]):
             with pytest.raises(KernelError, match=r'factors: expected .* of shape \(3,\), got'):
                 criterion(kernel)(factors, 0.1)
+    x, y = np.arange(8.0)[:, np.newaxis], np.ones((8, 1))
+    rows = np.arange(8)
+    for fold in ((rows < 4, rows >= 4), (rows, rows + 1), (rows - 1, rows), (rows, []), (rows,)):
+        with pytest.raises(KernelError, match=r'folds: expected pairs of .* in 0\.\.7, got'):
+            BandwidthCriterion(KX, KX, x, y, [fold], 1e-3)
+    lists = BandwidthCriterion(KX, KX, x, y, [([0, 1, 2, 3], [4, 5, 6, 7])], 1e-3)
+    arrays = BandwidthCriterion(KX, KX, x, y, [(rows[:4], rows[4:])], 1e-3)
+    assert lists(1.0, 0.1)[0] == arrays(1.0, 0.1)[0]
     with pytest.raises(KernelError, match='folds: expected at least one'):
         BandwidthCriterion(KX, KX, *sample(), [], 1e-3)

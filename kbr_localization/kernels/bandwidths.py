@@ -77,7 +77,8 @@ class BandwidthCriterion:
         self.method = _one_of('method', PAPER_NAMES.get(str(method), method), METHODS)
         points, self.y = as_pairs(kernel_x.encode('x', x), y)
         with_gram = kernel_x.gram(points)
-        self._folds = [self._prepared(with_gram, fold, epsilon) for fold in folds]
+        parts = [_indices(fold, len(points)) for fold in folds]
+        self._folds = [self._prepared(with_gram, fold, epsilon) for fold in parts]
         if not self._folds:
             raise KernelError('folds: expected at least one fold, got none: see k_fold')
 
@@ -214,6 +215,18 @@ def log_derivatives(
         return [slope * s - dimension * falling]
     a, b = kernel.scale.whiten(x), kernel.scale.whiten(z)
     return [slope * np.subtract.outer(a[:, c], b[:, c]) ** 2 - falling for c in range(dimension)]
+
+
+def _indices(fold: Fold, size: int) -> Fold:
+    """Return both parts of a fold as arrays of row numbers."""
+    parts = [np.asarray(part) for part in fold]
+    usable = (a.ndim == 1 and a.dtype.kind in 'iu' and a.size and a.max() < size for a in parts)
+    if len(parts) != 2 or not all(usable) or min(a.min() for a in parts) < 0:
+        raise KernelError(
+            f'folds: expected pairs of training and validation indices in 0..{size - 1}, got '
+            f'{", ".join(f"{a.dtype} of shape {a.shape}" for a in parts)}: see k_fold'
+        )
+    return parts[0], parts[1]
 
 
 def _factors(logs: FloatArray, per_coordinate: bool) -> FloatArray:
