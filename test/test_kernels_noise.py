@@ -285,6 +285,8 @@ def test_a_column_beyond_the_points_is_refused():
 def test_a_mixture_needs_one_weight_and_location_per_component():
     with pytest.raises(KernelError, match=r'weights: expected 2 positive numbers'):
         MixtureNoise([1.0], [GaussianNoise(1.0)] * 2)
+    with pytest.raises(KernelError, match=r'got shape \(2,\) with minimum 0'):
+        MixtureNoise([1.0, 0.0], [GaussianNoise(1.0)] * 2)
     with pytest.raises(KernelError, match=r'locations: expected shape \(2, d\)'):
         MixtureNoise([1.0, 1.0], [GaussianNoise(1.0)] * 2, [[0.0]])
 

@@ -199,7 +199,7 @@ class MixtureNoise(Noise):
         if array.shape != (len(components),) or array.size == 0 or np.any(array <= 0):
             raise KernelError(
                 f'weights: expected {len(components)} positive numbers, one per component, got '
-                f'shape {array.shape}'
+                f'shape {array.shape} with minimum {array.min(initial=np.inf):g}'
             )
         self.weights = array / array.sum()
         self.components = tuple(components)
