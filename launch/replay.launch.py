@@ -11,6 +11,8 @@ PASSED_ON = (
     'params_file',
     'namespace',
     'method',
+    'image_topic',
+    'odom_topic',
     'image_transport',
     'image_topics',
     'use_sim_time',
@@ -31,6 +33,8 @@ def generate_launch_description():
             launching.argument('rate', '1.0'),
             launching.argument('loop', 'false'),
             launching.argument('exit_at_end', 'true'),
+            launching.argument('image_topic', 'image'),
+            launching.argument('odom_topic', 'odom'),
             launching.argument('image_transport', ''),
             launching.argument('cameras', ''),
             launching.argument('image_topics', ''),
@@ -53,5 +57,6 @@ def nodes(value):
     at_end = Shutdown() if launching.is_true(value, 'exit_at_end') else None
     overrides = ['run', 'rate', 'loop', 'image_transport', 'cameras']
     file = launching.parameter_file('player', robot, overrides)
-    node = launching.package_node('player_node', 'player', robot, file, {}, on_exit=at_end)
+    remappings = {'image': 'image_topic', 'odom': 'odom_topic'}
+    node = launching.package_node('player_node', 'player', robot, file, remappings, on_exit=at_end)
     return [launching.ends_with_failure(node), node]

@@ -102,6 +102,27 @@ def test_a_replay_that_cannot_be_ends_with_an_exit_code(replay, arguments, says)
     assert code == 1 and says in output
 
 
+def test_a_replay_goes_over_the_topics_that_are_named(replay):
+    topics = {'image_topic': 'cam/image', 'odom_topic': 'wheels'}
+    code, output = replay(**topics, grow_map='false')
+    assert code == 0 and 'images answered: 40' in output and 'not known' not in output
+
+
+def test_an_argument_that_the_demo_does_not_know_has_no_effect(tiny_world, ros2_launch, tmp_path):
+    folder = tmp_path / 'demo'
+    (folder / 'building').mkdir(parents=True)
+    (folder / 'building' / 'test_night').symlink_to(tiny_world.run)
+    (folder / 'map.h5').symlink_to(tiny_world.map_file)
+    code, output = ros2_launch('demo', 60.0, folder=folder, rate=8, namespace='x,y')
+    assert "argument 'namespace' is not known and has no effect" in output
+    assert code == 0 and 'finished cleanly' in output
+
+
+def test_a_profile_that_is_missing_is_an_error(localize):
+    code, output = localize(dds_profile='/no/such.xml')
+    assert code == 1 and "a Fast DDS profile, got '/no/such.xml', which is no file" in output
+
+
 def test_the_localization_goes_on_after_the_run_if_it_shall(replay):
     code, output = replay(until='in 6.0 s', exit_at_end='false')
     assert code == ENDED and 'user interrupted' in output and 'Caught exception' not in output

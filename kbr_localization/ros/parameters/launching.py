@@ -72,19 +72,26 @@ def shared(relative: str) -> str:
 
 def dds_arguments() -> list[Any]:
     """
-    Argument `dds_profile`, and its effect where no other profile is set already.
+    Argument `dds_profile`, and its effect; the default has none where a profile is set already.
 
     Raises FileNotFoundError where the package's profile is not installed; `rviz_node` likewise.
     """
+    default = shared('config/fastdds.xml')
 
     def set_profile(context: LaunchContext) -> list[Any]:
         profile = LaunchConfiguration('dds_profile').perform(context)
+        is_set = any(name in os.environ for name in PROFILE_VARIABLES)
         # `ros2 launch` takes no empty argument
-        if profile in ('', 'none') or any(name in os.environ for name in PROFILE_VARIABLES):
+        if profile in ('', 'none') or (is_set and profile == default):
             return []
-        return [SetEnvironmentVariable(profile_variable(), profile)]
+        path = expanded(profile)
+        if not path.is_file():
+            raise ConfigurationError(
+                f'dds_profile: expected the XML file of a Fast DDS profile, got {profile!r}, '
+                'which is no file: give the path of one, or none'
+            )
+        return [SetEnvironmentVariable(profile_variable(), str(path))]
 
-    default = shared('config/fastdds.xml')
     return [argument('dds_profile', default), OpaqueFunction(function=set_profile)]
 
 
@@ -98,18 +105,24 @@ def configured(build: Callable[[Callable[[str], str]], Sequence[Any]]) -> Opaque
 
 
 def description(path: str, entities: Sequence[Any]) -> LaunchDescription:
-    """Describe the launch file of a path; given arguments that it does not know are named."""
+    """
+    Describe the launch file of a path; given arguments that nothing in it knows are named.
+
+    They are taken away, as they would reach what is included later on.
+    """
 
     def check(context: LaunchContext) -> None:
-        known = [e.name for e in entities if isinstance(e, DeclareLaunchArgument)]
+        known = [known.name for known in described.get_launch_arguments()]
         for name in unknown_arguments(path, known, sys.argv):
+            context.launch_configurations.pop(name, None)
             close = difflib.get_close_matches(name, known, n=1)
             remedy = f'did you mean {close[0]!r}?' if close else 'see --show-args'
             launch.logging.get_logger('launch.user').warning(
                 f'launch argument {name!r} is not known and has no effect: {remedy}'
             )
 
-    return LaunchDescription([*entities, OpaqueFunction(function=check)])
+    described = LaunchDescription([OpaqueFunction(function=check), *entities])
+    return described
 
 
 def unknown_arguments(path: str, known: Sequence[str], command: Sequence[str]) -> list[str]:
