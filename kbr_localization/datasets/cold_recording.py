@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+import errno
 import os
 from pathlib import Path
 import weakref
@@ -35,6 +36,8 @@ from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray
 
 PART = '.part'
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a system says when there is no room."""
 
 
 class ColdRecording:
@@ -189,10 +192,13 @@ class ColdRecording:
         try:
             yield
         except OSError as error:
-            gone = isinstance(error, (FileNotFoundError, NotADirectoryError))
-            remedy = 'it was moved or removed: put it back' if gone else 'free some space'
+            remedy = ''
+            if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+                remedy = 'it was moved or removed: put it back, or '
+            elif error.errno in FULL:
+                remedy = 'free some space, or '
             raise DatasetError(
-                f'cannot record into {self.path}: {error.strerror or error}: {remedy}, or choose '
+                f'cannot record into {self.path}: {error.strerror or error}: {remedy}choose '
                 'another folder'
             ) from error
 
