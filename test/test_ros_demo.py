@@ -11,7 +11,7 @@ from kbr_localization.errors import RosError
 from kbr_localization.evaluation import read_tum
 from process_helpers import assert_nobody_is_left, leader
 import pytest
-from ros_helpers import PATIENCE
+from ros_helpers import FASTDDS_PROFILE, PATIENCE
 
 pytestmark = pytest.mark.ros
 
@@ -47,6 +47,16 @@ def test_a_node_that_dies_ends_the_tour_with_a_reason(runs, tmp_path):
     with pytest.raises(RosError, match='localization node stopped with exit code'):
         over_ros.localize_over_ros(tmp_path / 'map.h5', runs[1], 20, tmp_path, 5.0, silent)
     assert 'map.h5' in (tmp_path / 'localization_node.log').read_text()
+
+
+def test_log_lines_of_a_user_who_wants_them_on_stdout_are_no_poses(
+    tiny_world, monkeypatch, tmp_path
+):
+    monkeypatch.setenv('RCUTILS_LOGGING_USE_STDOUT', '1')
+    # of which Fast DDS 3 warns in the log of every node
+    monkeypatch.setenv('FASTRTPS_DEFAULT_PROFILES_FILE', str(FASTDDS_PROFILE))
+    world = (tiny_world.map_file, tiny_world.run)
+    assert len(over_ros.localize_over_ros(*world, 40, tmp_path, 8.0, silent))
 
 
 TOUR = """

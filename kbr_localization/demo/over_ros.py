@@ -154,7 +154,8 @@ def _environment(stack: ExitStack) -> dict[str, str]:
     profile = shared_file('config/fastdds.xml')
     if profile is not None:
         env.setdefault(profile_variable(), str(profile))
-    return env | {'PYTHONUNBUFFERED': '1'}
+    # the lines of a log are none of the poses
+    return env | {'PYTHONUNBUFFERED': '1', 'RCUTILS_LOGGING_USE_STDOUT': '0'}
 
 
 def _refuse_failure(name: str, process: subprocess.Popen[str]) -> None:
