@@ -36,6 +36,19 @@ def test_a_run_is_a_dataset_with_regular_frames(building):
         run[15]
 
 
+@pytest.mark.parametrize('kind', ['office', 'rooms', 'hall'])
+def test_a_robot_that_is_too_fast_for_its_way_is_told_before_anything_is_rendered(kind):
+    place = SyntheticBuilding(BuildingConfig(kind, 14.0, width=64, height=48, texture=16))
+    with pytest.raises(DatasetError, match=r'^run: .* into a wall at x .* lower its speed, 3 m/s'):
+        SyntheticRun(place, RunConfig(route='tour', speed=3.0))
+
+
+@pytest.mark.parametrize('seed', [160_000, 20_240_101, 2**70])
+def test_a_large_seed_has_stamps_as_messages_have_them(building, seed):
+    run = SyntheticRun(building, RunConfig(seconds=2.0, seed=seed))
+    assert 1_600_000_000 < run[-1].stamp_ns * 1e-9 < 2**31
+
+
 def test_a_frame_is_always_rendered_alike(building):
     first, second = SyntheticRun(building, RUN), SyntheticRun(building, RUN)
     np.testing.assert_array_equal(first[3].load_image(), second[3].load_image())
