@@ -8,7 +8,7 @@ from kbr_localization import se2
 from kbr_localization.localization.calibration import reported
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import OTHER_WAY
-from kbr_localization.localization.kbr.confirmation import Evidence, MEMORY
+from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
@@ -33,10 +33,9 @@ Other buildings are called localized in 4% of the frames with 1 and in 1% with 0
 maps of 100 images: they resemble a map more than its halves do. Right places are called so in 1 to
 4% less of the frames with 0.7, on sparse maps of photographs (docs/choices.md).
 """
-_FEWEST = 5  # margins that tell a mean
+_FEWEST = 4  # images that tell a mean, of margins or of what is seen at wrong places
 _USUAL = MapStatistics()
 _LEAST_EVIDENCE = 0.17  # nats, of images that say next to nothing
-_ENOUGH = 0.25 * MEMORY  # weight of the images, at least, that tell a mean of wrong places
 _COVERED, _UNCOVERED = 0.1, 5  # coverage of a belief on the map, images after which it has left
 
 MEASURED_NOW = (
@@ -156,7 +155,7 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
     """
     Return the most evidence of wrong stays, and the means of their log E.
 
-    The reference is the mean of the likeliest stays that together weigh `_ENOUGH`: at no place
+    The reference is the mean of the likeliest stays that together weigh `_FEWEST`: at no place
     where so much is seen does evidence grow, and a short stay, whose mean is of chance, does not
     decide by itself. Where all of them weigh less, the rest counts as 0.
     """
@@ -178,12 +177,12 @@ def _evidence(stays: list[FloatArray]) -> dict[str, float]:
 
 
 def _mean_of_likeliest(stays: FloatArray) -> float:
-    """Mean log E of the likeliest of stays (k, 2), weights and sums, that weigh `_ENOUGH`."""
+    """Mean log E of the likeliest of stays (k, 2), weights and sums, that weigh `_FEWEST`."""
     weights, sums = stays[stays[:, 0] > 0.0].T
     order = np.argsort(-sums / weights)
-    reached = np.minimum(np.cumsum(weights[order]), _ENOUGH)
+    reached = np.minimum(np.cumsum(weights[order]), _FEWEST)
     taken = np.diff(reached, prepend=0.0)
-    return max(0.0, float(taken @ (sums / weights)[order]) / _ENOUGH)
+    return max(0.0, float(taken @ (sums / weights)[order]) / _FEWEST)
 
 
 def _drive(kernel_map: KernelMap, leg: Indices, localizer: KernelBayesFilter) -> list[FloatArray]:

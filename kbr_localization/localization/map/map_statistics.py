@@ -15,7 +15,7 @@ class MapStatistics:
     shows the place, and where the neighbourhood is left out. `evidence_limit`: the most
     evidence of images (`confirmation.Evidence`) at a wrong place in drives whose own places are
     left out of the map. `reference_log_likelihood`: the mean log likelihood of the images at the
-    likeliest places of these, which weigh a quarter of `confirmation.MEMORY` together.
+    likeliest places of these, which weigh four images together.
     `typical_log_likelihood`: that of the images at all of them; over a long way a robot that is on
     the map has more (`map_fit.MapFit`). The defaults are about the medians of maps of 100 images
     of rendered offices.
