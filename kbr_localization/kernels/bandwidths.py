@@ -220,8 +220,11 @@ def log_derivatives(
 def _indices(fold: Fold, size: int) -> Fold:
     """Return both parts of a fold as arrays of row numbers."""
     parts = [np.asarray(part) for part in fold]
-    usable = (a.ndim == 1 and a.dtype.kind in 'iu' and a.size and a.max() < size for a in parts)
-    if len(parts) != 2 or not all(usable) or min(a.min() for a in parts) < 0:
+    usable = (
+        a.ndim == 1 and a.dtype.kind in 'iu' and a.size and a.min() >= 0 and a.max() < size
+        for a in parts
+    )
+    if len(parts) != 2 or not all(usable):
         raise KernelError(
             f'folds: expected pairs of training and validation indices in 0..{size - 1}, got '
             f'{", ".join(f"{a.dtype} of shape {a.shape}" for a in parts)}: see k_fold'
