@@ -31,6 +31,14 @@ def test_mmd_is_the_sum_over_pairs():
     assert squared_mmd(KERNEL, x, y) == pytest.approx(sum(within) - 2 * across)
 
 
+def test_the_mmd_of_very_unequal_samples_keeps_its_digits():
+    # means of all pairs lose a constant of the kernel, of which sums over many points have more
+    x, y = normal(1000, 0), normal(2, 1)
+    expected = squared_mmd(LinearKernel(0.0), x, y)
+    assert squared_mmd(LinearKernel(1e8), x, y) == pytest.approx(expected, abs=1e-6)
+    assert squared_mmd(LinearKernel(1e8), y, x) == pytest.approx(expected, abs=1e-6)
+
+
 def test_the_null_of_two_samples_is_the_mmd_of_every_deal():
     x, y = normal(6, 0), normal(9, 1, 0.5)
     found = two_sample_test(KERNEL, x, y, permutations=20, rng=3)

@@ -260,6 +260,12 @@ def test_herding_beats_sampling():
     assert all((pool == row).all(axis=1).any() for row in chosen)
 
 
+def test_herding_gives_each_of_two_far_points_its_share():
+    # after t points, c of them at a place of weight w, the place has w - c / (t + 1)
+    mean = KernelMean(GaussianKernel(1.0, normalised=False), [[0.0], [100.0]], [0.8, 0.2])
+    np.testing.assert_array_equal(mean.herd(5)[:, 0], [0.0, 0.0, 100.0, 0.0, 0.0])
+
+
 def test_herding_follows_the_law_whatever_the_weights_sum_to():
     points = np.random.default_rng(0).normal(size=(60, 2))
     weights = np.random.default_rng(1).uniform(size=60) / 30

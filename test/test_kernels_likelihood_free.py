@@ -52,6 +52,13 @@ def test_density_weights_are_the_formula_of_the_paper():
     np.testing.assert_allclose(found, [expected], rtol=1e-10)
 
 
+def test_density_weights_are_finite_where_no_density_is_a_float():
+    # near 0 and 1 only the pair at zero counts, from whose y all of them are as far
+    pairs = np.array([[0.0], [100.0]])
+    weights = DensityPosterior(pairs, pairs, 1.0, 1.0).weights([[0.0], [1.0]], [[60.0]])
+    np.testing.assert_allclose(weights, [[0.5, 0.5]])
+
+
 def test_density_posterior_is_near_the_exact_one_and_far_observations_have_weights():
     rng = np.random.default_rng(1)
     x = rng.uniform(-4.0, 4.0, size=(2000, 1))

@@ -137,6 +137,8 @@ def test_weights_that_cancel_have_no_sum_and_no_mode():
         nothing.mean()
     with pytest.raises(NoMassError, match='weights: expected a kernel mean that is positive'):
         nothing.mode()
+    with pytest.raises(NoMassError, match='weights: expected a kernel mean that is positive'):
+        k.KernelMean(k.GaussianKernel(0.5), np.zeros((3, 1)), [0.1, 0.2, -0.3]).mode()
     # small but not by rounding
     np.testing.assert_allclose((mean - (1.0 - 1e-9) * mean).mean(), mean.mean(), atol=1e-5)
 

@@ -87,6 +87,12 @@ def test_root_form_keeps_digits_that_the_squared_form_loses():
     assert b @ solution.real == pytest.approx(exact, rel=1e-5)
 
 
+def test_root_form_raises_a_delta_no_further_than_rounding():
+    solution, delta = solve_root_form(np.ones((2, 2)), 1.0, 1e-60, np.ones(2))
+    assert 1e-60 < delta < 1e-26
+    np.testing.assert_allclose(solution.real, 0.5)
+
+
 def test_infinite_entries_are_refused():
     with pytest.raises(KernelError, match=r'gram: expected finite numbers, got 4'):
         RegularisedCholesky(np.full((2, 2), np.inf), 1.0)
