@@ -63,6 +63,20 @@ def test_the_mode_is_that_of_a_gaussian_kernel_with_the_bandwidths_of_the_filter
     assert mode_of(belief, CONFIG)[0] == pytest.approx(grid[heights.argmax()], abs=0.03)
 
 
+def test_the_mode_may_lie_between_cells_of_which_none_is_the_heaviest():
+    # the cells that points are counted by end at zero
+    points = np.array([[5.1, 0.1, 0.1], [-1e-3, 0.1, 0.1], [1e-3, 0.1, 0.1]])
+    belief = Belief(points, np.array([0.4, 0.3, 0.3]))
+    np.testing.assert_allclose(mode_of(belief, CONFIG), [0.0, 0.1, 0.1], atol=1e-3)
+
+
+def test_mean_and_covariance_of_headings_go_across_pi():
+    points = np.array([[1.0, 2.0, np.pi - 0.1], [1.0, 2.0, -np.pi + 0.3]])
+    mean, covariance = Belief(points, np.full(2, 0.5)).moments(np.array([True, True]))
+    np.testing.assert_allclose(mean, [1.0, 2.0, -np.pi + 0.1])
+    np.testing.assert_allclose(covariance, np.diag([0.0, 0.0, 0.04]), atol=1e-12)
+
+
 def test_two_headings_at_one_place_are_two_beliefs():
     both = belief_of(np.array([0.0, 0.0, 0.0]), np.array([0.0, 0.0, np.pi]))
     assert answer(both).status == 'uncertain'

@@ -285,6 +285,20 @@ def test_parts_of_a_belief_are_resampled_as_each_would_be_by_itself():
     np.testing.assert_allclose(found.weights, 1.0 / 160)
 
 
+def test_a_part_of_a_belief_is_resampled_by_points_of_its_own_at_the_last_tick():
+    class Last:
+        """A generator whose numbers are the last below one."""
+
+        @staticmethod
+        def random(shape):
+            return np.full(shape, np.nextafter(1.0, 0.0))
+
+    of = np.repeat(np.arange(3), 12)  # two times twelve twelfths add up to less than two
+    belief = Belief(np.outer(of, np.ones(3)), np.full(36, 1.0 / 36))
+    found = belief.resampled_in_parts(of, np.array([1]), 1, Last())
+    np.testing.assert_array_equal(found.points, [[1.0, 1.0, 1.0]])
+
+
 def test_two_beliefs_joined_are_their_mixture():
     rng = np.random.default_rng(0)
     first, second = (

@@ -107,6 +107,18 @@ def test_the_least_ridge_still_gives_the_plain_weights_and_ratio():
     assert known.likelihood_ratio == pytest.approx(ratio, rel=2e-3)
 
 
+def test_what_was_kept_of_other_images_changes_nothing():
+    kernel_map, rng = random_map(2)
+    config = replace(CONFIG, delta=1e-4)  # which couples many images
+    model, gamma = Likelihood(kernel_map, config), rng.dirichlet(np.ones(40))
+    for vector in kernel_map.describer.gram[::3]:
+        seen = FullSimilarity(vector)
+        again = model.match(kernel_map.poses, gamma, seen)
+        first = Likelihood(kernel_map, config).match(kernel_map.poses, gamma, seen)
+        np.testing.assert_allclose(again.factors, first.factors, rtol=1e-6)
+        assert again.likelihood_ratio == first.likelihood_ratio
+
+
 def test_factors_have_mean_one_and_say_nothing_off_the_map():
     kernel_map, rng = random_map(1)
     model = Likelihood(kernel_map, CONFIG)
