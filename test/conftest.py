@@ -10,9 +10,12 @@ import shutil
 import signal
 
 from hypothesis import settings
+from kbr_localization.threads import prefer_one_thread
 import pytest
 from side_by_side import BACKWARDS, FROM_DDS, OTHERS, OVER_DDS
 
+# before NumPy is imported: where a core is busy threads of small matrices spin most of the time
+prefer_one_thread()
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
 
 # the same examples in every run; fuzz tests can be asked for others (fuzzing.py)
