@@ -214,6 +214,10 @@ def test_an_image_seen_again_where_the_robot_stands_is_no_sign_of_a_frozen_camer
     for _ in range(5):
         localizer.update_similarities(seen_from(kernel_map, ring_pose(4.0)))
     assert localizer.estimate().diagnostics['frozen_images'] == 0
+    localizer.predict(np.array([0.4, 0.0, 0.125]))
+    for _ in range(5):  # it moved once and stands again
+        localizer.update_similarities(seen_from(kernel_map, ring_pose(4.0)))
+    assert localizer.estimate().diagnostics['frozen_images'] == 1
 
 
 def test_the_same_seed_gives_the_same_run(kernel_map):

@@ -3,6 +3,7 @@
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.kbr.starting import drawn_about
 import numpy as np
 import pytest
 from test_localization_odometry_check import MAP, PATH, similarities
@@ -35,6 +36,16 @@ def test_before_an_image_it_is_as_sure_as_it_was_given():
     stated = given((0.0, 0.0)).estimate().covariance
     assert 0.15 < stated[0, 0] < 0.35 and 0.15 < stated[1, 1] < 0.35
     assert 0.04 < stated[2, 2] < 0.12
+
+
+@pytest.mark.parametrize(('localized_mass', 'beside'), [(0.9, 0.1), (0.3, 0.5)])
+def test_half_of_the_points_lie_farther_about_with_what_a_sure_pose_leaves(localized_mass, beside):
+    config = KbrConfig(points=601, localized_mass=localized_mass)
+    pose = np.array([1.0, 2.0, 0.5])
+    belief = drawn_about(pose, 1e-8 * np.eye(3), config, np.random.default_rng(0))
+    far = np.abs(belief.points - pose).max(axis=1) > 1e-3
+    assert far.sum() == 300 and len(far) == 601
+    assert belief.weights[far].sum() == pytest.approx(beside)
 
 
 def test_an_image_that_says_nothing_makes_it_no_surer():

@@ -285,6 +285,15 @@ def test_the_margin_is_that_over_another_place():
     assert np.isnan(margin(poses[:3], seen, replace(config, localized_radius=5.0)))
 
 
+def test_a_clear_match_never_tells_less_than_a_vague_one():
+    law = Informative(STATISTICS)
+    for _ in range(100):
+        law.see(0.01 * STATISTICS.margin_elsewhere)
+    vague = law.shows
+    law.see(5.0 * STATISTICS.margin_here)
+    assert law.shows >= vague
+
+
 def test_margins_tell_images_of_the_map_from_others():
     law = Informative(STATISTICS)
     law.see(0.002)

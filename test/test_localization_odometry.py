@@ -3,7 +3,7 @@
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration, NAMES, reported, SIZE, UNLIKE
 from kbr_localization.localization.kbr.belief import Belief, weighted_mean
-from kbr_localization.localization.kbr.odometry import OdometryCalibration
+from kbr_localization.localization.kbr.odometry import CHANGE_RATE, OdometryCalibration
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
@@ -61,6 +61,16 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
         weighted = weighted + slope.T @ np.linalg.solve(noise, error)
     plain = np.linalg.solve(precision, weighted)
     np.testing.assert_allclose(belief.odometry[0], plain, atol=2e-3)
+
+
+def test_what_is_known_of_the_odometry_is_forgotten_as_the_way_goes_on():
+    calibration = calibration_of()
+    before = calibration.covariance.copy()
+    for _ in range(50):
+        calibration.predict(np.array([2.0, 0.0, 0.0]), [])
+    calibration.disperse([], np.random.default_rng(0), learn=False)
+    prior = KNOWN.for_a_drive('learnt').covariance
+    np.testing.assert_allclose(calibration.covariance, before + 100.0 * CHANGE_RATE * prior)
 
 
 class FixedDraw:
