@@ -22,6 +22,18 @@ def test_a_file_takes_its_place_when_it_is_whole(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    path, written = tmp_path / 'a.txt', []
+
+    def sync(handle):
+        written.append((os.pread(handle, 9, 0), path.exists()))
+
+    monkeypatch.setattr(os, 'fsync', sync)
+    write_text(path, 'text', sync=True)
+    assert written == [(b'text', False)]
+    assert path.read_text() == 'text'
+
+
 def test_after_an_error_the_old_file_stays_and_the_error_names_it(tmp_path):
     path = tmp_path / 'a.txt'
     path.write_text('old')

@@ -132,6 +132,31 @@ def test_a_restarted_odometry_driver_goes_on_as_if_the_robot_had_stood_still(ori
         np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100 + index))), expected)
 
 
+def test_an_odometry_that_is_restarted_twice_goes_on_from_where_the_robot_is():
+    buffer, begin = filled(100), 100
+    for origin in ([90.0, 0.0, 1.0], [-70.0, 20.0, -2.0]):
+        for index in range(3):
+            outcome = buffer.add(stamp(begin + index), np.array(origin))
+        assert outcome is Added.POSE_JUMP
+        np.testing.assert_allclose(buffer.continued(buffer.newest_pose()), drive(99))
+        begin += 3
+
+
+def test_a_restarted_driver_is_followed_though_the_robot_could_have_come_there_by_now():
+    buffer = filled(100)
+    there = [se2.compose(drive(99), np.array([5.0 + 0.1 * i, 0.0, 0.0])) for i in range(3)]
+    outcomes = [buffer.add(stamp(at), there[i]) for i, at in enumerate((100, 140, 141))]
+    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
+
+
+def test_a_robot_goes_on_as_before_for_a_while_but_not_after_a_gap():
+    buffer = filled(100)
+    expected = se2.compose(drive(99), 2.0 * se2.between(drive(98), drive(99)))
+    np.testing.assert_allclose(buffer.extrapolated(stamp(101)), expected)
+    buffer.add(stamp(99) + 3_000 * MS, drive(130))
+    np.testing.assert_array_equal(buffer.extrapolated(stamp(161)), drive(130))
+
+
 @pytest.mark.parametrize('pause_s', [2, 5, 60])
 def test_a_driver_that_comes_back_at_the_origin_after_a_pause_was_restarted(pause_s):
     buffer = filled(100)

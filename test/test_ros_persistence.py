@@ -52,6 +52,15 @@ def test_it_comes_back_as_it_was(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ['pose.json']
 
 
+def test_a_power_cut_leaves_the_pose_before_or_after(tmp_path, monkeypatch):
+    path, known = tmp_path / 'pose.json', []
+    save_pose(path, SAVED)
+    monkeypatch.setattr(os, 'fsync', lambda handle: known.append(load_pose(path).stamp_ns))
+    save_pose(path, replace(SAVED, stamp_ns=200 * SECOND))
+    assert known == [SAVED.stamp_ns]  # the new one is on the disk while the old one has its place
+    assert load_pose(path).stamp_ns == 200 * SECOND
+
+
 def test_one_that_is_far_off_the_map_or_of_another_is_not_used_and_told():
     told = []
     settings = SimpleNamespace(config=NodeConfig(), initial_pose=None)

@@ -19,7 +19,8 @@ from kbr_localization.ros.common.worker import Worker
 from kbr_localization.ros.inputs.cameras import Cameras
 from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.feed import Feed
-from kbr_localization.ros.session.image_queue import ImageQueue
+from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
+from kbr_localization.ros.session.initial_poses import InitialPoses
 from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
 from kbr_localization.ros.session.persistence import SavedPose
 from kbr_localization.ros.session.session import Session
@@ -147,6 +148,25 @@ def test_images_that_come_quickly_wait_for_half_their_period_only(drive):
         answer = drive.session.work(1.0)
         drive.answers |= {answer.stamp_ns: answer} if answer else {}
     assert 0.019 < time.monotonic() - started < 0.5
+
+
+def test_an_image_waits_for_half_the_time_between_two_from_when_it_came():
+    feed, came = Feed(), time.monotonic() + 10.0
+    for stamp_ns in (0, SECOND // 20):
+        feed.queue.put(QueuedImage(stamp_ns, lambda: GREY, came))
+    assert 9.0 < feed.patience() <= 10.025
+
+
+def test_a_given_pose_is_carried_as_if_no_driver_had_been_reset():
+    buffer = OdometryBuffer()
+    track = [0.0, 0.0, 0.0, 90.0, 90.0, 90.0, 90.1]  # a driver that is started anew in between
+    for number, x in enumerate(track):
+        buffer.add(stamp(0.05 * number), np.array([x, 0.0, 0.0]))
+    poses = InitialPoses(InitialPoseSources(), print)
+    poses.given = GivenPose(ORIGIN, COVARIANCE, stamp(0.25))
+    now = buffer.continued(buffer.newest_pose())
+    taken = poses.take(True, stamp(0.3), now, buffer)
+    np.testing.assert_allclose(taken.pose, se2.compose(ORIGIN, [0.1, 0.0, 0.0]))
 
 
 def test_what_waits_is_described_meanwhile_and_the_answer_is_the_same(drive, tiny_world):
