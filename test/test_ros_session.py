@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.calibration import Calibration, SIZE
+from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -466,6 +466,15 @@ def test_a_global_start_asked_for_right_after_a_jump_in_time_is_one(drive):
     assert drive.error(6.0) < 0.3 and drive.answers[stamp(6.0)].estimate.localized
 
 
+def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
+    drive.go(0.0, 4.0)
+    drive.session.give_pose(GivenPose(np.array([70.0, 0.0, 0.0]), COVARIANCE))
+    drive.session.initialize_globally()
+    drive.answers.clear()
+    drive.go(4.4, 8.0)
+    assert max(drive.error(0.4 * tick) for tick in range(11, 21)) < 10.0
+
+
 def jump_back_in_time(drive):
     drive.session.reset('the clock jumped back')
 
@@ -612,6 +621,8 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     drive.go(0.0, 0.4)
     diagnostics = drive.answers[stamp(0.4)].estimate.diagnostics
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.01, abs=1e-3)
+    # tyres and load may be others by now
+    assert diagnostics['odometry_offset_x_sd'] > 0.9 * UNLIKE[0]
     drive.session.switch_map(lambda: None)
     drive.work()
     drive.go(0.8, 1.2)
