@@ -92,13 +92,13 @@ def write_messages(path, messages, storage='mcap'):
             name = message.__msgtype__
             if topic not in connections:
                 connections[topic] = writer.add_connection(topic, name, typestore=TYPESTORE)
-            time_ns = _stamp_ns(message) if recorded is None else recorded
+            time_ns = stamp_of(message) if recorded is None else recorded
             data = TYPESTORE.serialize_cdr(message, name)
             writer.write(connections[topic], time_ns, data)
     return path
 
 
-def _stamp_ns(message):
+def stamp_of(message):
     return message.header.stamp.sec * SECOND + message.header.stamp.nanosec
 
 

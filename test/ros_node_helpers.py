@@ -6,6 +6,7 @@ from kbr_localization.ros.common import conversions
 from kbr_localization.ros.node.node import LocalizationNode
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
+import numpy as np
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import GetParameters, SetParameters
 from ros_helpers import call
@@ -96,6 +97,11 @@ def drive_until_added(ros, robot, poses, seconds, says='written to'):
 def is_localized(reports):
     """Whether the newest report says so, also when the robot has gone silent since."""
     return diagnostics(reports, ': localization')[0].startswith('Localized')
+
+
+def off_by(pose, expected):
+    """Metres from one pose (3,) to another."""
+    return float(np.hypot(*(pose - expected)[:2]))
 
 
 def set_parameter(ros, name, **value):

@@ -1,6 +1,16 @@
 """Poses of a bag that exist on /tf alone."""
 
-from bag_helpers import bag, drive, header, images, make, pose_stamped, SECOND, write_messages
+from bag_helpers import (
+    bag,
+    drive,
+    header,
+    images,
+    make,
+    pose_stamped,
+    SECOND,
+    stamp_of,
+    write_messages,
+)
 from kbr_localization import se2
 from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.datasets.transform_tree import Transform, TransformTree
@@ -50,10 +60,6 @@ def recorded(path, *groups):
         for topic, message, at in group
     ]
     return write_messages(path, sorted(messages, key=lambda m: m[2]))
-
-
-def stamp_of(message):
-    return message.header.stamp.sec * SECOND + message.header.stamp.nanosec
 
 
 def expected_at(run, frame):

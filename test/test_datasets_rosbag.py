@@ -21,6 +21,7 @@ from bag_helpers import (
     pose_of,
     pose_stamped,
     SECOND,
+    stamp_of,
     STORAGES,
     write_messages,
 )
@@ -218,17 +219,13 @@ def test_a_simulation_that_was_reset_while_recording_is_told(tmp_path, later):
 def test_a_clock_that_is_set_back_while_recording_is_told(tmp_path, topic):
     messages = [*drive(30.0), *images(25)]
     messages += [('/pose', pose_stamped(i * SECOND, 0.5 * i), None) for i in range(2, 27)]
-    recorded = [(name, message, _stamp_of(message)) for name, message, _ in at_times(messages)]
+    recorded = [(name, message, stamp_of(message)) for name, message, _ in at_times(messages)]
     assert len(BagRun(write_messages(tmp_path / 'good', recorded))) == 25
     for name, message, time_ns in recorded:
         if name == topic and time_ns > 15 * SECOND:
             message.header.stamp.sec -= 7
     with pytest.raises(DatasetError, match=rf'the stamps of {topic} .* go back and over the same'):
         BagRun(write_messages(tmp_path / 'bag', recorded))
-
-
-def _stamp_of(message):
-    return message.header.stamp.sec * SECOND + message.header.stamp.nanosec
 
 
 def test_stray_stamps_and_a_clock_that_is_set_back_before_the_drive_do_no_harm(tmp_path):

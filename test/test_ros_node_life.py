@@ -25,6 +25,7 @@ from ros_node_helpers import (
     diagnostics,
     is_localized,
     node_at_hand,
+    off_by,
     set_parameter,
     start_node,
     wait_for_answer,
@@ -37,10 +38,6 @@ pytestmark = pytest.mark.ros
 
 def state(ros, node='/localization'):
     return call(ros, GetState, f'{node}/get_state', GetState.Request()).current_state.id
-
-
-def off_by(pose, expected):
-    return float(np.hypot(*(pose - expected)[:2]))
 
 
 def test_a_lifecycle_manager_can_lead_it_through_all_states(ros, tiny_world):

@@ -15,6 +15,7 @@ from ros_node_helpers import (
     diagnostics,
     is_localized,
     node_at_hand,
+    off_by,
     start_node,
     start_player,
     wait_for_answer,
@@ -48,10 +49,6 @@ def robot(ros, tiny_world, request):
 def all_images_were_dropped(reports):
     values = diagnostics(reports, 'input')[1]
     return bool(values) and values['images dropped'] == values['/image messages']
-
-
-def off_by(pose, expected):
-    return float(np.hypot(*(pose - expected)[:2]))
 
 
 @pytest.mark.node(initialize_globally=False)
