@@ -221,6 +221,24 @@ def test_a_map_that_cannot_be_written_is_told_and_written_later(tiny_world_copy,
     assert len(KernelMap.load(tmp_path / 'taken' / 'map.h5')) == 44
 
 
+def test_images_that_join_while_the_others_cannot_be_written_are_written_with_them(
+    tiny_world_copy, monkeypatch
+):
+    keeping, save = Keeping(tiny_world_copy, in_place=True), KernelMap.save
+
+    def fail_once(kernel_map, path):
+        monkeypatch.setattr(KernelMap, 'save', save)
+        keeping.drive(4.0, 9.0)
+        raise MapError('the disk is full')
+
+    keeping.drive(0.0, 4.0)
+    monkeypatch.setattr(KernelMap, 'save', fail_once)
+    with pytest.raises(MapError, match='the disk is full'):
+        keeping.keeper.save()
+    keeping.keeper.save()
+    assert len(KernelMap.load(tiny_world_copy.map_file)) == 45
+
+
 @pytest.mark.parametrize('grows', [False, True])
 def test_nothing_is_told_of_a_place_that_can_be_written_or_is_not_needed(
     tiny_world_copy, tmp_path, grows
