@@ -243,6 +243,18 @@ def test_a_jump_is_seen_in_a_run_of_few_odometry_poses(tmp_path):
     assert np.hypot(*steps[:, :2].T).max() < 0.6 and len(steps) < 12
 
 
+@pytest.mark.parametrize(('rate', 'recorded'), [(20.0, 81), (10.0, 41)])
+def test_odometry_that_comes_a_little_early_is_on_time(tmp_path, rate, recorded):
+    drive = Drive(tmp_path / 'run', odometry_rate=rate)
+    drive.pose(0.0)
+    drive.image(0.0)
+    for number in range(81):
+        drive.odometry(number / 20 - 0.004 * (number % 3 == 1))
+        drive.work()
+    drive.session.close()
+    assert len(open_dataset(tmp_path / 'run').odometry.stamps_ns) == recorded
+
+
 def go_with_a_stray(drive, ahead, at=4.0):
     """Drive for 14 s with one odometry message whose stamp is too large by so many seconds."""
     if at > 0.0:

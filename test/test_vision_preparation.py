@@ -70,8 +70,10 @@ def test_another_size_is_refused_unless_any_scale_is_set():
         Preparation(VisionConfig(), (120, 160)).grey(image)
     tolerant = Preparation(VisionConfig(any_scale=True), (120, 160))
     assert tolerant.grey(image).shape == (240, 320)
-    with pytest.raises(VisionError, match='expected the aspect ratio of the map, 160x120'):
-        tolerant.grey(np.zeros((80, 80), np.uint8))
+    assert tolerant.grey(np.zeros((239, 320), np.uint8)).shape == (240, 320)
+    for shape in ((80, 80), (62, 80)):
+        with pytest.raises(VisionError, match='expected the aspect ratio of the map, 160x120'):
+            tolerant.grey(np.zeros(shape, np.uint8))
 
 
 def test_clahe_brings_out_dark_corners():
@@ -198,6 +200,12 @@ def test_a_mirror_beside_the_image_is_refused(settings):
     config = VisionConfig(projection='omnidirectional', **settings)
     with pytest.raises(VisionError, match='expected it in the image of 320x240 pixels; set mirr'):
         Preparation.fit(config, images)
+
+
+def test_a_mirror_may_be_farther_to_the_right_than_the_image_is_high():
+    config = VisionConfig(projection='omnidirectional', mirror_x=300.0, mirror_y=115.0)
+    images = [omnidirectional(surroundings(seed)) for seed in range(6)]
+    assert Preparation.fit(config, images).mirror.x == 300.0
 
 
 def test_impossible_mirrors_are_refused():

@@ -128,10 +128,13 @@ def test_coarser_levels_are_sums_of_the_finest():
 @pytest.mark.parametrize('largest', [255, 65535, 100_000])
 def test_large_counts_do_not_overflow(largest):
     """Sums beyond 16 bits, as of a huge image that is one blank wall."""
-    counts = np.full((2, 16 * WORDS), largest, dtype=np.min_scalar_type(largest))
+    counts = np.full((3, 16 * WORDS), largest, dtype=np.min_scalar_type(largest))
     counts[1, ::2] = 0
+    counts[2] = largest // 2
     gram = spm.cross_gram(counts, counts, LAYOUT)
-    np.testing.assert_allclose(gram, [[1.0, np.sqrt(0.5)], [np.sqrt(0.5), 1.0]], rtol=1e-4)
+    part = (largest // 2) / largest
+    expected = np.sqrt([[1.0, 0.5, part], [0.5, 1.0, 0.5 * part], [part, 0.5 * part, 1.0]])
+    np.testing.assert_allclose(gram, expected, rtol=1e-4)
     prepared = spm.PreparedImages(counts, LAYOUT).compared_with(counts)
     np.testing.assert_allclose(prepared, gram, rtol=1e-6)
 

@@ -28,6 +28,15 @@ def test_k_means_finds_separate_clusters():
     assert nearest.max() < 1.0
 
 
+def test_words_are_the_means_of_their_patches():
+    data = np.random.default_rng(2).uniform(size=(4000, 2)).astype(np.float32)
+    words = learn_vocabulary(data, 12, np.random.default_rng(0))
+    nearest = nearest_words(data, words)
+    means = np.array([data[nearest == word].mean(axis=0) for word in range(12)])
+    # after a single round they are off by 0.04
+    np.testing.assert_allclose(words, means, atol=0.015)
+
+
 def test_the_same_seed_gives_the_same_vocabulary_and_another_seed_another():
     data = np.random.default_rng(2).uniform(0, 255, size=(3000, 32)).astype(np.float32)
     first, again, other = (
@@ -53,7 +62,7 @@ def test_patches_that_are_nearly_all_equal_leave_enough_others_for_the_words():
         learn_vocabulary(data, 102, np.random.default_rng(0))
 
 
-def test_sums_of_clusters_are_those_of_their_members():
+def test_sums_of_clusters_are_those_of_their_members_and_a_word_without_any_stays():
     rng = np.random.default_rng(5)
     descriptors = rng.normal(0.0, 50.0, (3000, 7)).astype(np.float32)
     centres = descriptors[rng.choice(3000, 40, replace=False)]
@@ -63,3 +72,6 @@ def test_sums_of_clusters_are_those_of_their_members():
         members = descriptors[assigned == word]
         assert sizes[word] == len(members)
         np.testing.assert_allclose(sums[word], members.sum(axis=0), rtol=1e-4, atol=1e-2)
+    means = module._means(sums, centres, sizes)
+    np.testing.assert_array_equal(means[7], centres[7])
+    np.testing.assert_allclose(means[8], descriptors[assigned == 8].mean(axis=0), atol=1e-3)
