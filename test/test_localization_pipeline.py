@@ -42,6 +42,28 @@ def test_an_image_that_no_update_needs_is_not_loaded(kernel_map):
     assert not estimate.updated
 
 
+def test_an_update_that_is_asked_for_is_one_though_the_robot_stands(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    tracker.initialize_globally()
+    frame, used = TinyRun(1)[0], []
+    for number in range(5):
+        if number == 2:
+            tracker.request_update()
+        tracker.process(frame.stamp_ns + number, frame.load_image, frame.odometry)
+        used.append(tracker.used)
+    assert used == [1, 1, 2, 2, 2]
+
+
+def test_a_new_start_does_not_take_the_way_since_the_last_image(kernel_map):
+    tracker = Tracker(kernel_map, make_localizer('kbr', kernel_map))
+    start, nothing = np.array([1.0, 0.0, 0.0]), np.diag([1e-6, 1e-6, 1e-6])
+    grey = np.full((96, 128), 128, np.uint8)
+    for metres in (0.0, 30.0):
+        tracker.initialize(start, nothing)
+        estimate = tracker.process(0, grey, np.array([metres, 0.0, 0.0]))
+        np.testing.assert_allclose(estimate.pose[:2], start[:2], atol=0.5)
+
+
 def test_a_broken_image_is_counted_and_the_run_goes_on(kernel_map, tmp_path):
     run = write_tiny_cold_run(tmp_path / 'run', frames=30)
     images = sorted((run / 'std_cam').iterdir())

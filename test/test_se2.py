@@ -37,6 +37,13 @@ def test_wrapped_angles_lie_in_the_half_open_interval(angle):
     np.testing.assert_allclose(np.exp(1j * wrapped), np.exp(1j * angle), atol=1e-7)
 
 
+def test_half_turns_that_rounding_moved_lie_in_the_interval_as_well():
+    half_turns = np.arange(-2001, 2003, 2) * np.pi
+    for angles in (half_turns, np.nextafter(half_turns, 0.0), np.nextafter(half_turns, 1e9)):
+        wrapped = se2.wrap_angle(angles)
+        assert np.all((wrapped >= -np.pi) & (wrapped < np.pi))
+
+
 @given(poses)
 def test_embedding_is_inverted_by_projection(a):
     assert_poses_equal(se2.from_plane_and_circle(se2.to_plane_and_circle(a)), a)
