@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 
+from kbr_localization import files
 from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.files import expanded, LockBeside, new_file, read_file, write_text
 import pytest
@@ -49,6 +50,24 @@ def test_a_missing_folder_is_told_by_the_name_of_the_file(tmp_path):
     with pytest.raises(FileNotFoundError) as caught:
         write_text(tmp_path / 'no' / 'a.txt', 'text')
     assert caught.value.filename == str(tmp_path / 'no' / 'a.txt')
+
+
+def test_a_claim_that_was_let_go_just_now_is_taken_of_the_file_that_is_there(
+    tmp_path, monkeypatch
+):
+    first, claim = LockBeside(tmp_path / 'map.h5'), files.claim
+
+    def claim_late(handle, refusal):
+        monkeypatch.setattr(files, 'claim', claim)
+        first.release()
+        claim(handle, refusal)
+
+    monkeypatch.setattr(files, 'claim', claim_late)
+    second = LockBeside(tmp_path / 'map.h5')
+    with pytest.raises(BlockingIOError):
+        LockBeside(tmp_path / 'map.h5')
+    second.release()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

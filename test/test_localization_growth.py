@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from kbr_localization.errors import MapError
+from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.grow import (
     grown,
@@ -43,13 +44,29 @@ def test_a_grown_map_is_the_old_one_and_the_new_images(kernel_map):
     assert larger.similarities(images[1].descriptor).argmax() == 21
 
 
+def test_means_of_the_image_kernel_are_those_of_all_images(kernel_map):
+    known = replace(kernel_map, means=kernel_map.centring.means)
+    larger = with_images(known, [new_image(kernel_map, 25), new_image(kernel_map, 29)])
+    expected = replace(larger, means=None).centring.means
+    np.testing.assert_allclose(larger.centring.means, expected, atol=1e-12)
+    assert len(expected) == 22
+
+
 def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kernel_map):
     larger = with_images(kernel_map, [new_image(kernel_map, 25)])
     config = replace(kernel_map.filter_config, image_bandwidth=0.05)
     statistics = MapStatistics(evidence_limit=9.0)
-    tuned = replace(kernel_map, filter_config=config, statistics=statistics)
+    tuned = replace(
+        kernel_map,
+        filter_config=config,
+        statistics=statistics,
+        calibration=Calibration(np.full(SIZE, 0.01), np.eye(SIZE)),
+        motion_noise=kernel_map.motion_noise.in_metres(2.0),
+        baselines={'nearest': {'width': 0.3}},
+    )
     taken = grown_form(tuned, larger)
-    assert (taken.filter_config, taken.statistics) == (config, statistics)
+    for name in ('filter_config', 'statistics', 'calibration', 'motion_noise', 'baselines'):
+        assert getattr(taken, name) is getattr(tuned, name)
     assert len(taken) == 21
 
 
