@@ -12,6 +12,7 @@ from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.odometry_delay import (
+    _of_sum,
     common_delay,
     is_late,
     LATE_S,
@@ -236,3 +237,19 @@ def test_a_delay_that_cannot_be_is_refused(tmp_path, delay):
         file['calibration']['delay'] = delay
     with pytest.raises(MapError, match='calibration/delay'):
         KernelMap.load(tmp_path / 'map.h5')
+
+
+def test_beyond_its_ends_a_late_odometry_stays_where_it_is():
+    stamps = 10**9 * np.arange(4, dtype=np.int64)
+    track = OdometryTrack(stamps, np.column_stack([np.arange(4.0), np.zeros((4, 2))]))
+    np.testing.assert_allclose(put_right(track, stamps, (1.5, 0.1))[:, 0], [1.5, 2.5, 3.0, 3.0])
+    np.testing.assert_allclose(put_right(track, stamps, (-1.5, 0.1))[:, 0], [0.0, 0.0, 0.5, 1.5])
+
+
+def test_the_variance_of_a_sum_counts_neighbours_by_how_near_they_are():
+    scores = np.array([[1.0], [2.0], [-1.0]])
+    alone, first, second = 1.0 + 4.0 + 1.0, 2.0 * (2.0 - 2.0), 2.0 * -1.0
+    for lags, weights in ((0, (0.0, 0.0)), (1, (0.5, 0.0)), (2, (2.0 / 3.0, 1.0 / 3.0))):
+        expected = alone + weights[0] * first + weights[1] * second
+        np.testing.assert_allclose(_of_sum(scores, lags), [[expected]])
+    np.testing.assert_allclose(_of_sum(np.ones((3, 1)), 1), [[3.0 + 0.5 * 4.0]])

@@ -10,6 +10,7 @@ from command import assert_one_line, invoke
 import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.errors import MapError
+from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map import storage, verified
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -92,13 +93,15 @@ def test_a_damaged_row_is_refused_when_it_is_used_and_no_other(large, monkeypatc
         flip(large, descriptors.id.get_offset() + 2 * BLOCK_BYTES + 17)
     loaded = KernelMap.load(large)
     row = 2 * BLOCK_BYTES // width + 1
-    before, after = row - 1, row + 1
+    before, after, far = row - 1, row + 1, row + 3 * BLOCK_BYTES // width
     assert loaded.descriptors[row + BLOCK_BYTES // width + 1].shape == (width,)
     assert loaded.descriptors[:2].shape == (2, width)
     for use in (
         lambda: loaded.descriptors[row],
         lambda: loaded.descriptors[[1, row]],
+        lambda: loaded.descriptors[row - len(loaded)],
         lambda: loaded.descriptors[before:after],
+        lambda: loaded.descriptors[far:before:-1],
         lambda: np.asarray(loaded.descriptors),
         lambda: loaded.descriptors + 1,
         lambda: np.sum(loaded.descriptors),
@@ -390,3 +393,19 @@ def test_statistics_of_a_map_of_the_version_before_are_measured_again(shared_map
     with h5py.File(tmp_path / 'map.h5', 'r+') as file:
         del file['statistics'].attrs['image_kernel']
     assert KernelMap.load(tmp_path / 'map.h5').statistics is None
+
+
+def test_thumbnails_that_end_before_their_bytes_do_are_refused(saved):
+    with h5py.File(saved, 'r+') as file:
+        file['thumbnails/sizes'][0] -= 1
+    with pytest.raises(MapError, match=r'thumbnails are not those of \d+ images'):
+        KernelMap.load(saved)
+
+
+def test_parameters_that_meant_something_else_to_an_earlier_filter_take_their_defaults(saved):
+    with h5py.File(saved, 'r+') as file:
+        file['filter'].attrs['off_map'] = 0.1  # which only that one had
+        file['filter'].attrs['delta'] = 7.0
+        file['filter'].attrs['points'] = 123
+    config = KernelMap.load(saved).filter_config
+    assert (config.delta, config.points) == (KbrConfig().delta, 123)
