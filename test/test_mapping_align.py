@@ -12,7 +12,7 @@ from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.mapping.align import align, fit, lines_of, move_map
-from kbr_localization.localization.mapping.onto import align_onto
+from kbr_localization.localization.mapping.onto import _trimmed, align_onto
 from kbr_localization.trajectory import Trajectory
 from map_helpers import map_along
 from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
@@ -166,3 +166,14 @@ def test_a_pose_known_at_an_image_counts_beside_a_gap_and_those_within_it_are_to
     np.testing.assert_array_equal(found.stamps_ns, thin.stamps_ns)
     left = len(bend) - len(thin)
     assert f'{left} other known poses are left out: the map has no' in lines_of(found)[2]
+
+
+def test_a_closure_that_misses_far_more_than_the_others_moves_no_map():
+    ours = np.column_stack([np.arange(20.0) % 5, np.arange(20.0) // 5, np.zeros(20)])
+    motion = np.array([1.0, -2.0, 0.3])
+    known = se2.compose(motion, ours)
+    known[:, 0] += 1e-3 * (-1.0) ** np.arange(20)
+    known[7, :2] += 5.0
+    found, scale = _trimmed(ours, known, False)
+    np.testing.assert_allclose(found, motion, atol=2e-3)
+    assert scale == 1.0

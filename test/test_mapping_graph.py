@@ -1,5 +1,7 @@
 """The pose graph: its sparse solution is that of the whole system."""
 
+from dataclasses import replace
+
 from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.mapping.bordered import NormalEquations
@@ -7,7 +9,7 @@ from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trajectories import Trajectories
-from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS
+from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS, RUN, SCALE, Wander
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
@@ -95,7 +97,30 @@ def test_loops_tell_the_drift():
     truth = se2.chain(np.zeros(3), true)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
     np.testing.assert_allclose(found.parameters[0, -1], drift, atol=1e-3)
+    # closures do not tell the scale: it stays but for what runs of one robot differ by
+    np.testing.assert_allclose(found.of_common()[SCALE, SCALE], RUN[SCALE] ** 2, rtol=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
+
+
+def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
+    way = np.column_stack([np.arange(3.0), np.zeros((3, 2))])
+    trajectories = Trajectories.of(way, np.zeros(3, dtype=np.intp), np.zeros(1, np.intp))
+    noise = replace(MotionNoise.default(), per_metre=np.array([4e-4, 2e-4, 1e-3]))
+    wander = Wander.of(trajectories, way, noise)
+    start, end = np.zeros(2, dtype=np.intp), np.full(2, 2)
+    place, heading = wander.between(start, end, np.array([2, 0]))
+    # two steps of 3e-4 m² along each axis; turns at 1 m and at 2 m move what lies off them
+    np.testing.assert_allclose(place, [6e-4 + 1e-3 * 1.0, 6e-4 + 1e-3 * (1.0 + 4.0)])
+    np.testing.assert_allclose(heading, 2e-3)
+
+
+def test_a_robot_that_stands_is_nearly_certain_to():
+    trajectories = Trajectories.of(
+        np.zeros((3, 3)), np.zeros(3, dtype=np.intp), np.zeros(1, np.intp)
+    )
+    nodes = np.arange(3)
+    stands = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
+    np.testing.assert_allclose(stands.information, [1e6 * np.eye(3)] * 2)
 
 
 def runs_along_one_way(runs, images=30):
