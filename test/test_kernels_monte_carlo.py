@@ -167,3 +167,11 @@ def test_a_sampler_that_draws_too_few_is_refused():
     transition = MonteCarloTransition(lambda x, rng: x[:1], KERNEL)
     with pytest.raises(KernelError, match=r'sampler: expected draws of shape \(3, d\), got'):
         transition.predict(KernelMean.of_sample(KERNEL, POINTS), POINTS)
+
+
+def test_a_linear_model_of_the_plane_turns_the_noise_of_its_prior():
+    model = LinearModel([[0.0, -2.0], [1.0, 0.0]], GaussianNoise([0.1, 0.2]), [5.0, 6.0])
+    prior = ModelKernelMean(GaussianKernel(1.0), [[3.0, 4.0]], [1.0], GaussianNoise([0.5, 0.7]))
+    ((points, _, noise),) = model.push_exactly(prior).terms()
+    np.testing.assert_allclose(points, [[-3.0, 9.0]])
+    np.testing.assert_allclose(noise.covariance.matrix(2), np.diag([0.1 + 4 * 0.7, 0.2 + 0.5]))
