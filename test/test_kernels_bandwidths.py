@@ -86,6 +86,17 @@ def test_the_search_lowers_the_criterion_and_widens_the_coordinate_of_noise(meth
     assert errors[1] < 0.5 * errors[0]
 
 
+def test_the_search_stays_within_a_thousandfold_of_bandwidths_and_a_millionfold_of_delta():
+    """A y that tells nothing of x wants both as large as can be."""
+    x, _ = sample()
+    noise = np.random.default_rng(9).normal(size=(len(x), 1))
+    narrow, folds = RationalQuadraticKernel(1e-6), k_fold(len(x), 3)
+    loss = BandwidthCriterion(KX, narrow, x, noise, folds, 1e-3, target='marginal')
+    found = loss.minimise(1e-12)
+    assert np.sqrt(found.kernel_y.scale.value) == pytest.approx(1e3 * 1e-3)
+    assert found.delta == pytest.approx(1e6 * 1e-12)
+
+
 def make_rule_with(kernel, delta, method, x, y):
     return KernelBayesRule(KX, kernel, x, y, 1e-3, delta, method)
 

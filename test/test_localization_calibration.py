@@ -14,7 +14,15 @@ from kbr_localization.localization.calibration import (
     twists,
     UNLIKE,
 )
-from kbr_localization.localization.calibration_fit import calibrate_run
+from kbr_localization.localization.calibration_fit import (
+    _few,
+    _uncertainty,
+    calibrate_run,
+    combined,
+    fit_variance,
+    variance_between,
+    Windows,
+)
 from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.motion import measure_odometry
 import numpy as np
@@ -236,3 +244,48 @@ def test_scaled_positions_have_motions_that_are_scaled():
     slope = [(in_metres(known.values + each, 1.03) - scaled.values) / 1e-6 for each in step]
     slope = np.array(slope).T
     np.testing.assert_allclose(scaled.covariance, slope @ known.covariance @ slope.T, atol=1e-9)
+
+
+def test_what_runs_differ_by_more_than_by_chance_is_a_variance_between_them():
+    values = np.array([[0.0, 0.0, 0.0], [2.0, 3.0, 1.0]])
+    variances = np.array([[1.0, 1.0, 1.0], [1.0, 0.5, 1.0]])
+    # weights 1 and 2 about a mean of 2: (4 + 2 - 1) / (3 - 5 / 3); the last is less than chance
+    np.testing.assert_allclose(variance_between(values, variances), [1.0, 3.75, 0.0])
+    runs = [Calibration(2.0 * place * np.eye(SIZE)[0], np.eye(SIZE)) for place in (0.0, 1.0)]
+    joined = combined(runs)
+    np.testing.assert_allclose(joined.values, np.eye(SIZE)[0], atol=1e-12)
+    # the mean of two of variance 1 + 1, and another run differs from it by 1 once more
+    np.testing.assert_allclose(joined.covariance, np.diag([2.0, *[0.5] * 6]), atol=1e-12)
+
+
+def test_errors_that_few_windows_tell_are_as_uncertain_as_in_student_s_law():
+    influences = np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [0.0, 1.0]])
+    # quantiles of 3 and of 3 * 4 - 7 degrees of freedom, against that of a Gaussian
+    expected = np.array([3.18245, 2.57058]) / 1.95996
+    np.testing.assert_allclose(_few(influences), expected**2, rtol=1e-4)
+
+
+def test_windows_that_err_as_their_neighbours_do_tell_less():
+    count = 50
+    slopes = np.zeros((count, 3, SIZE))
+    slopes[:, 0, 0] = 1.0
+    ones, precision = np.ones(count), np.diag([0.0] + [1.0] * (SIZE - 1))
+    found = []
+    for signs in (ones, (-1.0) ** np.arange(count)):
+        errors = np.outer(signs, [1.0, 0.0, 0.0])
+        windows = Windows(np.ones((count, 2)), errors, slopes, slopes)
+        found.append(_uncertainty(windows, np.ones((count, 3)), ones, precision)[0, 0])
+    # count squares, and half of each of the 2 (count - 1) products of neighbours
+    assert found[0] / found[1] == pytest.approx(2 * count - 1, rel=1e-4)
+
+
+def test_rates_of_a_variance_are_the_likeliest():
+    rng = np.random.default_rng(0)
+    amounts = rng.uniform(0.0, 1.0, (200, 2)) ** 4 + 1e-3
+    squared = amounts @ [0.01, 4.0] * rng.standard_normal(200) ** 2
+    rates = fit_variance(amounts, squared)
+    variance = amounts @ rates
+    assert rates.min() > 0.0
+    # where the derivative of sum(log variance + squared / variance) by the rates is zero
+    left = amounts / variance[:, np.newaxis]
+    np.testing.assert_allclose(left.T @ (squared / variance), left.sum(axis=0), rtol=1e-5)

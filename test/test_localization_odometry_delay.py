@@ -143,6 +143,23 @@ def test_a_leap_of_the_poses_of_a_robot_that_goes_straight_on_tells_no_delay(see
     assert not is_late(measure_delay(OdometryTrack(stamps, told), stamps, truth))
 
 
+def test_a_delay_beyond_those_that_are_looked_for_is_none():
+    steps = np.tile([0.04, 0.0, 0.0], (5000, 1))
+    slowly = np.repeat(np.random.default_rng(0).normal(size=250), 20)
+    steps[:, 2] = 0.02 * np.convolve(slowly, np.full(20, 0.05), 'same')
+    truth = se2.chain(np.zeros(3), steps)
+    assert measure_delay(late(truth, 10.2), *images(truth))[0] == pytest.approx(10.2, abs=0.01)
+    assert measure_delay(late(truth, 10.7), *images(truth)) is None
+
+
+@pytest.mark.parametrize('rate', [0.1, 0.2, 0.3])
+def test_a_robot_that_turns_evenly_tells_no_delay(rate):
+    steps = np.tile([0.04, 0.0, rate / RATE], (4000, 1))
+    truth = se2.chain(np.zeros(3), steps)
+    exact = OdometryNoise(0.0, 0.0, 0.0, 0.0)
+    assert measure_delay(late(truth, 0.0, noise=exact), *images(truth)) is None
+
+
 @pytest.mark.parametrize('poses', [0, 1, 20])
 def test_a_short_run_tells_no_delay(poses):
     truth = corridors()[:poses] if poses else np.zeros((0, 3))
