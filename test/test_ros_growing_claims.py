@@ -76,6 +76,20 @@ def test_while_another_process_adds_to_the_file_nothing_is_added(tiny_world_copy
     assert not lock(beside).exists()
 
 
+def test_the_pose_has_to_be_sure_again_for_two_metres_after_another_process_added(
+    tiny_world_copy, impatient
+):
+    """What the robot saw and drove meanwhile was not followed."""
+    keeping = Keeping(tiny_world_copy, ON_REQUEST)
+    assert keeping.drive(0.0, 4.0) == 0
+    with another_process(tiny_world_copy.map_file.with_name('map_grown.h5')) as other:
+        keeping.config = GROWING
+        assert keeping.drive(4.0, 4.3) == 0 and keeping.keeper.failure
+        other.communicate('')
+    assert keeping.drive(4.3, 5.4) == 0 and not keeping.keeper.failure
+    assert keeping.drive(5.4, 9.0) > 0
+
+
 def test_a_process_that_was_killed_holds_nothing(tiny_world_copy):
     beside = tiny_world_copy.map_file.with_name('map_grown.h5')
     with another_process(beside) as other:
