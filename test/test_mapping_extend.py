@@ -36,6 +36,25 @@ def test_another_drive_joins_and_nothing_else_moves(ring, tmp_path):
     assert len(KernelMap.load(tmp_path / 'longer.h5').mapping.odometry) == len(longer)
 
 
+def test_poses_that_join_are_as_uncertain_as_those_of_the_map_there_and_more(ring):
+    _, mapped = ring
+    kernel_map, found = mapped.kernel_map, []
+    n = len(kernel_map)
+    more = RingRun(name='more', begin=12.0, metres=30.0, seed=2)
+    for variances in (np.zeros(n), np.where(kernel_map.poses[:, 1] < 4.0, 1.0, 4.0)):
+        covariances = variances[:, np.newaxis, np.newaxis] * np.eye(3)
+        record = replace(kernel_map.mapping, covariances=covariances)
+        found.append(extend(replace(kernel_map, mapping=record), more)[0])
+    exact, unsure = (each.mapping.covariances[n:] for each in found)
+    # at more than an image's way from where the one variance ends and the other begins
+    across = found[0].poses[n:, 1]
+    assert np.any(across < 3.5) and np.any(across > 4.5)
+    for inside, variance in ((across < 3.5, 1.0), (across > 4.5, 4.0)):
+        added = unsure[inside] - exact[inside]
+        np.testing.assert_allclose(added, np.broadcast_to(variance * np.eye(3), added.shape))
+    assert np.all(np.linalg.eigvalsh(exact) > 0.0)
+
+
 def test_a_drive_with_known_poses_joins_as_it_is(ring):
     _, mapped = ring
 

@@ -6,10 +6,19 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.mapping.bordered import NormalEquations
 from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.consistency import agree
 from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
+from kbr_localization.localization.mapping.merging import DEVIATION
 from kbr_localization.localization.mapping.problem import Problem
 from kbr_localization.localization.mapping.trajectories import Trajectories
-from kbr_localization.localization.mapping.wheels import Belief, PARAMETERS, RUN, SCALE, Wander
+from kbr_localization.localization.mapping.wheels import (
+    Belief,
+    PARAMETERS,
+    Prior,
+    RUN,
+    SCALE,
+    Wander,
+)
 from kbr_localization.localization.motion import MotionNoise
 import numpy as np
 import pytest
@@ -77,29 +86,83 @@ def test_a_part_that_nothing_relates_to_the_rest_is_refused_whatever_the_roundin
         solve(poses, np.zeros((1, PARAMETERS)), (ways,))
 
 
-def test_loops_tell_the_drift():
-    """Three rounds of a square by an odometry that turns too much, joined where they pass."""
-    side, around, drift = 8, 4 * 8, 0.01
-    true = np.tile([0.8, 0.0, 0.0], (3 * around, 1))
+AROUND, DRIFT = 32, 0.01
+
+
+def rounds_of_a_square():
+    """Three rounds by an odometry that turns too much, and the true poses."""
+    side = AROUND // 4
     last = side - 1
+    true = np.tile([0.8, 0.0, 0.0], (3 * AROUND, 1))
     true[last::side] = [0.2, 0.0, 0.5 * np.pi]
     reported = true.copy()
-    reported[:, 2] += drift * true[:, 0]
-    nodes = np.arange(3 * around + 1)
+    reported[:, 2] += DRIFT * true[:, 0]
+    piece = np.zeros(len(true) + 1, dtype=np.intp)
     trajectories = Trajectories.of(
-        se2.chain(np.zeros(3), reported), np.zeros(len(nodes), dtype=np.intp), np.zeros(1, np.intp)
+        se2.chain(np.zeros(3), reported), piece, np.zeros(1, dtype=np.intp)
     )
+    return trajectories, se2.chain(np.zeros(3), true)
+
+
+def test_loops_tell_the_drift():
+    """The rounds are joined where they pass."""
+    trajectories, truth = rounds_of_a_square()
+    nodes = np.arange(len(truth))
     ways = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
-    again = np.arange(2 * around)
+    again = np.arange(2 * AROUND)
     certain = np.broadcast_to(1e4 * np.eye(3), (len(again), 3, 3))
-    places = Edges(again + around, again, np.zeros((len(again), 3)), certain)
+    places = Edges(again + AROUND, again, np.zeros((len(again), 3)), certain)
     found = solve(trajectories.odometry, np.zeros((1, PARAMETERS)), (ways, places))
-    truth = se2.chain(np.zeros(3), true)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
-    np.testing.assert_allclose(found.parameters[0, -1], drift, atol=1e-3)
+    np.testing.assert_allclose(found.parameters[0, -1], DRIFT, atol=1e-3)
     # closures do not tell the scale: it stays but for what runs of one robot differ by
     np.testing.assert_allclose(found.of_common()[SCALE, SCALE], RUN[SCALE] ** 2, rtol=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
+
+
+def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_scale():
+    """Of two runs the second goes round a block where the first goes straight on."""
+    ahead, left = np.tile([0.6, 0.0, 0.0], (20, 1)), np.array([[0.0, 0.0, 0.5 * np.pi]])
+    straight = np.concatenate([ahead, ahead, ahead])
+    round_a_block = np.concatenate([ahead, left, ahead, -left, ahead, -left, ahead, left, ahead])
+    poses = []
+    for steps in (straight, round_a_block):
+        reported = steps + np.outer(np.abs(steps[:, 0]), [0.0, 0.0, DRIFT])
+        poses.append(se2.chain(np.zeros(3), reported))
+    run, count = np.repeat(np.arange(2), [len(each) for each in poses]), len(straight) + 1
+    trajectories = Trajectories.of(np.concatenate(poses), run, np.arange(2))
+    before, after = np.arange(3, 14), np.arange(3, 14) + len(ahead) + len(ahead)
+    detour = len(round_a_block) - len(straight)
+    # a place before the block looks like one behind it as well, half as much
+    closures = Closures(
+        count + np.concatenate([before, after + detour, before]),
+        np.concatenate([before, after, after]),
+        np.zeros((33, 3)),
+        np.repeat([1.0, 1.0, 0.5], 11),
+        np.repeat(np.arange(3), 11),
+    )
+    found = agree(trajectories, closures, Prior.unknown())
+    np.testing.assert_array_equal(found.chains, [0, 1])
+    assert (found.weight, found.rival) == (22.0, 5.5)
+    assert found.parameters[-1] == pytest.approx(DRIFT, abs=2e-3)
+    assert found.parameters[SCALE] == 0.0
+
+
+def test_chains_between_other_runs_make_no_ring_and_may_all_be_true():
+    """Of three runs one is joined to each of the others, at places that are far apart on it."""
+    way = np.column_stack([0.6 * np.arange(60.0), np.zeros(60), np.zeros(60)])
+    trajectories = Trajectories.of(np.tile(way, (3, 1)), np.repeat(np.arange(3), 60), np.arange(3))
+    near, far = np.arange(5, 10), np.arange(50, 55)
+    closures = Closures(
+        np.concatenate([60 + near, 120 + near]),
+        np.concatenate([near, far]),
+        np.zeros((10, 3)),
+        np.ones(10),
+        np.repeat(np.arange(2), 5),
+    )
+    found = agree(trajectories, closures, Prior.unknown())
+    np.testing.assert_array_equal(found.chains, [0, 1])
+    assert (found.weight, found.rival) == (10.0, 0.0)
 
 
 def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
@@ -121,6 +184,22 @@ def test_a_robot_that_stands_is_nearly_certain_to():
     nodes = np.arange(3)
     stands = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
     np.testing.assert_allclose(stands.information, [1e6 * np.eye(3)] * 2)
+
+
+def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
+    problem = runs_along_one_way(2)
+    weights = np.ones(len(problem.closures))
+    start = np.zeros((2, PARAMETERS))
+    solution = problem.solve(problem.trajectories.odometry, start, weights)
+    moved = problem.trajectories.odometry.copy()
+    # of thirty closures the few that miss by far count as any
+    moved[30:] += np.outer((-1.0) ** np.arange(30), [0.1, 0.12, 0.05])
+    moved[30:36, :2] += 50.0
+    problem.learn(replace(solution, poses=moved), np.ones(len(weights), dtype=bool))
+    # of a Gaussian half of the values are within 1 / 1.4826 deviations
+    expected = 1.4826 * np.array([0.1, 0.12, 0.05])
+    np.testing.assert_allclose(problem.deviation[0], expected, rtol=0.1)
+    np.testing.assert_array_equal(problem.deviation[1], DEVIATION)
 
 
 def runs_along_one_way(runs, images=30):
