@@ -28,7 +28,6 @@ from kbr_localization.ros.recording.poses import (
 from kbr_localization.ros.recording.tally import Tally
 from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
 from kbr_localization.ros.session.odometry_buffer import Added, Coverage, Stamped
-import numpy as np
 
 SECOND = 1_000_000_000
 NEARLY = 0.99
@@ -120,7 +119,7 @@ class RecordingSession:
         """Take in a pose (3,) in the map frame with the deviation of its position in metres."""
         with self._news:
             most = self.config.max_position_sd
-            if not np.all(np.isfinite(pose)) or not position_sd <= most:
+            if not position_sd <= most:
                 self.tally.poses['too uncertain'] += 1
                 self._log(
                     'warning',
