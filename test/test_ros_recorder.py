@@ -21,8 +21,10 @@ from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
 from kbr_localization.ros.recording.image_sizes import ImageSizes
+from kbr_localization.ros.recording.poses import SureOdometry
 from kbr_localization.ros.recording.recording import RecordingConfig, RecordingSession
-from kbr_localization.ros.session.odometry_buffer import Added
+from kbr_localization.ros.recording.tally import Tally
+from kbr_localization.ros.session.odometry_buffer import Added, Coverage
 import numpy as np
 import pytest
 from ros_helpers import LATCHED, RELIABLE
@@ -89,12 +91,85 @@ def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path):
     np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
 
 
+def test_a_robot_that_turns_on_the_spot_is_recorded_by_the_angle(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25, spacing_angle=0.2)
+    for number in range(41):
+        stamp_ns, turned = START + number * SECOND // 20, np.array([1.0, 0.0, -0.05 * number])
+        drive.session.add_odometry(stamp_ns, se2.compose(ORIGIN, turned))
+        drive.session.add_pose(stamp_ns, turned, 0.1)
+        drive.session.add_image(stamp_ns, lambda: textured_image(0))
+        drive.work()
+    drive.session.close()
+    headings = [frame.reference[2] for frame in open_dataset(tmp_path / 'run')]
+    np.testing.assert_allclose(headings, -0.2 * np.arange(11), atol=1e-6)
+
+
 def test_poses_that_come_seldom_are_carried_by_the_odometry(tmp_path):
     drive = Drive(tmp_path / 'run', max_pose_age=3.0)
     drive.go(0.0, 8.0, pose_every=4.0)
     positions, run = drive.positions()
     assert len(positions) > 15
     np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_images_within_the_age_of_a_pose_are_recorded_and_no_others(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=1.0, spacing_distance=0.0)
+    drive.go(0.0, 1.95, pose_every=None)
+    drive.pose(1.95)
+    drive.go(2.0, 5.0, pose_every=None)
+    seconds = (drive.positions()[1].stamps_ns - START) * 1e-9
+    # of an image each 0.1 s, all of them but those of 0.9 s and before
+    np.testing.assert_allclose(seconds, np.arange(10, 30) / 10.0, atol=1e-6)
+
+
+def test_after_a_jump_of_the_odometry_images_wait_for_a_new_pose(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.0)
+    drive.go(0.0, 2.0)
+    drive.go(2.05, 4.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
+    before = drive.session.recorded
+    assert drive.recording.last_image.stamp_ns <= START + 2 * SECOND
+    drive.pose(4.0)
+    drive.go(4.05, 5.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
+    positions, run = drive.positions()
+    assert len(positions) > before + 5
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_an_image_of_the_microsecond_of_the_last_one_is_not_newer(tmp_path):
+    """A run has stamps in microseconds."""
+    drive = Drive(tmp_path / 'run', spacing_distance=0.0)
+    drive.pose(0.5)
+    for tick in range(21):
+        drive.odometry(tick / 20)
+    for seconds in (0.5, 0.5 + 9e-7, 0.5 + 1e-6):
+        drive.image(seconds)
+        drive.work()
+    stamps = drive.positions()[1].stamps_ns - START
+    np.testing.assert_array_equal(stamps, [SECOND // 2, SECOND // 2 + 1000])
+    assert drive.session.dropped == {'not newer than the run': 1}
+
+
+@pytest.mark.parametrize('error', [DatasetError, ValueError])
+def test_an_image_that_cannot_be_encoded_is_left_out_and_counted(tmp_path, error):
+    drive, broken = Drive(tmp_path / 'run', spacing_distance=0.0), [1]
+
+    def encode(image):
+        if broken and image.stamp_ns == START + SECOND:
+            broken.clear()
+            raise error('no image')
+        return JPEG
+
+    drive.session._encode = encode
+    drive.go(0.0, 0.95)
+    try:
+        drive.go(1.0, 1.2)
+    except ValueError:  # as the worker does
+        drive.session.recover_from_error()
+    drive.go(1.25, 2.0)
+    stamps = drive.positions()[1].stamps_ns
+    assert START + SECOND not in stamps and START + SECOND // 2 in stamps
+    reason = 'internal error' if error is ValueError else 'broken image'
+    assert drive.session.dropped == {reason: 1}
 
 
 def test_without_a_pose_nothing_is_recorded_and_each_image_counted_once(tmp_path):
@@ -178,14 +253,29 @@ def test_images_of_which_none_is_recorded_are_told_until_one_is(tmp_path, monkey
     assert 'no pose near enough in time' in stalls[14] and 'poses too uncertain' in stalls[14]
 
 
-def test_a_robot_that_stands_is_no_stall(tmp_path, monkeypatch):
+@pytest.mark.parametrize(('spacing', 'recorded'), [(100.0, 1), (0.0, 200)])
+def test_a_robot_that_stands_or_drives_is_no_stall(tmp_path, monkeypatch, spacing, recorded):
     clock = SimpleNamespace(monotonic=lambda: clock.now, now=100.0)
     monkeypatch.setattr(recording, 'time', clock)
-    drive = Drive(tmp_path / 'run', spacing_distance=100.0)
+    drive = Drive(tmp_path / 'run', spacing_distance=spacing)
     for second in range(20):
         clock.now = 100.0 + second
         drive.go(second, second + 0.95)
-    assert drive.session.recorded == 1 and drive.session.stall(clock.now) == ''
+    assert drive.session.recorded == recorded and drive.session.stall(clock.now) == ''
+
+
+def test_images_that_come_again_after_a_break_are_no_stall_and_reasons_are_those_since():
+    tally = Tally(Counter())
+    tally.came(0.0)
+    tally.images['broken image'] += 3
+    tally.placed(0.0)
+    tally.came(100.0)
+    assert tally.stall(100.5) == ''
+    tally.poses['too uncertain'] += 2
+    for second in range(101, 107):
+        tally.came(second)
+    says = 'images come in, but none could be recorded for 6 s: 2 poses too uncertain'
+    assert tally.stall(106.0) == says
 
 
 def test_a_stall_is_a_warning_on_diagnostics_and_poses_are_no_images():
@@ -232,10 +322,12 @@ def test_what_the_odometry_did_in_a_long_pause_is_seen_in_the_run(
     assert (jumped in run.notes) == (origin in ((0.0, 0.0, 0.0), (900.0, 0.0, 0.0)))
 
 
-def test_a_jump_is_seen_in_a_run_of_few_odometry_poses(tmp_path):
-    drive = Drive(tmp_path / 'run', odometry_rate=1.0)
+@pytest.mark.parametrize('jump', [(0.0, 1.5, 0.0), (0.0, 0.0, 1.5)])
+def test_a_jump_is_seen_in_a_run_of_few_odometry_poses(tmp_path, jump):
+    drive, there = Drive(tmp_path / 'run', odometry_rate=1.0), np.array([2.025, 0.0, 0.0])
     drive.go(0.0, 4.0)
-    drive.go(4.05, 8.0, origin=se2.compose(ORIGIN, [0.0, 1.5, 0.0]))
+    moved = se2.compose(se2.compose(there, np.array(jump)), se2.inverse(there))
+    drive.go(4.05, 8.0, origin=se2.compose(ORIGIN, moved))
     drive.session.close()
     run = open_dataset(tmp_path / 'run')
     assert run.notes == ('the odometry jumped once: taken as reset, without motion',)
@@ -298,6 +390,27 @@ def test_odometry_behind_a_stamp_that_is_somewhat_ahead_is_written(tmp_path):
     drive.session.close()
     stamps = drive.positions()[1].odometry.stamps_ns
     assert np.diff(stamps).max() < 0.11 * SECOND and stamps[-1] == START + 14 * SECOND
+
+
+def test_odometry_out_of_order_is_sure_and_the_newest_one_is_not():
+    sure = SureOdometry()
+    for stamp_ns in (0, SECOND, SECOND // 2):
+        outcome = sure.buffer.add(stamp_ns, np.zeros(3))
+        written = [stamp for stamp, _ in sure.follow(outcome, stamp_ns, np.zeros(3))]
+    assert written == [SECOND // 2]
+    assert sure.coverage(SECOND // 2) is Coverage.READY
+    assert sure.coverage(SECOND // 2 + 1) is Coverage.EARLY
+
+
+def test_a_recorder_that_is_started_again_writes_no_odometry_of_before(tmp_path):
+    first = Drive(tmp_path / 'run')
+    first.go(0.0, 3.0)
+    first.session.close()
+    second = Drive(tmp_path / 'run')
+    second.go(1.0, 4.0)
+    second.session.close()
+    lines = (tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()
+    assert len(lines) == len(set(lines)) == 81
 
 
 def test_only_the_newest_odometry_waits_for_the_next_and_the_end_writes_it(tmp_path):
@@ -388,6 +501,37 @@ def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(tmp_path, 
     assert drive.positions()[0].tolist() == whole.positions()[0].tolist()
     files = [(tmp_path / run / 'odom_scans' / 'odom.tdf').read_text() for run in ('run', 'whole')]
     assert files[0] == files[1]
+
+
+def test_odometry_that_comes_while_a_write_fails_is_written_after_what_waits(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(recording, 'RETRY_SECONDS', 0.0)
+    drive = Drive(tmp_path / 'run')
+    append = drive.recording.append_odometry
+
+    def fail_once(samples):
+        monkeypatch.setattr(drive.recording, 'append_odometry', append)
+        for seconds in (0.1, 0.15):
+            drive.odometry(seconds)
+        raise DatasetError('cannot record')
+
+    monkeypatch.setattr(drive.recording, 'append_odometry', fail_once)
+    for seconds in (0.0, 0.05):
+        drive.odometry(seconds)
+    drive.work()
+    drive.session.close()
+    assert len((tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()) == 4
+
+
+def test_at_the_end_nothing_waits_for_the_next_attempt(tmp_path):
+    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    drive.session._retry_at = np.inf  # as just after a failure
+    for one in (drive, whole):
+        one.go(0.0, 2.0)
+        one.session.close()
+    assert drive.session.recorded == whole.session.recorded > 3
+    assert drive.session.dropped == {}
 
 
 def test_what_is_not_written_at_the_end_is_an_error_and_counted(tmp_path, monkeypatch):
