@@ -212,6 +212,14 @@ def test_a_newer_map_asks_for_a_newer_package(saved):
         KernelMap.load(saved)
 
 
+def test_a_map_of_one_camera_is_read_by_the_first_package_and_a_format_of_none_is_refused(saved):
+    with h5py.File(saved, 'r+') as file:
+        assert file.attrs['format_version'] == 1
+        file.attrs['format_version'] = 0
+    with pytest.raises(MapError, match=r'format_version is .*0.*: expected an integer from 1 on'):
+        KernelMap.load(saved)
+
+
 def test_a_map_without_its_poses_is_damaged(saved):
     with h5py.File(saved, 'r+') as file:
         del file['poses']
