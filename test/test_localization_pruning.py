@@ -64,6 +64,12 @@ def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     assert farthest(points, cells) < 2.5 * farthest(points, greedy)
 
 
+def test_of_a_cell_the_point_nearest_to_its_middle_is_kept():
+    along = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
+    points = np.column_stack([along, np.zeros(5)])
+    np.testing.assert_array_equal(covering._one_per_cell(points, 1), [2])
+
+
 def test_no_image_is_kept_twice_where_the_robot_stood():
     stood = np.concatenate([np.zeros((30, 3)), np.arange(1.0, 21.0)[:, np.newaxis] * [1, 0, 0]])
     for seed in range(5):

@@ -430,3 +430,32 @@ def test_a_run_that_begins_standing_at_another_place_is_not_cut_and_a_carried_on
     odometry[6:, 0] = [*[0.0] * 6, *np.arange(1, 7), *[6.0] * 5, 7]
     cuts = carried_places(describer, places, odometry, run)
     assert [cut.image for cut in cuts] == [18, 19]
+
+
+@pytest.mark.parametrize(
+    ('metres', 'turned', 'breaks'),
+    [(0.6, 0.0, False), (1.2, 0.0, True), (0.0, 0.9, False), (0.0, 1.1, True)],
+)
+def test_a_step_of_a_slow_odometry_breaks_it_beyond_what_robots_can(metres, turned, breaks):
+    """At 5 Hz and .1 m/s: 5 m/s may be, and at 20 Hz a radian in one step."""
+    seconds = 0.05 if turned else 0.2
+    steps = np.tile([0.1 * seconds, 0.0, 0.0], (40, 1))
+    steps[20] = [metres, 0.0, turned]
+    stamps = np.round(np.arange(41) * seconds * 1e9).astype(np.int64)
+    cuts = odometry_leaps(OdometryTrack(stamps, se2.chain(np.zeros(3), steps)), stamps, 0)
+    assert [cut.image for cut in cuts] == [21] * breaks
+
+
+@pytest.mark.parametrize(('changed', 'cuts'), [(9, []), (8, [8])])
+def test_one_image_at_the_end_of_a_run_does_not_tell_that_the_robot_was_carried(changed, cuts):
+    """Two that show another place while the odometry stands still do."""
+    view, number = np.zeros(20), np.arange(20)
+    view[changed:10] = 1.0
+    near = np.abs(number[:, np.newaxis] - number) <= 2
+    alike = view[:, np.newaxis] == view
+    describer = GramDescriber(np.where(near, 1.0, 0.3) * alike)
+    odometry = np.column_stack([np.arange(20.0), np.zeros((20, 2))])
+    odometry[5:10] = odometry[5]
+    run = np.repeat(np.arange(2), 10)
+    found = carried_places(describer, number[:, np.newaxis], odometry, run)
+    assert [cut.image for cut in found] == cuts
