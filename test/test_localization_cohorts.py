@@ -1,15 +1,17 @@
 """Points elsewhere: the robot may be there, or off the map where it looks like there."""
 
 from corridor_helpers import belief_at, CONFIG, MAP, seen_at, STATISTICS
-from kbr_localization.localization.kbr.cohorts import Cohorts
+from kbr_localization.localization.kbr.cohorts import Cohorts, UsualLikelihood
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.monitor import Monitor
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 STEP = 0.4
 COHORT = Cohorts(CONFIG).size
 ALIKE_EVERY, ALIKE_FOR = 100.0, 10.0
+TELLS_NOTHING = UsualLikelihood(1.0, 1.0)
 
 
 def points_at(metres):
@@ -20,8 +22,8 @@ def drive(begins, steps, seen, leap=0.0):
     """
     Drive on from metres of the map, seeing what a place of it shows, and be asked for another.
 
-    `seen`: the place that an image after so many steps is of. `leap`: metres that the belief goes
-    at once where the map ends. Returns the step after which it was left, None for never.
+    `seen`: the places that an image after so many steps is like. `leap`: metres that the belief
+    goes at once where the map ends. Returns the step after which it was left, None for never.
     """
     rng = np.random.default_rng(0)
     monitor = Monitor(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, rng)
@@ -33,7 +35,7 @@ def drive(begins, steps, seen, leap=0.0):
         moving = [belief, *filter(None, [monitor.hypotheses.alternatives])]
         for points in moving:
             points.move(np.array([way if points is belief else STEP, 0.0, 0.0]))
-        image = seen_at(seen(step))
+        image = seen_at(*seen(step))
         monitor.hypotheses.see(image)
         posterior = monitor.hypotheses.weigh(belief, image)
         found = monitor.update(belief, posterior, image, np.zeros((3, 3)), way)
@@ -43,14 +45,24 @@ def drive(begins, steps, seen, leap=0.0):
     return None
 
 
-def continued(step):
-    """Return what a corridor shows that goes on, beyond the map, as it began."""
+def continued(step, others=()):
+    """
+    Return what a corridor shows that goes on, beyond the map, as it began.
+
+    There it is as like what is so many metres further on, too.
+    """
     place = 14.0 + STEP * (step + 1)
-    return place if place < 20.0 else place - 18.0
+    return (place,) if place < 20.0 else (place - 18.0, *(place - 18.0 + np.array(others)))
 
 
-def test_a_belief_that_is_driven_off_the_map_is_not_left_where_that_looks_alike():
-    assert drive(14.0, 50, continued) is None
+@pytest.mark.parametrize('others', [(4.0,), (4.0, 7.0)])
+def test_a_belief_that_is_driven_off_the_map_is_not_left_where_that_looks_alike(others):
+    assert drive(14.0, 35, lambda step: continued(step, others)) is None
+
+
+def test_one_that_sees_off_the_map_what_one_place_shows_is_left_for_it():
+    left = drive(14.0, 50, continued)
+    assert left is not None and left > 14
 
 
 def test_one_that_leaps_off_the_map_is_left():
@@ -59,8 +71,39 @@ def test_one_that_leaps_off_the_map_is_left():
 
 
 def test_one_that_leaves_the_map_with_images_that_contradict_it_is_left():
-    left = drive(14.0, 50, lambda step: 2.0 + STEP * max(step - 8, 0))
+    left = drive(14.0, 50, lambda step: (2.0 + STEP * max(step - 8, 0),))
     assert left is not None and left > 8
+
+
+def test_how_likely_images_are_tells_a_place_from_a_likeness():
+    log_likelihood = np.array([-1.0, 1.0, 2.5, 3.0])
+    right, alike = norm(3.0, np.sqrt(0.5)), norm(2.0, np.sqrt(0.5))
+    expected = right.logpdf(log_likelihood) - alike.logpdf(log_likelihood)
+    told = UsualLikelihood(right=3.0, wrong=1.0).carried_log_odds(log_likelihood)
+    np.testing.assert_allclose(told, expected, atol=1e-12)
+
+
+def test_where_the_right_place_is_no_likelier_than_wrong_ones_nothing_is_told():
+    for wrong in (0.7, 0.8, np.finfo(np.float64).max):
+        told = UsualLikelihood(right=0.7, wrong=wrong).carried_log_odds(np.array([-3.0, 5.0]))
+        np.testing.assert_array_equal(told, 0.0)
+
+
+def test_older_cohorts_are_told_apart_and_their_mass_stays():
+    """Two cohorts, as likely as the right place and a likeness; the newest is of this image."""
+    usual, rng = UsualLikelihood(right=3.0, wrong=1.0), np.random.default_rng(0)
+    cohorts, untold = Cohorts(CONFIG), Cohorts(CONFIG)
+    for either in (cohorts, untold):
+        for metres in (3.0, 9.0, 15.0):
+            either.join(points_at(metres), 0.01, 1.0, 1.0)
+    before, power = cohorts._carried, 0.3
+    likely = np.exp(np.repeat([3.0, 2.0, 0.0], COHORT))
+    seen = likely, np.ones(3 * COHORT), 1.0, power
+    cohorts.weigh(*seen, usual, rng)
+    untold.weigh(*seen, TELLS_NOTHING, rng)
+    assert cohorts.mass == pytest.approx(untold.mass)
+    odds = cohorts._carried / (1.0 - cohorts._carried) * (1.0 - before) / before
+    np.testing.assert_allclose(np.log(odds[::COHORT]), [power, -power, 0.0], atol=1e-9)
 
 
 def test_what_looks_alike_for_long_is_where_the_robot_is():
@@ -70,7 +113,8 @@ def test_what_looks_alike_for_long_is_where_the_robot_is():
     for _ in range(300):
         cohorts.join(points_at(3.0), 1e-5, 1.0, STEP)
         size = len(cohorts.points.points)
-        cohorts.weigh(np.full(size, 20.0), np.ones(size), 1.0, 0.2, np.random.default_rng(0))
+        seen = np.full(size, 20.0), np.ones(size), 1.0, 0.2
+        cohorts.weigh(*seen, TELLS_NOTHING, np.random.default_rng(0))
         told.append(cohorts.elsewhere)
     assert max(told[: int(30 / STEP)]) < 0.1
     assert told[-1] > 0.5

@@ -184,12 +184,12 @@ def test_a_carried_robot_is_found_where_the_images_are():
     assert not hypotheses.confirmation.confirmed
 
 
-def test_a_reliable_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
+def test_a_reliable_belief_on_the_map_is_left_for_a_place_as_sure_as_localized_asks_for():
     left = {}
-    for evidence in (0.0, 4.0):
+    for evidence, metres in ((0.0, 3.0), (4.0, 3.0), (4.0, -4.0)):
         rng = np.random.default_rng(0)
         monitor = Monitor(Likelihood(MAP, CONFIG), STATISTICS, CONFIG, rng)
-        belief, held = belief_at(3.0), []
+        belief, held = belief_at(metres), []
         for _ in range(40):
             # whatever the images say of it, the belief stays as confirmed as it is
             monitor.confirmation.total = evidence + 0.4
@@ -200,9 +200,10 @@ def test_a_reliable_belief_is_left_for_a_place_as_sure_as_localized_asks_for():
             if found is not None:
                 break
             held.append(monitor.hypotheses.elsewhere)
-        left[evidence] = monitor.hypotheses.elsewhere, max(held)
-    assert left[0.0][0] > 0.5 >= left[0.0][1]
-    assert left[4.0][0] > CONFIG.localized_mass >= left[4.0][1] > 0.5
+        left[evidence, metres] = monitor.hypotheses.elsewhere, max(held)
+    for case in ((0.0, 3.0), (4.0, -4.0)):
+        assert left[case][0] > 0.5 >= left[case][1]
+    assert left[4.0, 3.0][0] > CONFIG.localized_mass >= left[4.0, 3.0][1] > 0.5
 
 
 def test_a_place_that_looks_alike_does_not_hide_the_right_one():

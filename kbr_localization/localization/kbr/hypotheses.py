@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY, weighted_mean
-from kbr_localization.localization.kbr.cohorts import Cohorts
+from kbr_localization.localization.kbr.cohorts import Cohorts, UsualLikelihood
 from kbr_localization.localization.kbr.confirmation import Confirmation, RecentMean
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.impostors import Impostors, Sighting
@@ -203,7 +203,8 @@ class Hypotheses:
         power = new_after(min(way, _MOST_NEW * self.config.position_bandwidth), self.config)
         assert self.alternatives is not None
         likely, covered = self.likely_at(self.alternatives.points, similarity)
-        self.cohorts.weigh(likely, covered, here, power, self.rng)
+        usual = UsualLikelihood(self.confirmation.mean, self.confirmation.reference)
+        self.cohorts.weigh(likely, covered, here, power, usual, self.rng)
         mode = mode_of(posterior.belief, self.config)
         self.cohorts.leave_out(mode)
         at_mode = posterior.belief.within(mode, self.config.localized_radius, OTHER_WAY)

@@ -98,7 +98,8 @@ class Monitor:
         """
         self.check.disperse(variances)
         sighting = self.hypotheses.update(prior, posterior, seen, way)
-        kept = self.reliable and self.hypotheses.at_mode > 0.5
+        on_map = self.hypotheses.at_mode * self.hypotheses.coverage > 0.5
+        kept = self.reliable and on_map
         needed = max(self.hypotheses.config.localized_mass, 0.5) if kept else 0.5
         found = self.hypotheses.cohorts.found if self.hypotheses.elsewhere > needed else None
         self._moved = False
