@@ -2,8 +2,8 @@
 A robot that drives where its map shows nothing, too: `python -m benchmarks.half_mapped`.
 
 The map of every case is halved four times, along its longer and its shorter axis, and the run is
-driven from a global start on each half. `--alike` tries other lengths than the one that the filter
-has: metres off the map after which it looks like a place of the map.
+driven from a global start on each half. `--alike` tries other lengths than those that the filter
+has: metres off the map after which it looks like a place of the map, and for which it does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 from threadpoolctl import threadpool_limits
 
-Cells = dict[tuple[str, bool, float], list[dict[str, float]]]
+Cells = dict[tuple[str, bool, tuple[float, float]], list[dict[str, float]]]
 
 
 def halves(case: Case) -> Iterator[Case]:
@@ -39,11 +39,11 @@ def halves(case: Case) -> Iterator[Case]:
                 yield replace(case, kernel_map=half)
 
 
-def measured(case: Case, seed: int, alike: float) -> tuple[bool, dict[str, float]]:
+def measured(case: Case, seed: int, alike: tuple[float, float]) -> tuple[bool, dict[str, float]]:
     """Drive a case: whether the map shows where it begins, and the figures of `described`."""
     threadpool_limits(1, 'blas')
     reference = reference_trajectory(case.run)
-    with patch.object(cohorts, '_ALIKE_EVERY', alike):
+    with patch.multiple(cohorts, _ALIKE_EVERY=alike[0], _ALIKE_FOR=alike[1]):
         trajectory = localize(with_statistics(case.kernel_map), case.run, 'kbr', seed=seed)
     errors = run_errors(reference, trajectory)
     said = statuses_at(errors, trajectory) == 'localized'
@@ -64,16 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
     cases.add_options(parser)
     parser.add_argument('--seeds', type=int, default=1, help='drives of every half')
-    parser.add_argument(
-        '--alike', nargs='+', type=float, default=[cohorts._ALIKE_EVERY], metavar='METRES'
-    )
+    usual = [cohorts._ALIKE_EVERY, cohorts._ALIKE_FOR]
+    name = ('EVERY', 'FOR')
+    parser.add_argument('--alike', nargs=2, type=float, action='append', default=[], metavar=name)
     parser.add_argument('--jobs', type=int, default=1)
     parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
     options = parser.parse_args(arguments)
     given = cases.given(options)
     tasks = [
-        (half, seed, alike)
-        for alike in options.alike
+        (half, seed, tuple(alike))
+        for alike in options.alike or [usual]
         for case in given
         for half in halves(case)
         for seed in range(options.seeds)
@@ -89,10 +89,11 @@ def described(cells: Cells) -> str:
     """Lay the table out."""
     rows = []
     for (group, begins, alike), kept in sorted(cells.items()):
+        lengths = '{:g} / {:g}'.format(*alike)
         side = 'mapped' if begins else 'unmapped'
-        rows.append([group, side, alike, len(kept), *mean_of(kept).values()])
+        rows.append([group, side, lengths, len(kept), *mean_of(kept).values()])
     figures = mean_of(next(iter(cells.values())))
-    header = ['run', 'begins where it is', 'alike every m', 'drives', *figures]
+    header = ['run', 'begins where it is', 'alike every / for m', 'drives', *figures]
     return (
         '### Half of a building mapped\n\nMeans over drives from a global start. *said*: '
         'of the frames at an image of the map, called localized and right; *misled*: of these, '

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 STEP = 0.4
 COHORT = Cohorts(CONFIG).size
-ALIKE_EVERY = 100.0
+ALIKE_EVERY, ALIKE_FOR = 100.0, 10.0
 TELLS_NOTHING = UsualLikelihood(1.0, 1.0)
 
 
@@ -106,13 +106,28 @@ def test_older_cohorts_are_told_apart_and_their_mass_stays():
     np.testing.assert_allclose(np.log(odds[::COHORT]), [power, -power, 0.0], atol=1e-9)
 
 
+def test_what_looks_alike_for_long_is_where_the_robot_is():
+    """Likelihoods for which a likeness would have to go on for a hundred metres."""
+    cohorts = Cohorts(CONFIG)
+    told = []
+    for _ in range(300):
+        cohorts.join(points_at(3.0), 1e-5, 1.0, STEP)
+        size = len(cohorts.points.points)
+        seen = np.full(size, 20.0), np.ones(size), 1.0, 0.2
+        cohorts.weigh(*seen, TELLS_NOTHING, np.random.default_rng(0))
+        told.append(cohorts.elsewhere)
+    assert max(told[: int(30 / STEP)]) < 0.1
+    assert told[-1] > 0.5
+
+
 def test_masses_go_from_one_hypothesis_to_another_as_their_rates_say():
     cohorts, hazard, unmapped = Cohorts(CONFIG), 0.02, 0.75
     carried = alike = 0.0
     alone = 1.0
     for _ in range(6):
         cohorts.join(points_at(3.0), hazard, unmapped, STEP)
-        alone, alike = alone + (1.0 - unmapped) * alike, unmapped * alike
+        lasting = unmapped * np.exp(-STEP / ALIKE_FOR)
+        alone, alike = alone + (1.0 - lasting) * alike, lasting * alike
         carried += hazard * (alone + alike)
         alone, alike = (1.0 - hazard) * alone, (1.0 - hazard) * alike
         begins = unmapped * (1.0 - np.exp(-STEP / ALIKE_EVERY)) * alone

@@ -15,8 +15,8 @@ the points of a cohort share their mass among the hypotheses
     alone       (without points) it is there, and what it sees is like nothing on the map.
 
 An image multiplies the first two by its likelihood at the points, the last by that under the
-belief. Of *alone* the part off the map becomes *alike* once in `_ALIKE_EVERY` metres
-(exponential), and is so for as long as it stays off the map.
+belief. Of *alone* the part off the map becomes *alike* once in `_ALIKE_EVERY` metres, and is so
+for `_ALIKE_FOR`, both exponential; where the map shows the place it cannot be.
 
 How likely images are tells *carried* from *alike* (`UsualLikelihood`): at the robot's place log E
 is what it lately was at the belief's own, in a likeness halfway between that and what it is at the
@@ -36,12 +36,12 @@ from scipy.special import expit, logit
 
 _COHORT = 30  # points of one
 _COHORTS = 10  # images from which such points are kept
-_ALIKE_EVERY = 100.0
+_ALIKE_EVERY, _ALIKE_FOR = 100.0, 10.0
 """
-Metres off the map after which it looks like a place of the map, on average.
+Metres off the map after which it looks like a place of the map, and for which it does, on average.
 
 Chosen on halves of rendered offices, tried on those of others (`benchmarks.half_mapped`); 10, 30
-and 300 m lose more drives the one way or the other (docs/choices.md).
+and 300 m, and 5, 20 and 50 m, lose more drives the one way or the other (docs/choices.md).
 """
 _VARIANCE = 0.5
 """
@@ -122,8 +122,9 @@ class Cohorts:
         """
         mass = np.zeros(0) if self.points is None else self.mass * self.points.weights
         carried, alike = mass * self._carried, mass * (1.0 - self._carried)
-        alone = max(1.0 - float(mass.sum()), 0.0) + (1.0 - unmapped) * float(alike.sum())
-        alike = unmapped * alike
+        lasting = unmapped * float(np.exp(-way / _ALIKE_FOR))
+        alone = max(1.0 - float(mass.sum()), 0.0) + (1.0 - lasting) * float(alike.sum())
+        alike = lasting * alike
         gone = hazard * (alone + float(alike.sum()))
         alone, alike = (1.0 - hazard) * alone, (1.0 - hazard) * alike
         begun = alone * unmapped * (1.0 - float(np.exp(-way / _ALIKE_EVERY)))
