@@ -7,8 +7,8 @@ among them.
 
 A cohort that explains the images may do so for two reasons: the robot is there, carried or never
 where it was believed to be; or it has driven off the map, to where it looks like there. A
-building of which the map shows a part often goes on like it, and no image tells the two apart. So
-the points of a cohort share their mass among the hypotheses
+building of which the map shows a part often goes on like it, and no single image tells the two
+apart. So the points of a cohort share their mass among the hypotheses
 
     carried     the robot is where they are,
     alike       it is where it is believed to be, off the map, and sees what they would,
