@@ -28,9 +28,8 @@ OVER_DDS, OTHERS = 'failed_over_dds', 'failed_others'
 
 def main(options):
     """Run pytest in each order; return the worst of the exit codes."""
-    # some processes and their nodes: more threads or processes would only wait for each other
-    one = dict.fromkeys(('OPENBLAS_NUM_THREADS', 'OMP_NUM_THREADS', 'LOKY_MAX_CPU_COUNT'), '1')
-    environment = one | os.environ
+    # some processes and their nodes: more processes would only wait for each other
+    environment = {'LOKY_MAX_CPU_COUNT': '1'} | os.environ
     # hundreds of processes import the package, each of which would compile it anew
     environment.pop('PYTHONDONTWRITEBYTECODE', None)
     with tempfile.TemporaryDirectory() as name:
