@@ -81,6 +81,13 @@ class Drive:
         return np.array([frame.reference[0] for frame in run]), run
 
 
+def record_three_seconds(path):
+    """Record the beginning of a run, which another session may go on with."""
+    drive = Drive(path)
+    drive.go(0.0, 3.0)
+    drive.session.close()
+
+
 def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path):
     drive = Drive(tmp_path / 'run', spacing_distance=0.25)
     drive.go(0.0, 8.0)
@@ -227,9 +234,7 @@ def test_uncertain_poses_are_not_used(tmp_path):
 
 
 def test_a_run_that_ends_later_is_told_at_the_first_image(tmp_path):
-    first = Drive(tmp_path / 'run')
-    first.go(0.0, 3.0)
-    first.session.close()
+    record_three_seconds(tmp_path / 'run')
     second = Drive(tmp_path / 'run')
     second.go(0.0, 1.0)
     assert second.told[0].startswith('image of 1600000000.000 s not recorded: expected one after')
@@ -288,9 +293,7 @@ def test_a_stall_is_a_warning_on_diagnostics_and_poses_are_no_images():
 
 
 def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
-    first = Drive(tmp_path / 'run')
-    first.go(0.0, 3.0)
-    first.session.close()
+    record_three_seconds(tmp_path / 'run')
     second = Drive(tmp_path / 'run')
     second.go(4.0, 7.0, origin=np.array([100.0, 50.0, 0.0]))
     _, run = second.positions()
@@ -403,9 +406,7 @@ def test_odometry_out_of_order_is_sure_and_the_newest_one_is_not():
 
 
 def test_a_recorder_that_is_started_again_writes_no_odometry_of_before(tmp_path):
-    first = Drive(tmp_path / 'run')
-    first.go(0.0, 3.0)
-    first.session.close()
+    record_three_seconds(tmp_path / 'run')
     second = Drive(tmp_path / 'run')
     second.go(1.0, 4.0)
     second.session.close()
@@ -648,9 +649,7 @@ class SizedRobot(Robot):
 
 
 def test_a_run_that_is_gone_on_with_in_another_size_is_told(tmp_path):
-    first = Drive(tmp_path / 'run')
-    first.go(0.0, 3.0)
-    first.session.close()
+    record_three_seconds(tmp_path / 'run')
     told, last = [], ColdRecording(tmp_path / 'run').last_files()
     assert last == [JPEG]
     sizes = ImageSizes(['/image'], last, told.append)
