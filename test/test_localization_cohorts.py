@@ -57,7 +57,7 @@ def continued(step, others=()):
 
 @pytest.mark.parametrize('others', [(4.0,), (4.0, 7.0)])
 def test_a_belief_that_is_driven_off_the_map_is_not_left_where_that_looks_alike(others):
-    assert drive(14.0, 35, lambda step: continued(step, others)) is None
+    assert drive(14.0, 50, lambda step: continued(step, others)) is None
 
 
 def test_one_that_sees_off_the_map_what_one_place_shows_is_left_for_it():

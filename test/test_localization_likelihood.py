@@ -257,7 +257,7 @@ def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
 
 
 @given(st.integers(0, 10**6), st.floats(0.2, 0.6))
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_local_systems_err_less_than_their_bound(seed, bandwidth):
     kernel_map, rng = random_map(seed, images=LARGEST_SYSTEM + 1, size=9.0)
     config = KbrConfig(position_bandwidth=bandwidth, image_bandwidth=0.22, delta=1e9)
