@@ -151,6 +151,9 @@ def test_sums_of_embeddings_are_embeddings():
     z = np.zeros((1, 2))
     np.testing.assert_allclose((a + b)(z), a(z) + b(z))
     assert (a + b).inner(a) == pytest.approx(a.inner(a) + a.inner(b))
+    assert sum([a, b]).mmd(a + b) == 0.0
+    with pytest.raises(TypeError):
+        1 + a
 
 
 MODE_KERNELS = [

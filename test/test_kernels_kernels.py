@@ -184,6 +184,9 @@ def test_product_and_sum_flatten_and_scale():
     np.testing.assert_allclose((a * b * c).gram(x), a.gram(x) * b.gram(x) * c.gram(x))
     np.testing.assert_allclose((a + 3.0 * b + c).gram(x), a.gram(x) + 3 * b.gram(x) + c.gram(x))
     assert len((a * b * c).kernels) == len((a + b + c).kernels) == 3
+    assert repr(sum([a, b, c])) == repr(a + b + c)
+    with pytest.raises(TypeError):
+        1 + a
 
 
 def test_a_product_on_a_coordinate_prints_unlike_one_whose_last_factor_is():

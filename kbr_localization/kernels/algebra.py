@@ -26,7 +26,8 @@ class Kernel(ABC):
     """
     A positive definite kernel k: Gram matrices, cross-Gram matrices and their diagonal.
 
-    `k1 + k2`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0 and 1 only.
+    `k1 + k2`, `sum([k1, k2])`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0
+    and 1 only.
     """
 
     @abstractmethod
@@ -56,6 +57,10 @@ class Kernel(ABC):
 
     def __add__(self, other: Kernel) -> SumKernel:
         return SumKernel((self, other))
+
+    def __radd__(self, other: Any) -> Kernel:
+        # sum() begins with 0
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):

@@ -31,7 +31,7 @@ class Embedding(ABC):
     """
     An element m of the RKHS of `kernel` that can be evaluated and compared with others.
 
-    `m1 + m2`, `m1 - m2`, `-m`, `c * m` and `m / c` are embeddings for any real c.
+    `m1 + m2`, `sum([m1, m2])`, `m1 - m2`, `-m`, `c * m` and `m / c` are embeddings for any real c.
     """
 
     kernel: Kernel
@@ -53,6 +53,10 @@ class Embedding(ABC):
     def __add__(self, other: Embedding) -> Embedding:
         require_same_kernel(self, other)
         return EmbeddingSum(self.kernel, (self, other))
+
+    def __radd__(self, other: Any) -> Embedding:
+        # sum() begins with 0
+        return self if isinstance(other, int) and other == 0 else NotImplemented
 
     def __sub__(self, other: Embedding) -> Embedding:
         require_same_kernel(self, other)
