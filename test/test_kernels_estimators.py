@@ -185,3 +185,12 @@ def test_the_filter_is_the_learnt_filter(smooth):
         transition = LearntTransition(KERNEL, y[:149], y[1:150], 1e-3)
         expected = means(KernelBayesFilter(transition, rule).run(X[150:]))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize('smooth', [False, True])
+def test_a_run_may_begin_with_an_observation_unlike_the_sample(smooth):
+    X = np.linspace(0.0, 5.0, 30)[:, np.newaxis]
+    estimator = KernelFilterRegressor(KERNEL, KERNEL, smooth=smooth).fit(X, X[:, 0])
+    found = estimator.predict([[1000.0], [2.0], [2.1]])
+    assert np.isfinite(found[0])
+    np.testing.assert_allclose(found[1:], [2.0, 2.1], atol=0.2)

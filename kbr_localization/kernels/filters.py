@@ -190,9 +190,17 @@ class KernelBayesFilter:
             require_callable('supervise', self.supervise, 'of step, belief and observation')
 
     def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
-        """Posterior of the first state; without a prior by the conditional mean."""
+        """
+        Posterior of the first state; without a prior by the conditional mean.
+
+        An observation that is unlike the sample leaves the prior, or the law of the sample.
+        """
         if prior is None:
-            return self.bayes_rule.condition(observation).normalised()
+            try:
+                return self.bayes_rule.condition(observation).normalised()
+            except NoMassError as error:
+                _LOG.warning('began with the law of the sample: %s', error)
+                return KernelMean.of_sample(self.bayes_rule.kernel_x, self.bayes_rule.x)
         values = values_at('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
         return self._update(values, observation, None)
 
