@@ -1,5 +1,7 @@
 """Kernel means: inner products, modes, herding, moments."""
 
+import tracemalloc
+
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
@@ -44,6 +46,17 @@ def test_inner_product_norm_and_mmd_are_gram_expressions():
     squared = a.inner(a) + b.inner(b) - 2 * a.inner(b)
     assert a.mmd(b) == pytest.approx(np.sqrt(squared))
     assert a.mmd(a) == pytest.approx(0.0, abs=1e-7)
+
+
+def test_an_inner_product_of_many_points_takes_memory_for_blocks_of_them():
+    rng = np.random.default_rng(0)
+    a, b = (KernelMean.of_sample(KERNEL, rng.normal(size=(size, 1))) for size in (9000, 3000))
+    tracemalloc.start()
+    value = a.inner(b)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 9000 * 3000 * 8 / 2
+    assert value == pytest.approx(np.mean(KERNEL.cross_gram(a.points, b.points)), rel=1e-12)
 
 
 def test_expectation_of_an_rkhs_function_is_an_inner_product():

@@ -25,6 +25,7 @@ from numpy.typing import ArrayLike
 
 Term = tuple[FloatArray, FloatArray, Noise | None]
 """Points (n, d), weights (n,) and the noise about the points."""
+_VALUES = 2**22  # of a kernel that are held at a time: 32 MB
 
 
 class Embedding(ABC):
@@ -163,7 +164,12 @@ def _inner(
 ) -> float:
     # E k(f + e, f' + e') smooths the kernel once with each noise, all of which are symmetric
     mean = smoothed(smoothed(kernel, left[2]), right[2])
-    return float(left[1] @ mean.cross_gram(left[0], right[0]) @ right[1])
+    points, weights = left[:2]
+    rows = max(_VALUES // len(right[0]), 1)
+    if rows >= len(points):
+        return float(weights @ mean.cross_gram(points, right[0]) @ right[1])
+    blocks = (slice(begin, begin + rows) for begin in range(0, len(points), rows))
+    return sum(float(weights[b] @ mean.cross_gram(points[b], right[0]) @ right[1]) for b in blocks)
 
 
 def require_same_kernel(left: Embedding, right: Embedding) -> None:
