@@ -97,6 +97,15 @@ def test_the_search_stays_within_a_thousandfold_of_bandwidths_and_a_millionfold_
     assert found.delta == pytest.approx(1e6 * 1e-12)
 
 
+@pytest.mark.parametrize('kernel', [GaussianKernel(1.0), GaussianKernel(1e-4, normalised=False)])
+def test_a_search_without_a_slope_is_refused(kernel):
+    """The values of a density in 20 dimensions are far below delta, those between points zero."""
+    y = np.random.default_rng(0).normal(size=(40, 20))
+    loss = BandwidthCriterion(KX, kernel, y[:, :1], y, k_fold(40, 2), 1e-3)
+    with pytest.raises(KernelError, match='delta, kernel_y: expected posteriors with weight'):
+        loss.minimise(1e-3)
+
+
 def make_rule_with(kernel, delta, method, x, y):
     return KernelBayesRule(KX, kernel, x, y, 1e-3, delta, method)
 

@@ -28,6 +28,8 @@ METHODS = ('squared', 'thresholded', 'COND')
 TARGETS = ('conditional', 'marginal')
 # weights below this fraction of the largest have no part in a posterior
 _NEGLIGIBLE = 1e-12
+# a criterion as near to that of posteriors that are zero, as a fraction, has no slope to follow
+_NO_WEIGHT = 1e-5
 # bandwidths and delta stay within these factors of the start
 _REACH = (1e3, 1e6)
 
@@ -106,7 +108,8 @@ class BandwidthCriterion:
         """
         Search from the given kernel and delta by L-BFGS, within a thousandfold of bandwidths.
 
-        `per_coordinate`: one factor for every coordinate of y.
+        `per_coordinate`: one factor for every coordinate of y. KernelError where all posteriors
+        are nearly zero, so that the criterion has no slope.
         """
         from scipy.optimize import minimize  # noqa: PLC0415
 
@@ -119,6 +122,13 @@ class BandwidthCriterion:
 
         bounds = np.column_stack([begin - reach, begin + reach])
         found = minimize(loss, begin, jac=True, method='L-BFGS-B', bounds=bounds)
+        if found.fun > (1.0 - _NO_WEIGHT) * np.mean([fold['norms'] for fold in self._folds]):
+            peak = self.kernel_y.diagonal(self.y[:1])[0]
+            raise KernelError(
+                f'delta, kernel_y: expected posteriors with weight to begin with, got none with '
+                f'{delta:g} beside values up to {peak:.2g} of {self.kernel_y!r}: use '
+                'normalised=False, lower delta, or widen the kernel'
+            )
         kernel = rescaled(self.kernel_y, _factors(found.x, per_coordinate))
         return TunedRule(kernel, float(np.exp(found.x[-1])), float(found.fun), int(found.nfev))
 
