@@ -120,7 +120,11 @@ class KernelMean(Embedding):
         return np.asarray(np.tensordot(self.weights, values, axes=1), dtype=np.float64)
 
     def mean(self) -> FloatArray:
-        """Mean of the points under normalised weights. Shapes: -> (d,)."""
+        """
+        Mean of the points under normalised weights.
+
+        Of numbers: of an angle take the `expectation` of its cosine and sine. Shapes: -> (d,).
+        """
         return self.normalised().expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
