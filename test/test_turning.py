@@ -8,7 +8,15 @@ from kbr_localization import se2
 from kbr_localization.localization.mapping.headings import correct_headings, follow_images
 from kbr_localization.localization.mapping.wheels import RUN
 from kbr_localization.vision.camera_view import find_view
-from kbr_localization.vision.turning import disagreement, follow, Points, small, turned, View
+from kbr_localization.vision.turning import (
+    disagreement,
+    follow,
+    Points,
+    small,
+    turned,
+    View,
+    WIDTH,
+)
 from kbr_localization.workers import ThisProcess
 import numpy as np
 import pytest
@@ -222,6 +230,11 @@ def test_points_are_followed_in_images():
     flow = follow(small(image), small(moved))
     assert len(flow) > 50
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
+
+
+def test_small_images_are_grey_as_those_of_cameras_are_in_blue_green_and_red():
+    blue = np.full((24, WIDTH, 3), [250, 0, 0], dtype=np.uint8)
+    assert small(blue)[0, 0] == round(0.114 * 250)
 
 
 def test_a_broken_image_has_no_points():

@@ -22,6 +22,7 @@ import cv2
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.loading import load, LoadableImage
+from kbr_localization.vision.preparation import to_grey
 import numpy as np
 from numpy.typing import NDArray
 
@@ -153,8 +154,8 @@ class Points:
 
 
 def small(image: Pixels) -> Pixels:
-    """Make a grey image of `WIDTH` of an image (h, w) or (h, w, 3)."""
-    grey = image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+    """Make a grey image of `WIDTH` of a grey image (h, w) or a BGR one (h, w, 3)."""
+    grey = to_grey(image)
     height = max(1, round(grey.shape[0] * WIDTH / grey.shape[1]))
     return np.asarray(cv2.resize(grey, (WIDTH, height), interpolation=cv2.INTER_AREA), np.uint8)
 
