@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 import errno
@@ -103,11 +104,14 @@ def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT
     """
     Read a text of UTF-8 and at most so many bytes from a file; what is none is refused.
 
-    A byte order mark, with which editors of Windows begin a file, is left out.
+    A byte order mark, with which editors of Windows begin a file, is left out; one of UTF-16, as
+    its shell writes, is gone by.
 
     Raises OSError, and UnicodeDecodeError unless `errors` says otherwise.
     """
-    return read_file(path, most).decode('utf-8-sig', errors)
+    data = read_file(path, most)
+    wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return data.decode('utf-16' if wide else 'utf-8-sig', errors)
 
 
 def hidden_name(name: str, ending: str) -> str:

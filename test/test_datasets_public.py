@@ -237,6 +237,13 @@ def test_a_byte_order_mark_of_true_poses_is_left_out(tmp_path):
     assert len(open_dataset(path)) == FRAMES
 
 
+def test_true_poses_may_be_utf_16(tmp_path):
+    path = write_image_folder(tmp_path / 'data')
+    truth = path / 'trajectory.tum'
+    truth.write_text(truth.read_text(), encoding='utf-16')
+    assert len(open_dataset(path)) == FRAMES
+
+
 def test_images_that_are_listed_but_missing_are_counted(tmp_path):
     path = write_tum_rgbd(tmp_path / 'data')
     sorted((path / 'rgb').iterdir())[2].unlink()
