@@ -106,6 +106,9 @@ def test_names_of_images_may_be_nanoseconds_or_listed(tmp_path):
         open_dataset(path)
     (path / 'images.txt').write_text(f'{START_S}.2 images/1.png\n')
     assert len(open_dataset(path)) == 1
+    files[0].with_name('1.png').rename(path / 'images/left 1.png')
+    (path / 'images.txt').write_text(f'{START_S}.2 images/left 1.png\n')
+    assert len(open_dataset(path)) == 1
 
 
 def test_the_errors_of_made_odometry_are_those_asked_for():

@@ -60,7 +60,7 @@ def image_files(path: Path) -> list[Path]:
 def _images(path: Path) -> list[tuple[int, Path]]:
     if (path / LIST).is_file():
         rows = read_rows(path / LIST, 2)
-        names = [listed_file(path, row[1], path / LIST) for row in rows]
+        names = [listed_file(path, ' '.join(row[1:]), path / LIST) for row in rows]
         stamps = [stamp_of_seconds(row[0], path / LIST) for row in rows]
         return list(zip(stamps, names, strict=True))
     folder = path / 'images' if (path / 'images').is_dir() else path
