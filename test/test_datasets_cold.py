@@ -228,6 +228,11 @@ def test_a_folder_or_file_that_is_no_run(tmp_path):
             open_dataset(path)
 
 
+def test_a_folder_of_runs_names_one_of_them(run_path):
+    with pytest.raises(DatasetError, match=f'expected one of the runs in it, as {run_path}'):
+        open_dataset(run_path.parent)
+
+
 def test_empty_run(run_path):
     for image in images_of(run_path):
         image.unlink()

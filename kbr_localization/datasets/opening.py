@@ -162,7 +162,8 @@ def _open_with_poses(known: Any, path: Path, choice: _Choice) -> Dataset:
 def _runs_inside(path: Path) -> str:
     """Name a run inside of a folder that is none, as a scene of 7-Scenes, or nothing."""
     for inner in sorted(path.iterdir()) if path.is_dir() else ():
-        if inner.is_dir() and any(known.holds(inner) for known in FORMATS):
+        found = (cameras_in, _is_bag, *(known.holds for known in FORMATS))
+        if inner.is_dir() and any(holds(inner) for holds in found):
             return f'one of the runs in it, as {inner}'
     return ''
 
