@@ -93,6 +93,14 @@ def test_a_configuration_that_fails_keeps_neither_map_nor_claim(ros, tiny_world_
         assert not any(len(found) == 1 for found in maps)
 
 
+def test_a_configuration_that_fails_leaves_no_topics(ros, tiny_world):
+    wrong = {'qos_overrides./odom.subscription.reliability': 'somewhat'}
+    with node_at_hand(ros, map_file=tiny_world.map_file, **wrong) as node:
+        assert "got reliability 'somewhat'" in str(node.failure)
+        names = {end.topic_name for end in (*node.publishers, *node.subscriptions)}
+        assert not names & {'/amcl_pose', '/tf', '/image'}
+
+
 def test_a_request_that_fails_at_the_end_keeps_nothing_from_being_ended_and_saved(ros, tiny_world):
     def fails():
         raise LocalizationError('a system that is singular')

@@ -112,8 +112,19 @@ class LocalizationNode(SettableNode, LifecycleNode):
         return TransitionCallbackReturn.SUCCESS
 
     def _configure(self) -> None:
-        with interruptible():
-            self.localization = Localization(self, self.settings, self.log)
+        before = [*self.publishers, *self.subscriptions]
+        try:
+            with interruptible():
+                self.localization = Localization(self, self.settings, self.log)
+        except BaseException:
+            # of several topics one may be refused when others are open
+            for publisher in self.publishers:
+                if publisher not in before:
+                    self.destroy_publisher(publisher)
+            for subscription in self.subscriptions:
+                if subscription not in before:
+                    self.destroy_subscription(subscription)
+            raise
 
     def _activate(self) -> None:
         self.configured().start()
