@@ -33,7 +33,8 @@ class RingRun(Dataset):
 
     `begin`, `metres`: of the way. `drift`: rad/m. `wall`: which building it is. `reset`: metres
     after which the odometry begins again at `origin` after a `pause` of seconds, `carried`: metres
-    after which the robot is carried by so much way unnoticed.
+    after which the robot is carried by so much way unnoticed. `known`: in which frame, a pose,
+    the true poses are known.
     """
 
     metres: float = 2.5 * ROUND
@@ -46,6 +47,7 @@ class RingRun(Dataset):
     origin: tuple[float, float, float] = (0.0, 0.0, 0.0)
     pause: float = 0.0
     carried: tuple[float, float] | None = None
+    known: tuple[float, float, float] | None = None
     skipped: dict = field(default_factory=dict)
 
     def __post_init__(self):
@@ -80,7 +82,7 @@ class RingRun(Dataset):
             int(self.odometry.stamps_ns[index]),
             np.ascontiguousarray(image),
             self.odometry.poses[index],
-            None,
+            None if self.known is None else se2.compose(np.array(self.known), self.true[index]),
             f'{self.name} {index}',
         )
 

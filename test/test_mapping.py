@@ -261,14 +261,7 @@ def test_a_robot_that_stays_is_refused():
 
 def test_known_poses_are_not_looked_at(ring):
     run, mapped = ring
-
-    class Known(RingRun):
-        """A run whose true poses are far away."""
-
-        def __getitem__(self, index):
-            return replace(super().__getitem__(index), reference=np.array([1e6, 0.0, 0.0]))
-
-    again = map_from_odometry([Known()], VISION)
+    again = map_from_odometry([RingRun(known=(1e6, 0.0, 0.0))], VISION)
     np.testing.assert_allclose(again.kernel_map.poses, mapped.kernel_map.poses, atol=1e-9)
     assert se2.travelled(again.kernel_map.poses).max() < 2.0 * run.metres
 
