@@ -10,6 +10,9 @@ from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
 from kbr_localization.ros.session.odometry_buffer import Coverage, OdometryBuffer
 from kbr_localization.ros.session.persistence import SavedPose, too_old
 
+_AHEAD_NS = 2_000_000_000
+"""By which a pose may be newer than an odometry of the same clock that is a little late."""
+
 
 class InitialPoses:
     """
@@ -88,7 +91,8 @@ class InitialPoses:
         if given.odometry is not None:
             # of an answer that may be older than all that the buffer has: no image came meanwhile
             return se2.compose(given.pose, se2.between(given.odometry, odometry))
-        if state is not Coverage.EARLY:
+        ahead_ns = given.stamp_ns - (buffer.newest_ns or 0)
+        if state is not Coverage.EARLY or ahead_ns > _AHEAD_NS:
             self._log('warning', f'initial pose is {state.value}: taken as if it were new')
         return given.pose
 
