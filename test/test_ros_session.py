@@ -295,6 +295,18 @@ def test_a_jump_back_in_time_starts_anew(drive):
     assert sum('forgotten' in text for text in drive.told) == 1
 
 
+@pytest.mark.parametrize(('given_s', 'used'), [(0.0, True), (100.0, False), (None, False)])
+def test_a_given_pose_of_the_time_that_begins_anew_is_kept(tiny_world, given_s, used):
+    """As of whoever sets the clock back, and then the pose."""
+    drive = Drive(tiny_world, InitialPoseSources(globally=False))
+    drive.go(99.0, 100.0)
+    given_ns = None if given_s is None else stamp(given_s)
+    drive.session.give_pose(GivenPose(straight_reference(0.0), COVARIANCE, given_ns))
+    drive.go(0.0, 4.0)
+    assert bool(drive.answers) == used
+    assert not used or drive.error(4.0) < 0.3
+
+
 def test_stray_stamps_reset_nothing(drive):
     rng = np.random.default_rng(0)
     for tick in range(161):

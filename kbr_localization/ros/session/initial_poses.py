@@ -32,9 +32,12 @@ class InitialPoses:
         """Whether a pose waits for the next image."""
         return (self.given or self.kept or self.sources.given) is not None
 
-    def forget(self) -> None:
-        """Forget the poses that wait to be used."""
-        self.given, self.kept = None, None
+    def forget(self, begun_ns: int | None = None) -> None:
+        """Forget the poses that wait to be used, but one of the time that has begun anew."""
+        stamp_ns = None if self.given is None else self.given.stamp_ns
+        if begun_ns is None or stamp_ns is None or stamp_ns - begun_ns > _AHEAD_NS:
+            self.given = None
+        self.kept = None
 
     def forget_map(self) -> None:
         """Forget all poses: they mean nothing on another map."""

@@ -74,7 +74,7 @@ class Session:
             outcome = self.feed.buffer.add(stamp_ns, pose)
             self.odometry_counts[outcome.value] += 1
             if outcome is Added.TIME_JUMP:
-                self._forget('the odometry jumped back in time')
+                self._forget('the odometry jumped back in time', stamp_ns)
             elif outcome is Added.POSE_JUMP:
                 self._on_reset()  # what is sent of the old odometry is wrong for the new
                 self._log('warning', 'odometry jumped: taken as reset, without motion')
@@ -273,9 +273,9 @@ class Session:
         with self._lock:
             self._failures[reason] += count
 
-    def _forget(self, reason: str) -> None:
+    def _forget(self, reason: str, begun_ns: int | None = None) -> None:
         self.feed.queue.clear('before a time jump')
-        self.initial_poses.forget()
+        self.initial_poses.forget(begun_ns)
         self.forget_belief()
         self._on_reset()
         self._log('warning', f'{reason}: odometry, images and belief are forgotten')
