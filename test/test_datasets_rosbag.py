@@ -604,6 +604,14 @@ def test_a_run_without_reference_has_no_reference_topic(tmp_path):
     assert [topic.name for topic in run._bag.topics] == ['/image/compressed', '/odom']
 
 
+@pytest.mark.parametrize(('frame', 'copied'), [('world', 'world'), ('odom_combined', 'map')])
+def test_a_copy_names_the_frame_of_its_reference_poses(tmp_path, frame, copied):
+    poses = [('/truth', pose_stamped(n * SECOND, 0.5 * n, frame), None) for n in (1, 2, 3, 4)]
+    path = bag(tmp_path / 'bag', drive(), poses, images())
+    write_bag(BagRun(path, reference_topic='/truth'), tmp_path / 'copy')
+    assert BagRun(tmp_path / 'copy').reference_frame == copied
+
+
 @pytest.mark.parametrize('storage', STORAGES)
 def test_metadata_tell_a_player_what_it_needs(cold, tmp_path, storage):
     write_bag(cold, tmp_path / 'bag', storage, tf=True)

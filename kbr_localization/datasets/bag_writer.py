@@ -9,7 +9,13 @@ import sqlite3
 from typing import Any, Literal
 
 from kbr_localization.datasets.bag_reader import TYPESTORE
-from kbr_localization.datasets.bag_topics import COMPRESSED, ODOMETRY, POSE_WITH_COVARIANCE, RAW
+from kbr_localization.datasets.bag_topics import (
+    COMPRESSED,
+    drifts,
+    ODOMETRY,
+    POSE_WITH_COVARIANCE,
+    RAW,
+)
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
@@ -74,7 +80,9 @@ def write_bag(
             with Writer(
                 folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]
             ) as writer:
-                bag = _BagWriter(writer, image_transport, tf, dataset.cameras)
+                bag = _BagWriter(
+                    writer, image_transport, tf, dataset.cameras, dataset.reference_frame
+                )
                 _write_frames(bag, dataset, progress)
             write_notes(folder, dataset.notes)
     # of a full disk
@@ -96,8 +104,15 @@ class _BagWriter:
     """Messages of a run into an open bag."""
 
     def __init__(
-        self, writer: Writer, transport: str, tf: bool, cameras: tuple[str, ...] = ()
+        self,
+        writer: Writer,
+        transport: str,
+        tf: bool,
+        cameras: tuple[str, ...],
+        frame: str,
     ) -> None:
+        # of a frame of odometry, whose poses somebody has chosen, readers would take none
+        self._frame = frame if frame and not drifts(frame, ODOMETRY_FRAME) else MAP_FRAME
         self._writer, self._compressed = writer, transport == 'compressed'
         name, kind = ('image/compressed', COMPRESSED) if self._compressed else ('image', RAW)
         places = [f'/{camera}/{name}' for camera in cameras] or [f'/{name}']
@@ -131,7 +146,7 @@ class _BagWriter:
                 '/reference_pose', POSE_WITH_COVARIANCE
             )
             self._write(
-                self._reference, frame.stamp_ns, header=_header(frame.stamp_ns, MAP_FRAME),
+                self._reference, frame.stamp_ns, header=_header(frame.stamp_ns, self._frame),
                 pose=_pose_with_covariance(frame.reference, REFERENCE_VARIANCE),
             )  # fmt: skip
 
