@@ -146,6 +146,14 @@ def test_places_of_images_without_numbers_are_their_order(tmp_path):
     np.testing.assert_allclose(references(run)[:, 0], [0, 2, 4])
 
 
+def test_milliseconds_of_names_that_are_times_are_no_places(tmp_path):
+    for name in ('11_16_21_421', '11_16_22_406', '11_16_23_354', '11_17_00_007'):
+        write_image(tmp_path / 'data' / f'robocam_2017_05_02_{name}.jpg')
+    run = open_dataset(tmp_path / 'data', spacing=2.0)
+    np.testing.assert_allclose(references(run)[:, 0], [0, 2, 4, 6])
+    assert [frame.name[-7:-4] for frame in run] == ['421', '406', '354', '007']
+
+
 def test_hidden_files_beside_images_are_no_images(tmp_path):
     path = write_traverse(tmp_path / 'day', [0, 1, 3, 4])
     for file in list(path.iterdir()):

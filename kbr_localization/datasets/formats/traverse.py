@@ -3,8 +3,8 @@ Frame-aligned traverses, as benchmarks of place recognition have them: images an
 
 Image i of every traverse shows place i. With the distance between two places (`--spacing`, or
 `spacing:` in `traverse.yaml` in the folder) place i lies at x = i * spacing, y = 0, heading 0; the
-camera goes there at 1 m/s. The number in the name is the place, or where names have none the
-order is.
+camera goes there at 1 m/s. The last number in the name is the place; where names have none, or
+differ before it as times do, the order is.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _LARGEST_SETTINGS = 1 << 16
 SPEED = 1.0
 """Metres per second."""
 LONGEST_SPACING_M = 1e4
+LONGEST_NUMBER = 10
+"""Digits of a number that is no place any more."""
 NAME = 'a folder of images (with --spacing)'
 
 
@@ -52,10 +54,19 @@ def listing(path: Path, spacing: float | None = None) -> Listing:
 
 
 def _places(files: list[Path]) -> list[int]:
-    """Return the last number in each name, or the order where they are not all different."""
-    numbers = [re.findall(r'\d+', file.stem) for file in files]
-    places = [int(found[-1]) for found in numbers if found and len(found[-1]) < 10]
-    return places if len(set(places)) == len(files) else list(range(len(files)))
+    """
+    Return the last number in each name, or the order where these are no places.
+
+    They are none where they are not all different, and where the names differ before them: of a
+    name that is a time the last number is its milliseconds.
+    """
+    found = [re.fullmatch(r'(.*?)(\d+)\D*', file.stem, re.DOTALL) for file in files]
+    numbered = [match.groups() for match in found if match and len(match[2]) < LONGEST_NUMBER]
+    places = [int(number) for _, number in numbered]
+    heads = {head for head, _ in numbered}
+    if len(set(places)) < len(files) or len(heads) > 1:
+        return list(range(len(files)))
+    return places
 
 
 def _spacing_of(path: Path, images: int) -> float:
