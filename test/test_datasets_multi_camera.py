@@ -10,7 +10,7 @@ from kbr_localization.datasets.camera_names import camera_name, camera_names
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.datasets.multi_camera import MultiCameraRun, MultiImage
+from kbr_localization.datasets.multi_camera import MultiCameraRun, MultiImage, one_picture
 from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
@@ -53,6 +53,55 @@ def test_what_finds_no_other_within_the_tolerance_is_dropped_and_counted():
         'front: no image of rear near': 1,
         'rear: no image of front near': 2,
     }
+
+
+@pytest.mark.parametrize('lost', [0, 1])
+@pytest.mark.parametrize('late', [5, -5])
+def test_behind_an_image_that_was_lost_each_goes_with_the_nearest_again(lost, late):
+    """At 30 Hz the tolerance is longer than a period."""
+    both, times = Synchronizer(('front', 'rear')), range(0, 1000, 33)
+    arrivals = [(0, ms) for ms in times] + [(1, ms + late) for ms in times]
+    arrivals.remove([(0, 330), (1, 330 + late)][lost])
+    found = sets(both, sorted(arrivals, key=lambda arrival: arrival[1]))
+    found += [items for _, items in both.finish()]
+    assert found == [(ms, ms + late) for ms in times if ms != 330]
+
+
+def test_images_of_newer_stamps_that_came_before_keep_nothing_waiting():
+    both = Synchronizer(('front', 'rear'))
+    late = [(0, 0), (1, 5), (1, 38), (1, 104), (1, 137), (0, 66)]
+    assert sets(both, late) == [(0, 5), (66, 38)]
+
+
+def test_images_of_one_camera_that_come_out_of_order_are_taken_in_order():
+    both = Synchronizer(('front', 'rear'), tolerance=0.02)
+    arrivals = [(1, 100), (1, 200), (1, 0), (0, 0), (0, 150), (0, 100), (0, 200)]
+    assert sets(both, arrivals) == [(0, 0), (100, 100), (200, 200)]
+    assert both.dropped == {'front: no image of rear near': 1}
+
+
+def test_images_just_the_tolerance_apart_belong_together():
+    assert sets(Synchronizer(('front', 'rear')), [(0, 0), (1, 50)]) == [(0, 50)]
+
+
+def test_cameras_of_opposite_phase_keep_all_of_their_images():
+    """Where jitter alone tells which of two is nearer, that changes nothing."""
+    both = Synchronizer(('front', 'rear'))
+    arrivals = [(0, 33 * k) for k in range(30)] + [(1, 33 * k + 14 + k % 6) for k in range(30)]
+    found = sets(both, sorted(arrivals, key=lambda arrival: arrival[1]))
+    assert found == [(33 * k, 33 * k + 14 + k % 6) for k in range(30)]
+
+
+def test_an_image_that_is_near_does_not_wait_for_the_next():
+    both = Synchronizer(('front', 'rear'))
+    assert sets(both, [(1, 0), (0, 10), (1, 33), (0, 43)]) == [(10, 0), (43, 33)]
+
+
+def test_an_earlier_image_is_taken_where_the_next_one_is_not_nearer():
+    both = Synchronizer(('front', 'rear'))
+    earlier = sets(both, [(0, 0), (1, 5), (1, 38), (0, 66)])
+    assert earlier == [(0, 5)]
+    assert sets(both, [(1, 104)]) == [(66, 38)]
 
 
 def test_a_slower_camera_sets_the_pace():
@@ -146,6 +195,8 @@ def test_cameras_of_one_name_are_refused():
         camera_names(['front/image', 'front/image_raw'])
     with pytest.raises(DatasetError, match='a different name for each'):
         camera_names(['image', 'rear/image'])
+    with pytest.raises(DatasetError, match='a different name for each'):
+        camera_names(['left,right_cam', 'rear_cam'])  # --cameras takes names between commas
 
 
 def test_a_run_of_two_cameras_has_an_image_of_each():
@@ -165,6 +216,20 @@ def test_a_camera_that_ends_early_is_left_out_of_the_later_frames():
     run = MultiCameraRun(CAMERAS, [front, rear])
     assert len(run) == 20
     assert [image is None for image in run[19].load_image()] == [False, True]
+
+
+def test_the_last_images_of_a_run_are_counted_where_nothing_more_comes():
+    run = MultiCameraRun(CAMERAS, [TinyRun(6), TinyRun(5)])
+    assert len(run) == 5 and run.skipped == {'front: no image of rear near': 1}
+    assert run.fixes.stamps_ns.tolist() == [frame.stamp_ns for frame in TinyRun(6)]
+
+
+def test_images_of_another_size_and_colour_stand_side_by_side():
+    grey, colour = np.full((10, 20), 7, np.uint8), np.full((20, 60, 3), (1, 2, 3), np.uint8)
+    picture = one_picture(MultiImage((None, grey, colour)))
+    assert picture.shape == (10, 20 + 30, 3)
+    assert (picture[:, :20] == 7).all() and (picture[:, 20:] == (1, 2, 3)).all()
+    assert one_picture(MultiImage((grey, grey))).shape == (10, 40)
 
 
 def test_one_broken_image_leaves_the_other_camera_and_two_are_an_error():

@@ -21,10 +21,11 @@ class Synchronizer(Generic[Item]):
     Sort the images of `names` into sets with one image of each camera.
 
     The set's stamp is that of the first camera's image; those of the others lie within
-    `tolerance` seconds. A camera that is silent for `silent` seconds of the others' stamps is left
-    out, None standing for its image, until it sends again. At most `size` images of a camera
-    wait. `dropped` counts by reason the images that found no set. Stamps that jump back start
-    everything over.
+    `tolerance` seconds. Two images do not go together where the next one of either camera is less
+    than half as far from the other one, as behind an image that was lost. A camera that is silent
+    for `silent` seconds of the others' stamps is left out, None standing for its image, until it
+    sends again. At most `size` images of a camera wait. `dropped` counts by reason the images that
+    found no set. Stamps that jump back start everything over.
     """
 
     def __init__(
@@ -54,7 +55,9 @@ class Synchronizer(Generic[Item]):
         at = bisect.bisect_right(self._stamps[camera], stamp_ns)
         self._stamps[camera].insert(at, stamp_ns)
         self._items[camera].insert(at, item)
-        self._newest[camera] = max(self._newest[camera], stamp_ns)
+        if stamp_ns > self._newest[camera]:
+            self._period_ns[camera] = stamp_ns - self._newest[camera]
+            self._newest[camera] = stamp_ns
         self._note_silence(camera, stamp_ns)
         if len(self._stamps[camera]) > self._size:
             self._drop_first(camera, 1, 'waited too long for other cameras')
@@ -74,6 +77,7 @@ class Synchronizer(Generic[Item]):
         self._stamps: list[list[int]] = [[] for _ in count]
         self._items: list[list[Item]] = [[] for _ in count]
         self._newest = [0 for _ in count]
+        self._period_ns = [0 for _ in count]
         self._missed_since: list[int | None] = [None for _ in count]
         self._last_ns = 0
 
@@ -101,21 +105,37 @@ class Synchronizer(Generic[Item]):
             first = alive[0]
             if not self._stamps[first]:
                 return found
-            stamp_ns = self._stamps[first][0]
-            partners = {camera: self._partner(camera, stamp_ns) for camera in alive[1:]}
-            lacking = [camera for camera, at in partners.items() if at is None]
-            if not last and any(
-                self._newest[camera] <= stamp_ns + self._tolerance_ns for camera in lacking
-            ):
+            if not last and any(self._may_be_nearer(first, camera) for camera in alive[1:]):
                 return found
+            partners = {camera: self._partner(first, camera) for camera in alive[1:]}
+            lacking = [camera for camera, at in partners.items() if at is None]
             if lacking:
                 self._drop_first(first, 1, f'no image of {self.names[lacking[0]]} near')
             else:
-                found.append((stamp_ns, self._take({first: 0, **partners})))
+                found.append((self._stamps[first][0], self._take({first: 0, **partners})))
 
-    def _partner(self, camera: int, stamp_ns: int) -> int | None:
-        """Place of the image nearest to a stamp, within the tolerance, or None."""
-        stamps = self._stamps[camera]
+    def _may_be_nearer(self, first: int, camera: int) -> bool:
+        """Whether the next image of one of two cameras may go better with the other one's."""
+        stamp_ns, at = self._stamps[first][0], self._nearest(first, camera)
+        if at is None:
+            return self._newest[camera] <= stamp_ns + self._tolerance_ns
+        gap_ns = self._stamps[camera][at] - stamp_ns
+        earlier, earlier_ns = (camera, stamp_ns + gap_ns) if gap_ns < 0 else (first, stamp_ns)
+        next_ns = self._period_ns[earlier] - abs(gap_ns)
+        return self._newest[earlier] == earlier_ns and 2 * next_ns < abs(gap_ns)
+
+    def _partner(self, first: int, camera: int) -> int | None:
+        """Place of the image that goes with the first one of another camera, or None."""
+        at = self._nearest(first, camera)
+        if at is not None:
+            gaps = [abs(stamp - self._stamps[camera][at]) for stamp in self._stamps[first][:2]]
+            if 2 * gaps[-1] < gaps[0]:
+                return None
+        return at
+
+    def _nearest(self, first: int, camera: int) -> int | None:
+        """Place of the image nearest to the first one of another camera, within the tolerance."""
+        stamps, stamp_ns = self._stamps[camera], self._stamps[first][0]
         at = bisect.bisect_left(stamps, stamp_ns)
         around = range(max(at - 1, 0), min(at + 1, len(stamps)))
         nearest = min(around, key=lambda i: abs(stamps[i] - stamp_ns), default=None)
