@@ -41,6 +41,8 @@ def align(
         Optional[Path],
         typer.Option(help='A bag or run of the map with known poses now and then.'),
     ] = None,
+    cameras: Cameras = None,
+    odometry_topic: OdometryTopic = None,
     reference_topic: ReferenceTopic = None,
     onto: Annotated[
         Optional[Path], typer.Option(help='A map of the same place, to whose frame to move.')
@@ -65,18 +67,22 @@ def align(
         raise KbrError(
             f'expected one of {", ".join(ways)}, got {" and ".join(given) or "none of them"}'
         )
-    if reference_topic is not None and bag is None:
-        raise KbrError(
-            f'--reference-topic {reference_topic}: expected --bag beside it, {given[0]} has no '
-            'topics'
-        )
+    topics = {
+        '--cameras': cameras,
+        '--odometry-topic': odometry_topic,
+        '--reference-topic': reference_topic,
+    }
+    for name, topic in topics.items():
+        if topic is not None and bag is None:
+            raise KbrError(f'{name} {topic}: expected --bag beside it, {given[0]} has no topics')
     kernel_map = KernelMap.load(map_file)
     console.prepare_map(out, *(path for path in (map_file, tum, bag, onto) if path))
     if onto is not None:
         with terminal_progress() as progress:
             moved, found = align_onto(kernel_map, KernelMap.load(onto), scale, progress)
     else:
-        stamps_ns, known = known_poses(at, tum, bag, reference_topic)
+        reading = Reading(cameras, odometry_topic, reference_topic)
+        stamps_ns, known = known_poses(at, tum, bag, reading)
         if at:
             # also where the clock of the map is a simulated one
             stamps_ns = since_first_image(kernel_map, stamps_ns)
@@ -98,7 +104,7 @@ def known_poses(
     at: Optional[list[str]],
     tum: Optional[Path],
     bag: Optional[Path],
-    topic: Optional[str],
+    reading: Reading,
 ) -> tuple[Any, Any]:
     """Stamps (k,) in nanoseconds and poses (k, 3) of known poses that were given somehow."""
     import numpy as np
@@ -109,8 +115,7 @@ def known_poses(
         trajectory = read_tum(tum)
         return trajectory.stamps_ns, trajectory.poses
     if bag is not None:
-        dataset = Reading(reference_topic=topic).dataset(bag)
-        fixes = dataset.fixes
+        fixes = reading.dataset(bag).fixes
         if fixes is None:
             raise KbrError(f'{bag}: expected known poses, of a bag also by --reference-topic')
         return fixes.stamps_ns, fixes.poses
