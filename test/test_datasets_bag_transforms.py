@@ -99,6 +99,15 @@ def test_odometry_messages_stand_for_a_transform_that_is_not_sent(tmp_path):
     np.testing.assert_allclose(run[1].reference, expected_at(run, run[1]), atol=1e-9)
 
 
+def test_the_base_is_what_the_odometry_calls_it(tmp_path):
+    odometry = drive()
+    for _, message, _ in odometry:
+        message.child_frame_id = 'chassis'
+    correction = sent('map', 'odom', [CORRECTION] * 9, every=SECOND)
+    run = BagRun(recorded(tmp_path / 'bag', odometry, images(), correction))
+    assert run.sources[2] == 'reference poses on /tf (map -> odom -> chassis)'
+
+
 def test_transforms_of_a_time_before_zero_are_left_out(tmp_path):
     way = sent('odom', 'base', driven(), start=-100_000_000)
     late = [(topic, message, max(at, 0)) for topic, message, at in way]
@@ -194,3 +203,39 @@ def test_frames_of_one_robot_among_several():
         ]
     )
     assert tree.way(['map'], ['base_link']) == ('map', 'r1/odom', 'r1/base_link')
+
+
+def test_a_way_ends_at_the_nearest_frame_of_the_name_and_is_none_without_a_step():
+    still = np.zeros(3)
+    chain = [('earth', 'map'), ('map', 'odom'), ('odom', 'r1/odom'), ('r1/odom', 'base')]
+    tree = TransformTree([Transform(parent, child, 1, still) for parent, child in chain])
+    assert tree.way(['odom'], ['base']) == ('r1/odom', 'base')
+    assert tree.way(['map'], ['map']) == ()
+
+
+def test_a_transform_that_was_sent_both_ways_is_not_fixed():
+    start, end = np.zeros(3), np.array([4.0, 0.0, 0.0])
+    sent_both_ways = [Transform('map', 'odom', 1, start), Transform('map', 'odom', 5, end, True)]
+    track = TransformTree(sent_both_ways).track(('map', 'odom'))
+    assert track.stamps_ns.tolist() == [1, 5]
+    np.testing.assert_allclose(track.poses, [start, end])
+
+
+def test_the_last_parent_of_a_frame_counts_and_another_robot_has_one_of_its_own():
+    still = np.zeros(3)
+    chain = [('map', 'a/base'), ('map', 'base'), ('odom', 'base')]
+    tree = TransformTree([Transform(parent, child, 1, still) for parent, child in chain])
+    assert tree.way(['map', 'odom'], ['base']) == ('odom', 'base')
+    assert tree.way(['map'], ['base']) == ()
+
+
+def test_the_poses_of_a_way_are_at_the_stamps_of_its_quickest_transform_where_all_are_known():
+    poses = np.array([[1.0, 2.0, np.pi / 2]] * 5)
+    slow = [Transform('map', 'odom', stamp, poses[0]) for stamp in (20, 40)]
+    quick = [Transform('odom', 'base', 10 * n, np.array([n, 0.0, 0.0])) for n in range(6)]
+    once = Transform('base', 'lens', 99, poses[0])
+    fixed = [Transform('lens', 'cap', n, poses[0] * (8 - n), True) for n in (7, 8)]  # the last
+    tree = TransformTree([*slow, *quick, once, *fixed])
+    track = tree.track(('map', 'odom', 'base', 'lens', 'cap'))
+    assert track.stamps_ns.tolist() == [20, 30, 40]
+    np.testing.assert_allclose(track.poses[:, :2], [[-1, 5], [-1, 6], [-1, 7]])

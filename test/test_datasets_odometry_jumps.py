@@ -6,7 +6,12 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
+from kbr_localization.datasets.odometry_jumps import (
+    begins_anew,
+    begins_over,
+    pause_notes,
+    without_jumps,
+)
 from kbr_localization.datasets.rosbag import BagRun, write_bag
 from kbr_localization.localization.mapping.pieces import odometry_leaps
 from kbr_localization.ros.session.odometry_buffer import Added, OdometryBuffer
@@ -51,6 +56,37 @@ def test_what_does_not_jump_is_left_as_it_is(speed, hertz):
     assert without_jumps(track) == (track, ())
 
 
+def test_a_robot_that_drives_over_the_origin_was_not_started_again():
+    poses = np.column_stack([0.6 * np.arange(-50, 50), np.zeros((100, 2))])
+    track = OdometryTrack(100 * SECOND + np.arange(100) * SECOND, poses)
+    assert without_jumps(track) == (track, ())
+
+
+@pytest.mark.parametrize('turn', [0.9, -0.9, 1.1, -1.1])
+def test_a_turn_within_one_step_is_a_jump_beyond_what_robots_can(turn):
+    """At 20 Hz 10 rad/s and the slack are 1 rad."""
+    track = winding(speed=0.0)
+    poses = track.poses.copy()
+    poses[HALF:, 2] += turn - increments(track)[HALF - 1, 2]
+    _, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
+    assert bool(notes) == (abs(turn) > 1.0)
+
+
+@pytest.mark.parametrize(
+    ('before', 'pose', 'anew'),
+    [
+        ([1.0, 0.0, 0.0], [0.0, 0.05, -0.05], True),
+        ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0], False),
+        ([1.0, 0.0, 0.0], [0.0, 0.0, -1.0], False),
+        ([1.0, 0.0, 0.0], [0.5, 0.0, 0.0], False),
+        ([0.0, 0.4, 0.0], [0.0, 0.0, 0.0], False),
+        ([0.0, 0.0, 0.6], [0.0, 0.0, 0.0], True),
+    ],
+)
+def test_an_odometry_begins_where_all_of_its_pose_is_nearly_zero(before, pose, anew):
+    assert begins_anew(np.array(before), np.array(pose)) is anew
+
+
 @pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (500.0, 0.0, -2.0), (3.0, -2.0, -2.5)])
 def test_a_driver_that_was_started_again_moves_nothing(origin):
     track = winding()
@@ -63,11 +99,12 @@ def test_a_driver_that_was_started_again_moves_nothing(origin):
     assert going_on.resets_ns == (track.stamps_ns[HALF],)
 
 
-def test_a_driver_that_was_started_again_near_its_origin_is_told_by_the_pause():
+@pytest.mark.parametrize('seconds', [0.3, 1.0])
+def test_a_driver_that_was_started_again_near_its_origin_is_told_by_the_pause(seconds):
     track = winding()
     poses = se2.compose(se2.inverse(se2.compose(track.poses[HALF], [0.7, 0.0, 0.0])), track.poses)
     stamps = track.stamps_ns.copy()
-    stamps[HALF:] += SECOND
+    stamps[HALF:] += int(seconds * SECOND)
     _, notes = without_jumps(restarted(OdometryTrack(stamps, poses)))
     assert notes and 'jumped once' in notes[0]
 
@@ -83,6 +120,28 @@ def test_a_pose_that_was_sent_by_mistake_is_left_out(count):
     kept = np.concatenate([np.arange(HALF), np.arange(after, 2 * HALF)])
     np.testing.assert_array_equal(cleaned.stamps_ns, track.stamps_ns[kept])
     np.testing.assert_allclose(cleaned.poses, track.poses[kept])
+
+
+def test_three_poses_that_continue_each_other_are_the_odometry_from_then_on():
+    track = winding()
+    poses = track.poses.copy()
+    poses[[HALF, HALF + 1, HALF + 2]] += [50.0, 0.0, 0.0]
+    going_on, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
+    assert notes == ('the odometry jumped 2 times: taken as reset, without motion',)
+    assert going_on.resets_ns == tuple(track.stamps_ns[[HALF, HALF + 3]].tolist())
+
+
+@pytest.mark.parametrize(
+    ('stamps', 'over'),
+    [
+        ([*range(20), *range(10, 20)], True),
+        ([*range(20, 30), *range(10)], False),  # of another time, but of none twice
+        ([*np.arange(0, 10, 0.1), *np.arange(9.5, 20, 0.1)], False),
+        ([*range(10), 1, 2, *range(10, 20)], False),
+    ],
+)
+def test_stamps_begin_over_where_they_go_back_for_long_and_over_the_same_times(stamps, over):
+    assert begins_over([round(stamp * SECOND) for stamp in stamps]) is over
 
 
 @pytest.mark.parametrize('seed', range(20))

@@ -4,7 +4,7 @@ import shutil
 
 from helpers import SHARED_DATA
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset, open_dataset
+from kbr_localization.datasets import Dataset, odometry_noise, open_dataset
 from kbr_localization.datasets.cold import ColdRun, write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_noise import made_odometry, OdometryNoise
@@ -124,6 +124,13 @@ def test_the_errors_of_made_odometry_are_those_asked_for():
     assert errors[:, 2].mean() / 0.2 == pytest.approx(noise.yaw_bias, rel=0.1)
     again = made_odometry(truth, 'another run', 3).poses[::4]
     assert np.abs(again - poses).max() > 0.1
+
+
+def test_odometry_that_is_made_over_years_is_not_made_at_its_usual_rate(monkeypatch):
+    monkeypatch.setattr(odometry_noise, 'MOST_POSES', 100)
+    stamps = np.array([0, 3 * 10**17], dtype=np.int64)
+    made = made_odometry(OdometryTrack(stamps, np.zeros((2, 3))), 'run')
+    assert len(made.stamps_ns) == 101 and made.stamps_ns[[0, -1]].tolist() == stamps.tolist()
 
 
 def test_a_traverse_has_places_at_the_spacing_given(tmp_path):

@@ -4,6 +4,7 @@ import json
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import coverage, recall_at, run_errors, sharpness, summarize
 from kbr_localization.evaluation.association import associate
+from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest
@@ -69,8 +70,13 @@ def test_a_good_position_with_a_bad_heading_is_not_inside_of_a_threshold():
 
 def test_headings_are_compared_across_the_cut():
     run = straight_run(heading=np.pi - 0.01)
-    summary = summarize(run_errors(run, shifted(run, [0.0, 0.0, 0.02])))
+    summary = summarize(run_errors(run, shifted(run, [0.0, 0.0, 0.02 - 2 * np.pi])))
     assert summary['heading_median_deg'] == pytest.approx(np.degrees(0.02))
+
+
+def test_an_answer_of_just_the_distance_is_not_lost():
+    run = straight_run()
+    assert summarize(run_errors(run, shifted(run, [0.0, LOST_M, 0.0])))['lost_fraction'] == 0
 
 
 def test_frames_without_an_estimate_are_lost_and_outside_of_every_threshold():
@@ -228,6 +234,23 @@ def test_unknown_covariances_are_left_out_of_the_coverage():
     assert result['coverage_2sigma'] == pytest.approx(0.9545, abs=0.02)
 
 
+def test_a_covariance_of_zero_is_none():
+    run = straight_run()
+    errors = run_errors(run, replace(run, covariances=np.zeros((len(run), 3, 3))))
+    assert coverage(errors)['coverage_frames'] == 0
+    assert sharpness(errors) is None
+
+
+def test_nothing_is_inside_of_a_covariance_that_is_not_definite():
+    run = straight_run()
+    covariance = np.array([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    stated = np.broadcast_to(covariance, (len(run), 3, 3))
+    result = coverage(run_errors(run, replace(run, covariances=stated)))
+    assert result['coverage_frames'] == len(run)
+    assert result['coverage_3sigma'] == 0
+    assert result['heading_coverage_1sigma'] == 1
+
+
 def test_no_covariance_is_no_coverage():
     run = straight_run()
     result = coverage(run_errors(run, run))
@@ -248,6 +271,7 @@ def test_recall_counts_the_queries_whose_place_is_among_the_k_most_similar():
 def test_recall_is_that_of_a_stable_sort():
     rng = np.random.default_rng(8)
     map_poses, queries = rng.uniform(0, 6, (60, 3)), rng.uniform(0, 6, (40, 3))
+    queries[:, 2] -= 2 * np.pi
     similarity = rng.integers(0, 5, (40, 60)) / 5  # many are equal
     offset = queries[:, np.newaxis] - map_poses
     turned = np.abs(np.angle(np.exp(1j * offset[..., 2])))
@@ -273,6 +297,11 @@ def test_wrong_answers_that_were_called_localized_are_told():
     told = replace(shifted(run, off), statuses=words)
     assert summarize(run_errors(run, told))['wrong_called_localized'] == pytest.approx(1 / 3)
     assert summarize(run_errors(run, shifted(run, off)))['wrong_called_localized'] is None
+    # without an answer to the first two, one of the third alone is wrong
+    few = Trajectory(run.stamps_ns[2:], told.poses[2:], statuses=('localized',) * 4)
+    errors = run_errors(run, few)
+    assert summarize(errors)['wrong_called_localized'] == 1
+    assert errors.said.tolist() == [False] * 2 + [True] * 4
     right = replace(run, statuses=('localized',) * 6)
     assert summarize(run_errors(run, right))['wrong_called_localized'] is None
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
-from kbr_localization.evaluation.details import with_details, write_detailed
+from kbr_localization.evaluation.details import check_details, with_details, write_detailed
 from kbr_localization.files import new_file, write_text
 from kbr_localization.stamps import LATEST_S
 from kbr_localization.trajectory import Trajectory
@@ -73,6 +73,7 @@ def test_a_tilted_or_unnormalized_quaternion_gives_its_yaw(
         ('1e400 0 0 0 0 0 0 1\n', 'line 1'),
         ('-1 0 0 0 0 0 0 1\n', 'expected a time'),
         ('2.0 0 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n', 'have to increase, but pose 2 of 2'),
+        ('1.0 0 0 0 0 0 0 1\n1.0 0 0 0 0 0 0 1\n', 'have to increase, but pose 2 of 2'),
     ],
 )
 def test_a_broken_file_is_refused_with_the_place_and_the_expectation(tmp_path, text, message):
@@ -136,8 +137,26 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
 
 def test_details_of_another_trajectory_are_refused(tmp_path):
     write_detailed(tmp_path / 'run.tum', detailed(wavy_run()))
+    run = wavy_run()
+    for other in (wavy_run(count=49), Trajectory(run.stamps_ns + 1, run.poses)):
+        with pytest.raises(EvaluationError, match='localize again'):
+            with_details(other, tmp_path / 'run.csv')
+
+
+def test_details_that_are_cut_off_are_refused(tmp_path):
+    run, path = detailed(wavy_run()), tmp_path / 'run.csv'
+    write_detailed(tmp_path / 'run.tum', run)
+    path.write_text(path.read_text()[:-20])
     with pytest.raises(EvaluationError, match='localize again'):
-        with_details(wavy_run(count=49), tmp_path / 'run.csv')
+        with_details(run, path)
+
+
+def test_an_empty_file_holds_no_details_that_could_be_lost(tmp_path):
+    (tmp_path / 'run.csv').touch()
+    check_details(tmp_path / 'run.csv')
+    (tmp_path / 'run.csv').write_text('a,b\n')
+    with pytest.raises(EvaluationError, match='would be overwritten'):
+        check_details(tmp_path / 'run.csv')
 
 
 def test_a_foreign_csv_is_refused(tmp_path):

@@ -5,7 +5,7 @@ import json
 from command import invoke
 from kbr_localization import se2, simulation
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.odometry_noise import OdometryNoise, TRACK_M
+from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps, TRACK_M
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.simulation import (
     BuildingConfig,
@@ -93,8 +93,12 @@ def test_slips_come_as_often_as_asked_for_and_turn_the_robot():
     np.testing.assert_allclose(np.abs(errors[slips, 2]), 0.04 / TRACK_M, atol=1e-9)
     np.testing.assert_allclose(errors[slips, 0], 0.02, atol=1e-9)
     assert 0.3 < np.mean(errors[slips, 2] > 0) < 0.7
-    # whatever else is drawn is the same
     np.testing.assert_allclose(errors[~slips], 0.0, atol=1e-9)
+    # whatever else is drawn is the same
+    rngs = [np.random.default_rng(1) for _ in range(2)]
+    for rng, rate in zip(rngs, (0.0, 0.5), strict=True):
+        reported_steps(np.ones((10, 3)), 10**8, OdometryNoise(slip_rate=rate), rng)
+    assert rngs[0].random() == rngs[1].random()
 
 
 def test_the_usual_robot_is_what_it_was(building):
