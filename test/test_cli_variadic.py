@@ -9,6 +9,7 @@ import pytest
         ('compare --train a --train b', 'compare --train a --train b'),
         ('compare --train a b c --json', 'compare --train a --train b --train c --json'),
         ('compare --train a b --sizes 5 --out d', 'compare --train a --train b --sizes 5 --out d'),
+        ('compare --train a - b', 'compare --train a --train - --train b'),
         ('compare --train=a b', 'compare --train=a b'),
         ('compare --train', 'compare --train'),
         ('map build a b', 'map build a b'),

@@ -136,7 +136,19 @@ def test_chunks_of_one_moment_are_added_up():
     assert bag_sizes._most_at_once([]) == 0
 
 
-@pytest.mark.parametrize('pack', [zstd.compress, lz4.frame.compress], ids=['zstd', 'lz4'])
+PACKERS = {
+    'zstd': zstd.compress,
+    'zstd with sums': lambda data: zstd.compress(
+        data, options={zstd.CompressionParameter.checksum_flag: 1}
+    ),
+    'lz4': lz4.frame.compress,
+    'lz4 with sums': lambda data: lz4.frame.compress(
+        data, content_checksum=True, block_checksum=True, store_size=False
+    ),
+}
+
+
+@pytest.mark.parametrize('pack', PACKERS.values(), ids=PACKERS)
 @pytest.mark.parametrize('size', [0, 1, 1000, 300_000, 5_000_000])
 @pytest.mark.parametrize('kind', ['zeros', 'noise', 'text'])
 def test_the_bound_holds_and_is_near(pack, size, kind):
@@ -151,6 +163,23 @@ def test_the_bound_holds_and_is_near(pack, size, kind):
     stream.seek(6)
     bound = unpacked_bound(stream, 2 * len(packed), PLENTY)
     assert 2 * size <= bound <= 2.1 * size + 2 * 4 * MEGABYTE
+
+
+def test_a_byte_that_is_repeated_counts_as_often_as_it_is():
+    block = (1000 << 3 | 1 << 1 | 1).to_bytes(3, 'little') + b'\0'
+    frame = repeated(0)[:6] + block
+    assert zstd.decompress(frame) == bytes(1000)
+    assert unpacked_bound(io.BytesIO(frame), len(frame), PLENTY) == 1000
+    # behind a frame that is skipped, and with the number of a dictionary
+    skipped = bytes.fromhex('502a4d1803000000') + b'any'
+    assert unpacked_bound(io.BytesIO(skipped + frame), 100, PLENTY) == 1000
+    numbered = frame[:4] + bytes([2, frame[5], 9, 9]) + block
+    assert unpacked_bound(io.BytesIO(numbered), len(numbered), PLENTY) == 1000
+
+
+def test_what_cannot_be_compressed_counts_as_it_is():
+    packed = lz4.frame.compress(np.random.default_rng(0).bytes(1000))
+    assert unpacked_bound(io.BytesIO(packed), len(packed), PLENTY) == 1000
 
 
 def test_no_more_is_counted_than_is_asked_for():

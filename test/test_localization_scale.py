@@ -13,6 +13,7 @@ from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.likelihood import Likelihood
 from kbr_localization.localization.kbr.pose_grid import PoseGrid
 from kbr_localization.localization.map import grow as growth
+from kbr_localization.localization.map import index as index_module
 from kbr_localization.localization.map import storage as map_storage
 from kbr_localization.localization.map.index import SketchIndex
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -122,11 +123,70 @@ def test_vectors_of_numbers_are_found_too():
     assert all(hits)
 
 
+def test_a_quick_search_reads_the_nearest_lists_and_a_thorough_one_all(monkeypatch):
+    monkeypatch.setattr(index_module, '_PROBED', 40)
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((40, 8)) * np.linspace(0.3, 2.0, 40)[:, np.newaxis]
+    vectors = np.repeat(centres, 50, axis=0) + 0.05 * rng.standard_normal((2000, 8))
+    index = SketchIndex.fit(vectors, rng)
+    for row in range(0, 2000, 60):
+        distances = np.linalg.norm(vectors - vectors[row], axis=1)
+        for thorough in (False, True):
+            found = index.candidates(vectors[row], 10, thorough)
+            assert row in found
+            assert np.sort(distances[found]).max() < 2.0 * np.sort(distances)[10]
+        assert 40 <= len(index.candidates(vectors[row], 1500)) < 200
+        assert len(index.candidates(vectors[row], 1500, thorough=True)) == 1500
+
+
+def test_an_image_of_more_features_is_found_by_the_fractions_of_them():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
+    counts[::2] //= 2
+    index = SketchIndex.fit(counts, rng)
+    rows = range(0, 300, 10)
+    hits = [row in index.candidates(counts[row] * 9, 1, thorough=True) for row in rows]
+    assert np.mean(hits) > 0.9
+
+
+@pytest.mark.parametrize(
+    ('name', 'harm'),
+    [
+        ('order', lambda order: np.where(order == 0, -1, order)),
+        ('order', lambda order: np.where(order == 0, len(order), order)),
+        ('order', lambda order: order[:-1]),
+        ('starts', lambda starts: np.minimum(starts, starts[-1] - 1)),
+        ('starts', lambda starts: np.maximum(starts, 1)),
+        ('starts', lambda starts: np.delete(starts, 1)),
+        ('starts', lambda starts: starts[[0, 2, 1, *range(3, len(starts))]]),
+        ('lists', lambda lists: lists[:, :-1]),
+        ('axes', lambda axes: axes[:-1]),
+    ],
+)
+def test_arrays_that_are_no_index_are_refused(name, harm):
+    rng = np.random.default_rng(0)
+    arrays = SketchIndex.fit(rng.standard_normal((200, 6)), rng).arrays
+    SketchIndex(arrays)
+    with pytest.raises(MapError, match='build the map again'):
+        SketchIndex(arrays | {name: harm(arrays[name])})
+    with pytest.raises(MapError, match=f'the index has no {name}'):
+        SketchIndex({other: array for other, array in arrays.items() if other != name})
+
+
+def test_the_axes_of_an_index_are_those_along_which_its_images_differ_most():
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.standard_normal((120, 120)))[0]
+    vectors = rng.standard_normal((400, 120)) * np.where(np.arange(120) < 5, 3.0, 0.1) @ turned
+    index = SketchIndex.fit(vectors, rng)
+    kept = ((vectors - index.centre) @ index.axes).var(axis=0).sum()
+    assert kept > 0.98 * vectors.var(axis=0).sum()
+
+
 def test_an_index_grows_with_its_map():
     rng = np.random.default_rng(0)
     counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
     index = SketchIndex.fit(counts[:200], rng).extended(counts[200:])
-    assert index.fits(counts)
+    assert index.fits(counts) and not index.fits(counts[1:]) and not index.fits(counts[:, 1:])
     hits = [row in index.candidates(counts[row], 3, thorough=True) for row in range(0, 300, 10)]
     assert all(hits)
 

@@ -13,14 +13,17 @@ from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.errors import ConfigurationError, LocalizationError
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.method_configs import method_config, parameter_value
 from kbr_localization.localization.methods.registry import make_localizer
-from kbr_localization.localization.tuning.folds import make_folds, MAX_FOLD_IMAGES
+from kbr_localization.localization.tuning import folds as cross_validation
+from kbr_localization.localization.tuning import score, tuning
+from kbr_localization.localization.tuning.folds import Fold, Frames, make_folds, MAX_FOLD_IMAGES
 from kbr_localization.localization.tuning.journal import Journal
 from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
-from kbr_localization.localization.tuning.space import propose, search_space, TUNED
+from kbr_localization.localization.tuning.space import Dimension, propose, search_space, TUNED
 from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import open_workers
@@ -284,6 +287,92 @@ def test_candidates_stay_within_the_allowed_ranges(full_map, method):
             for d in space:
                 changed = values[d.name] != parent[d.name]
                 assert not changed or d.low <= values[d.name] <= d.high
+
+
+def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_out():
+    def answer(x, variance=0.01, confidence=1.0):
+        return PoseEstimate(np.array([x, 0, 0]), variance * np.eye(3), confidence, '', {})
+
+    nothing = answer(0.0, UNKNOWN_VARIANCE, 0.0)
+    answers = [answer(0.0), answer(0.4), answer(50.0), nothing, answer(np.nan), answer(9.0)]
+    found = score._outcome(answers, np.zeros((6, 3)), np.arange(6) < 5)
+    assert found.rmse == pytest.approx(np.sqrt((0.4**2 + 3 * score.CAP_M**2) / 5))
+    assert found.lost == pytest.approx(3 / 5)
+    assert found.score == found.rmse + found.lost
+    np.testing.assert_allclose(found.surprises, [0.0, 16.0], rtol=1e-6)
+
+
+def test_the_spread_is_that_of_the_quantile_and_none_of_a_few():
+    surprises = 4.0 * np.random.default_rng(0).chisquare(2, 20_000)
+    assert score._spread(surprises) == pytest.approx(4.0 * 5.99 / 6.18, rel=0.03)
+    assert score._spread(surprises[:9]) == 1.0
+
+
+def test_the_whole_run_weighs_as_much_as_all_short_starts():
+    outcomes = [score.Outcome(value, value, 0.0, np.zeros(0)) for value in (4.0, 1.0, 1.0, 1.0)]
+    assert score._balanced(outcomes) == 2.5
+    assert score._balanced(outcomes[:2]) == 2.5
+    assert score._balanced(outcomes[1:3]) == 1.0
+
+
+@pytest.mark.parametrize(('step', 'starts', 'frames'), [(0.2, 25, 76), (2.0, 92, 15)])
+def test_short_starts_are_of_frames_that_can_be_known_and_have_a_way_before_them(
+    step, starts, frames
+):
+    poses = np.column_stack([step * np.arange(200.0), np.zeros((200, 2))])
+    run = Frames(np.arange(200), np.arange(200), poses, poses)
+    fold = Fold(run, np.arange(200) >= 100, ())
+    for seed in range(20):
+        whole, *short = episodes(fold, FULL, seed)
+        assert (whole.start, whole.stop) == (0, 200)
+        assert all(100 <= part.start <= 100 + starts for part in short)
+        for part in short:
+            assert abs(part.stop - min(part.start + frames, 200)) <= 1
+
+
+def test_an_episode_is_scored_by_its_own_frames_and_moved_by_its_own_odometry(monkeypatch):
+    class ByOdometry:
+        x = 0.0
+
+        def initialize_globally(self):
+            pass
+
+        def predict(self, increment):
+            self.x += increment[0]
+
+        def wants_image(self):
+            return False
+
+        def estimate(self):
+            return PoseEstimate(np.array([self.x, 0, 0]), np.eye(3), 1.0, '', {})
+
+    monkeypatch.setattr(score, 'make_localizer', lambda *_: ByOdometry())
+    poses = np.column_stack([0.2 * np.arange(200.0), np.zeros((200, 2))])
+    run = Frames(np.arange(200), np.arange(200), poses, poses - poses[100])
+    fold = Fold(run, np.arange(200) >= 100, ())
+    assert run_episode(None, 'kbr', fold, score.Episode(100, 130, 0)).rmse == pytest.approx(0)
+    assert run_episode(None, 'kbr', fold, score.Episode(80, 130, 0)).lost == 1.0
+
+
+def test_a_frame_is_near_one_that_looks_the_same_way_across_the_cut():
+    known = np.array([[0.0, 0.0, np.pi - 0.4]])
+    poses = [[1.9, 0, 0.4 - np.pi], [2.1, 0, 0.4 - np.pi], [0, 0, 1.7 - np.pi], [0, 0, 2.0]]
+    assert cross_validation._near(np.array(poses), known).tolist() == [True, False, False, True]
+
+
+def test_who_does_not_beat_the_default_with_other_starts_does_not_replace_it():
+    full, fresh = [1.0, 0.5, 0.2, 0.1], [1.0, 0.9, 1.1, None]
+    records = [[{'score': value} for value in values] for values in (full, fresh)]
+    assert tuning._totals(*records) == [1.0, 0.7, np.inf, np.inf]
+
+
+@pytest.mark.parametrize('generation', [1, 3])
+def test_steps_shrink_with_the_generation_and_none_jumps_but_in_the_first(generation):
+    space, rng = (Dimension('a', 1e-3, 1e3),), np.random.default_rng(0)
+    drawn = [propose(space, {'a': 1.0}, generation, rng)['a'] for _ in range(1000)]
+    expected = np.log(1e6) / 6 / (1 + generation)
+    assert np.log(drawn).std() == pytest.approx(expected, rel=0.1)
+    assert propose(space, {'a': 0.0}, generation, rng)['a'] >= 1e-3  # of another range
 
 
 def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():

@@ -14,7 +14,12 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, lines_of, move_map
 from kbr_localization.localization.mapping.build import map_from_odometry, WithoutPoses
 from kbr_localization.localization.mapping.onto import align_onto
-from kbr_localization.localization.mapping.pieces import carried_places, odometry_leaps
+from kbr_localization.localization.mapping.pieces import (
+    carried_places,
+    Cut,
+    odometry_leaps,
+    piece_numbers,
+)
 from kbr_localization.localization.mapping.resume import ResumedWorkers
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import ThisProcess
@@ -192,6 +197,7 @@ PARKED = np.array([3.0, -2.0, 1.0])
         (60.0, (900.0, 0.0, 0.0), False, 'pauses for 60 s'),
         (9.0, (0.0, 0.0, 0.0), True, ''),
         (0.1, (2.0, 0.0, 0.0), False, 'leaps by 2.0 m'),
+        (0.01, (0.4, 0.0, 0.0), False, ''),  # late or noisy, but no leap
     ],
 )
 def test_where_an_odometry_is_broken(seconds, step, reset, why):
@@ -206,6 +212,24 @@ def test_where_an_odometry_is_broken(seconds, step, reset, why):
     cuts = odometry_leaps(track, stamps[::10], 7)
     assert [cut.image for cut in cuts] == [7 + 21] * bool(why)
     assert all(why in cut.why for cut in cuts)
+    # nothing of it is in images that are all on one side
+    assert odometry_leaps(track, stamps[205:], 0) == odometry_leaps(track, stamps[:195], 0) == []
+
+
+def test_images_in_a_pause_of_the_odometry_are_cut_off_on_both_sides():
+    count = np.arange(200)
+    stamps = count * 50_000_000 + (count >= 100) * 60 * 10**9
+    poses = np.column_stack([0.05 * count + 3.0 * (count >= 100), np.zeros((200, 2))])
+    cuts = odometry_leaps(OdometryTrack(stamps, poses), np.arange(140) * 500_000_000, 7)
+    # images at 0 s to 4.5 s, in the pause from 4.95 s to 65 s, and behind it
+    assert [cut.image for cut in cuts] == [7 + 10, 7 + 130]
+    assert cuts[1].why == 'its odometry goes on'
+
+
+def test_pieces_are_runs_and_their_parts_behind_cuts():
+    piece, run = piece_numbers(np.array([4, 4, 5, 5, 6]), [Cut(3, 'it leaps')])
+    assert piece.tolist() == [0, 0, 1, 2, 3]
+    assert run.tolist() == [4, 5, 5, 6]
 
 
 @dataclass
@@ -451,4 +475,28 @@ def test_one_image_at_the_end_of_a_run_does_not_tell_that_the_robot_was_carried(
     odometry[5:10] = odometry[5]
     run = np.repeat(np.arange(2), 10)
     found = carried_places(describer, number[:, np.newaxis], odometry, run)
+    assert [cut.image for cut in found] == cuts
+
+
+@pytest.mark.parametrize(
+    ('changed', 'turned', 'cuts'),
+    [
+        (slice(25, None), 0.0, [25]),
+        (slice(29, None), 0.0, [29]),  # carried just before it drove on
+        (slice(25, None), 0.3, []),  # it turned by itself
+        (slice(24, 26), 0.0, []),  # somebody walked by
+    ],
+)
+def test_a_view_that_changes_for_good_while_the_robot_stands_is_of_one_that_was_carried(
+    changed, turned, cuts
+):
+    odometry = np.zeros((60, 3))
+    odometry[:, 0] = np.minimum(np.arange(60), 20) + np.maximum(np.arange(60) - 29, 0)
+    odometry[20:30, 2] = turned * np.arange(10)
+    view = np.zeros(60)
+    view[changed] = 1.0
+    near = np.abs(odometry[:, :1] - odometry[:, 0]) <= 2
+    describer = GramDescriber(np.where(near, 1.0, 0.3) * (view[:, np.newaxis] == view))
+    numbers = np.arange(60)[:, np.newaxis]
+    found = carried_places(describer, numbers, odometry, np.zeros(60, dtype=int))
     assert [cut.image for cut in found] == cuts
