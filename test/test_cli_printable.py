@@ -50,3 +50,15 @@ def test_the_numbers_of_a_list_are_written_as_single_ones_are(capsys):
 def test_methods_are_listed_under_their_names():
     heading = invoke('methods').stdout.splitlines()[0]
     assert [cell.strip() for cell in heading.split('┃')] == ['method', 'description']
+
+
+def test_numbers_have_the_digits_that_a_reader_wants():
+    written = {
+        0.0: '0.000',
+        0.005: '0.005',
+        -0.001: '-0.001',
+        0.0004: '4.0e-04',
+        12.34567: '12.346',
+    }
+    assert {value: console.format_value(value) for value in written} == written
+    assert console.format_value([None, 3, 'a', 0.5]) == '[-, 3, a, 0.500]'

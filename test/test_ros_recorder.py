@@ -704,6 +704,32 @@ def test_poses_of_another_type_are_told_with_the_parameter(ros, tmp_path):
     assert 'CovarianceStamped: set pose_type' in node.output
 
 
+def test_poses_that_cannot_be_used_are_told_and_counted(ros, tmp_path):
+    publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'pose', RELIABLE)
+    node = ros.start_node('recorder', out=tmp_path / 'run')
+    sent = [
+        conversions.pose_with_covariance(10**9, frame, np.zeros(3), np.diag(variances))
+        for frame, variances in (('odom', (0, 0, 0)), ('/map', (0, 4, 0)))
+    ]
+    sent.append(conversions.pose_with_covariance(10**9, 'map', np.zeros(3), np.eye(3)))
+    sent[-1].pose.covariance[0] = -1.0
+    says = (
+        "pose in frame 'odom' not used: expected 'map'",
+        'its standard deviation is 2.00 m',
+        'pose not used: expected a finite covariance',
+    )
+
+    def told():
+        for message in sent:
+            publisher.publish(message)
+        return all(words in node.output for words in says)
+
+    ros.spin_until(told)
+    assert node.stop(signal.SIGINT) == 0
+    counted = node.output.rpartition('poses dropped: ')[2]
+    assert all(why in counted for why in ('in another frame', 'too uncertain', 'not usable'))
+
+
 def test_a_second_recorder_in_the_same_folder_is_refused(ros, tmp_path):
     first = ros.start_node('recorder', out=tmp_path / 'run')
     ros.spin_until(lambda: 'recording into' in first.output)
