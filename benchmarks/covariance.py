@@ -42,7 +42,8 @@ class Recorded:
     The frames of a case with an answer that is right, in the axes of the robot.
 
     `errors`: (n, 2) along and across. `spreads`: (n, 2, 2) of the points. `likelihoods`: (n,) mean
-    log likelihoods relative to places that face alike. `spacing`: metres between images of a map.
+    log likelihoods relative to places that face alike. `spacing`, `cross_track`: metres between
+    images of the map, and across between its runs.
     """
 
     group: str
@@ -50,6 +51,7 @@ class Recorded:
     spreads: FloatArray
     likelihoods: FloatArray
     spacing: float
+    cross_track: float
 
     def stated(self, values: FloatArray) -> FloatArray:
         """Covariances (n, 2, 2) with a and e of `values` (2,)."""
@@ -57,6 +59,7 @@ class Recorded:
         factors = independent + shared * np.exp(-2.0 * np.maximum(self.likelihoods, 0.0))
         found: FloatArray = factors[:, np.newaxis, np.newaxis] * self.spreads
         found[:, 0, 0] += self.spacing**2 / 12.0
+        found[:, 1, 1] += self.cross_track**2 / 4.0
         return found
 
     def scores(self, values: FloatArray) -> tuple[float, float, float]:
@@ -104,6 +107,7 @@ def record(case: cases.Case) -> Recorded | None:
         np.array([kept[frame][0][:2, :2] for frame in known]),
         np.array([proof.log_likelihood for proof in proofs]),
         proofs[0].spacing,
+        proofs[0].cross_track,
     )
 
 

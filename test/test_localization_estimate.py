@@ -23,12 +23,12 @@ def belief_of(*places, deviation=0.05):
 
 def answer(belief, here=1.0, confirmed=True, log_likelihood=3.0, noise=None):
     noise = np.zeros((3, 3)) if noise is None else noise
-    proof = Proof(here, confirmed, log_likelihood, SPACING)
+    proof = Proof(here, confirmed, log_likelihood, SPACING, 0.0)
     return summarize(belief, CONFIG, noise, proof, {}, True)
 
 
 def stated(spread, log_likelihood, heading=0.0, config=CONFIG, spacing=SPACING):
-    proof = Proof(1.0, True, log_likelihood, spacing)
+    proof = Proof(1.0, True, log_likelihood, spacing, 0.0)
     return calibrated(spread, np.zeros((3, 3)), heading, config, proof)
 
 
@@ -48,7 +48,7 @@ def test_the_pose_is_the_mean_of_what_lies_within_the_radius_of_the_mode():
     points = np.repeat([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0], [5.0, 0.0, 0.0]], [60, 30, 10], axis=0)
     belief, narrow = Belief(points, np.full(100, 0.01)), replace(CONFIG, position_bandwidth=0.2)
     np.testing.assert_allclose(mode_of(belief, narrow), 0.0, atol=1e-3)
-    proof = Proof(1.0, True, 3.0, SPACING)
+    proof = Proof(1.0, True, 3.0, SPACING, 0.0)
     estimate = summarize(belief, narrow, np.zeros((3, 3)), proof, {}, True)
     np.testing.assert_allclose(estimate.pose, [0.3, 0.0, 0.0], atol=1e-9)
     assert estimate.confidence == pytest.approx(0.9)
@@ -106,10 +106,10 @@ def test_the_covariance_is_the_sum_that_the_module_states(heading):
     spread = np.array([[0.05, 0.01, 0.002], [0.01, 0.02, 0.003], [0.002, 0.003, 0.004]])
     moved = np.diag([0.03, 0.02, 0.001])
     for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
-        factor, own = 0.2 + 4.0 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.0, 0.04**2])
+        factor, own = 0.2 + 4.0 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.3**2 / 4, 0.04**2])
         in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
         motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
-        proof = Proof(1.0, True, told, 0.6)
+        proof = Proof(1.0, True, told, 0.6, 0.3)
         found = calibrated(spread, motion, heading, replace(CONFIG, covariance_scale=1.7), proof)
         np.testing.assert_allclose(found, 1.7 * (factor * spread + in_map + motion), atol=1e-12)
 

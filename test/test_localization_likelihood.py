@@ -360,3 +360,49 @@ def test_a_map_that_is_solved_as_a_whole_asks_for_values_that_are_not_known():
     )
     np.testing.assert_array_equal(full.factors, local.factors)
     assert full.likelihood_ratio == local.likelihood_ratio
+
+
+def cross_track(*runs):
+    poses = np.concatenate(runs)
+    kernel_map = random_map(2)[0].subset(np.arange(len(poses)) % 40)
+    run_index = np.repeat(np.arange(len(runs)), [len(run) for run in runs])
+    names = tuple(f'run{number}' for number in range(len(runs)))
+    several = replace(kernel_map, poses=poses, run_index=run_index, run_names=names)
+    return Likelihood(several, CONFIG).cross_track
+
+
+def straight(images, beside, metres=0.5, from_x=0.0):
+    x = from_x + metres * np.arange(images)
+    return np.column_stack([x, np.full(images, beside), np.zeros(images)])
+
+
+@pytest.mark.parametrize('images', [20, LARGEST_SYSTEM])
+def test_runs_along_one_way_are_as_far_apart_as_they_lie_beside_each_other(images):
+    assert cross_track(straight(images, 0.0), straight(images, 0.3)) == pytest.approx(0.3)
+    # however far along the next image is
+    assert cross_track(straight(images, 0.0), straight(images, 0.3, 0.5, 0.25)) == pytest.approx(
+        0.3
+    )
+
+
+def test_the_root_mean_square_counts():
+    near, far = straight(20, 0.3), straight(20, -0.4, 0.5, 50.0)
+    along = np.concatenate([straight(20, 0.0), straight(20, 0.0, 0.5, 50.0)])
+    assert cross_track(along, np.concatenate([near, far])) == pytest.approx(np.sqrt(0.125))
+
+
+def test_one_run_or_runs_that_never_pass_one_place_tell_nothing():
+    forth = straight(20, 0.0)
+    back = forth[::-1] + np.array([0.0, 0.2, np.pi])
+    assert cross_track(forth) == 0.0
+    assert cross_track(forth, straight(20, 0.0, 0.5, 60.0)) == 0.0
+    assert cross_track(forth, back) == 0.0
+    assert cross_track(forth, straight(20, CONFIG.localized_radius + 0.01)) == 0.0
+
+
+def test_places_of_one_bend_have_nothing_across():
+    angles = np.linspace(0.0, 2.0, 40)
+    bend = np.column_stack([2.0 * np.sin(angles), 2.0 - 2.0 * np.cos(angles), angles])
+    assert cross_track(bend[::2], bend[1::2]) == pytest.approx(0.0, abs=1e-9)
+    outer = np.column_stack([2.2 * np.sin(angles), 2.0 - 2.2 * np.cos(angles), angles])
+    assert cross_track(bend, outer) == pytest.approx(0.2)

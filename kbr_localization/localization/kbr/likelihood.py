@@ -26,7 +26,7 @@ Gaussian one in its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -45,6 +45,7 @@ from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.kbr.uniform_law import UniformLaw
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
+from kbr_localization.localization.map.passes import cross_track
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -101,7 +102,8 @@ class Likelihood:
     `centring`: k~ of the map, in place of that which its images have by themselves. `ridge`: n
     epsilon, where n counts the images that the kernel k_X sees from a median place of the map.
     `spacing`: metres from a median place of the map to the nearest image elsewhere that k_X sees
-    from it by the heading; 0 where no image has such another.
+    from it by the heading; 0 where no image has such another. `cross_track`: metres across between
+    two runs that pass a place, their root mean square; 0 where none do.
     """
 
     def __init__(
@@ -115,7 +117,10 @@ class Likelihood:
         self.centring, self.largest_system = centring or kernel_map.centring, largest_system
         self.kernel = StateKernel(config, short_ranged=len(self.poses) > LARGEST_SYSTEM)
         self._search = PoseSearch(self.poses, *self.kernel.reach)
-        self._neighbours, self.spacing = self._crowding()
+        sampled = range(0, len(self.poses), max(1, len(self.poses) // _SAMPLES))
+        places = [(at, self._search.near(self.poses[[at]])) for at in sampled]
+        self._neighbours, self.spacing = self._crowding(places)
+        self.cross_track = cross_track(kernel_map, places, config.localized_radius)
         self.ridge = self._ridge(1.0)
         self._system = PoseSystem(self.kernel, self.poses, self.ridge, largest_system)
         self._uniform = UniformLaw(self._uniform_weights(), self._search.sectors, self.kernel)
@@ -298,25 +303,26 @@ class Likelihood:
         """Return n epsilon of a part of the map of whose poses that fraction is kept."""
         return self.kernel.ridge * (1.0 + kept * self._neighbours)
 
-    def _crowding(self) -> tuple[float, float]:
+    def _crowding(self, places: Sequence[tuple[int, Indices]]) -> tuple[float, float]:
         """
-        Sum of k_X from a pose to the others, and `spacing`, at a median place of the map.
+        Sum of k_X from a pose to the others, and `spacing`, at a median one of places of the map.
 
-        Of the places, not of the images: however many a robot took while it stood still.
+        `places`: indices of poses, and those of the poses near each. Of the places, not of the
+        images: however many a robot took while it stood still.
         """
         sums, nearest = [], []
-        for pose in self.poses[:: max(1, len(self.poses) // _SAMPLES)]:
+        for index, others in places:
+            pose, near = self.poses[index], self.poses[others]
             here = pose[np.newaxis]
-            near = self.poses[self._search.near(here)]
             sums.append(self.kernel.cross_gram(here, near).sum() - 1.0)
             metres = to_nearest(pose, near)
             if metres > self.kernel.reach[0]:
                 metres = to_nearest(pose, self.poses[self._search.facing(here)])
             nearest.append(metres)
         crowds, distances = np.array(sums), np.array(nearest)
-        places, known = 1.0 / (1.0 + crowds), np.isfinite(distances)
-        spacing = _median(distances[known], places[known]) if known.any() else 0.0
-        return _median(crowds, places), spacing
+        weights, known = 1.0 / (1.0 + crowds), np.isfinite(distances)
+        spacing = _median(distances[known], weights[known]) if known.any() else 0.0
+        return _median(crowds, weights), spacing
 
 
 def _median(values: FloatArray, weights: FloatArray) -> float:

@@ -122,6 +122,7 @@ class Monitor:
             self.reliable,
             self.hypotheses.facing.mean if self._weighed else None,
             self.hypotheses.likelihood.spacing,
+            self.hypotheses.likelihood.cross_track,
             off_map=self.fit.refuted,
         )
 
