@@ -16,7 +16,7 @@ likely here as there, what images share makes errors that fall as 1 / L. Relativ
 the map, L would have what the image tells of the heading, which in a room where a robot turns is
 most of it and says nothing of the place. d: median distance from an image of the map to the
 nearest one; a robot is anywhere between two. w: metres across between two runs of the map that
-pass a place (`map.passes`), each of which lies w / 2 beside the middle, as the robot may: images
+pass a place (`passes`), each of which lies w / 2 beside the middle, as the robot may: images
 draw a belief to where the map was driven, each of them anew. b: what another camera, or the same
 one mounted otherwise, adds to the heading.
 

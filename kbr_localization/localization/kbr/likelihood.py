@@ -33,6 +33,7 @@ from itertools import pairwise
 from kbr_localization.kernels.off_map import solved_observations
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.kbr.local_solver import Part, PoseSystem
+from kbr_localization.localization.kbr.passes import cross_track
 from kbr_localization.localization.kbr.pose_search import (
     Indices,
     PoseSearch,
@@ -45,7 +46,6 @@ from kbr_localization.localization.kbr.state_kernel import StateKernel
 from kbr_localization.localization.kbr.uniform_law import UniformLaw
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
-from kbr_localization.localization.map.passes import cross_track
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbr_localization import se2
+from kbr_localization.localization.kbr.belief import OTHER_WAY
 from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 from numpy.typing import NDArray
-
-_FACING = 0.5  # rad: by which two runs along one way may differ
 
 
 def cross_track(
@@ -25,7 +24,7 @@ def cross_track(
     squares = []
     for index, near in places:
         offsets = se2.between(poses[index], poses[near[runs[near] != runs[index]]])
-        offsets = offsets[np.abs(offsets[:, 2]) < _FACING]
+        offsets = offsets[np.abs(offsets[:, 2]) < OTHER_WAY]
         distances = np.hypot(*offsets[:, :2].T)
         if distances.size and distances.min() < reach:
             along, aside, turn = offsets[np.argmin(distances)]
