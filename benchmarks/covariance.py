@@ -59,7 +59,7 @@ class Recorded:
         factors = independent + shared * np.exp(-2.0 * np.maximum(self.likelihoods, 0.0))
         found: FloatArray = factors[:, np.newaxis, np.newaxis] * self.spreads
         found[:, 0, 0] += self.spacing**2 / 12.0
-        found[:, 1, 1] += self.cross_track**2 / 4.0
+        found[:, 1, 1] = np.maximum(found[:, 1, 1], self.cross_track**2 / 4.0)
         return found
 
     def scores(self, values: FloatArray) -> tuple[float, float, float]:

@@ -102,16 +102,30 @@ def test_the_covariance_grows_as_images_stand_out_less():
 
 
 @pytest.mark.parametrize('heading', [0.0, np.pi / 2])
-def test_the_covariance_is_the_sum_that_the_module_states(heading):
+@pytest.mark.parametrize('cross_track', [0.0, 0.01, 1.2])
+def test_the_covariance_is_the_sum_that_the_module_states(heading, cross_track):
     spread = np.array([[0.05, 0.01, 0.002], [0.01, 0.02, 0.003], [0.002, 0.003, 0.004]])
     moved = np.diag([0.03, 0.02, 0.001])
+    across = spread[1, 1] if heading == 0.0 else spread[0, 0]
     for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
-        factor, own = 0.2 + 4.0 * np.exp(-2.0 * z), np.array([0.6**2 / 12, 0.3**2 / 4, 0.04**2])
+        factor = 0.2 + 4.0 * np.exp(-2.0 * z)
+        own = np.array([0.6**2 / 12, max(cross_track**2 / 4 - factor * across, 0.0), 0.04**2])
         in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
         motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
-        proof = Proof(1.0, True, told, 0.6, 0.3)
+        proof = Proof(1.0, True, told, 0.6, cross_track)
         found = calibrated(spread, motion, heading, replace(CONFIG, covariance_scale=1.7), proof)
         np.testing.assert_allclose(found, 1.7 * (factor * spread + in_map + motion), atol=1e-12)
+
+
+@pytest.mark.parametrize('heading', [0.0, 0.7, -2.0])
+def test_no_answer_is_surer_across_than_runs_of_the_map_lie_beside_each_other(heading):
+    proof, across = Proof(1.0, True, 3.0, 0.6, 0.5), np.array([-np.sin(heading), np.cos(heading)])
+    narrow, wide = (
+        across @ calibrated(spread, np.zeros((3, 3)), heading, CONFIG, proof)[:2, :2] @ across
+        for spread in (1e-4 * np.eye(3), np.eye(3))
+    )
+    assert narrow == pytest.approx(0.25**2)
+    assert wide == pytest.approx(0.2 + 4.0 * np.exp(-6.0))
 
 
 def test_a_mode_is_that_of_the_points_and_weights_of_now():

@@ -5,7 +5,7 @@ The covariance of the points falls with every image as if the errors of images w
 which those of nearby images are not: they share the light, the camera, and what is wrong with the
 odometry. So
 
-    covariance = s ((a + e exp(-2 z)) C + T D T^T + N) + M,    D = diag(d^2 / 12, w^2 / 4, b^2)
+    covariance = s ((a + e exp(-2 z)) C + T D T^T + N) + M,    D = diag(d^2 / 12, v, b^2)
 
 is stated. C is that of the points about the highest mode of the belief, N that of the motion since
 they were last dispersed, M the map's own at that place (zero where its poses were given; the
@@ -15,10 +15,11 @@ to the places of the map that face as the belief does, at least 0; where an imag
 likely here as there, what images share makes errors that fall as 1 / L. Relative to all places of
 the map, L would have what the image tells of the heading, which in a room where a robot turns is
 most of it and says nothing of the place. d: median distance from an image of the map to the
-nearest one; a robot is anywhere between two. w: metres across between two runs of the map that
-pass a place (`passes`), each of which lies w / 2 beside the middle, as the robot may: images
-draw a belief to where the map was driven, each of them anew. b: what another camera, or the same
-one mounted otherwise, adds to the heading.
+nearest one; a robot is anywhere between two. v: what the part of C lacks, across, of w^2 / 4, for
+w metres across between two runs of the map that pass a place (`passes`), each of which lies w / 2
+beside the middle: images draw a belief to where the map was driven, each of them anew, and so no
+answer is surer than robots keep to that. b: what another camera, or the same one mounted
+otherwise, adds to the heading.
 
 a and e lie between those with the highest likelihood of the errors of 224 drives, real and
 rendered, 0.19 and 2.4, and those with the highest of which no drive has less than about 87% of the
@@ -115,9 +116,11 @@ def calibrated(
     if proof.log_likelihood is None:
         return spread + moved
     factor = _INDEPENDENT + _SHARED * np.exp(-2.0 * max(proof.log_likelihood, 0.0))
-    along, across = proof.spacing**2 / 12.0, proof.cross_track**2 / 4.0
-    common = in_map_axes(np.diag([along, across, _HEADING**2]), heading)
-    return np.asarray(config.covariance_scale * (factor * spread + common + moved))
+    of_points = factor * spread
+    lacking = proof.cross_track**2 / 4.0 - in_map_axes(of_points, -heading)[1, 1]
+    own = np.diag([proof.spacing**2 / 12.0, max(lacking, 0.0), _HEADING**2])
+    common = in_map_axes(own, heading)
+    return np.asarray(config.covariance_scale * (of_points + common + moved))
 
 
 def mode_of(belief: Belief, config: KbrConfig) -> FloatArray:
