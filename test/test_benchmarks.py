@@ -214,7 +214,7 @@ def test_the_covariance_is_found_that_errors_were_drawn_from():
     for number in range(8):
         spreads = np.tile(np.diag([0.1, 0.05]) * (1.0 + number % 3), (400, 1, 1))
         made = covariance.Recorded(
-            f'{number}', np.zeros((400, 2)), spreads, np.full(400, 0.5 * number), 0.1
+            f'{number}', np.zeros((400, 2)), spreads, np.full(400, 0.5 * number), 0.1, 0.4
         )
         stated = made.stated(drawn_from)[0]
         errors = rng.multivariate_normal(np.zeros(2), stated, 400)
