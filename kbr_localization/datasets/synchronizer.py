@@ -105,18 +105,19 @@ class Synchronizer(Generic[Item]):
             first = alive[0]
             if not self._stamps[first]:
                 return found
-            if not last and any(self._may_be_nearer(first, camera) for camera in alive[1:]):
+            nearest = {camera: self._nearest(first, camera) for camera in alive[1:]}
+            if not last and any(self._may_be_nearer(first, *one) for one in nearest.items()):
                 return found
-            partners = {camera: self._partner(first, camera) for camera in alive[1:]}
+            partners = {camera: self._partner(first, camera, at) for camera, at in nearest.items()}
             lacking = [camera for camera, at in partners.items() if at is None]
             if lacking:
                 self._drop_first(first, 1, f'no image of {self.names[lacking[0]]} near')
             else:
                 found.append((self._stamps[first][0], self._take({first: 0, **partners})))
 
-    def _may_be_nearer(self, first: int, camera: int) -> bool:
+    def _may_be_nearer(self, first: int, camera: int, at: int | None) -> bool:
         """Whether the next image of one of two cameras may go better with the other one's."""
-        stamp_ns, at = self._stamps[first][0], self._nearest(first, camera)
+        stamp_ns = self._stamps[first][0]
         if at is None:
             return self._newest[camera] <= stamp_ns + self._tolerance_ns
         gap_ns = self._stamps[camera][at] - stamp_ns
@@ -124,9 +125,8 @@ class Synchronizer(Generic[Item]):
         next_ns = self._period_ns[earlier] - abs(gap_ns)
         return self._newest[earlier] == earlier_ns and 2 * next_ns < abs(gap_ns)
 
-    def _partner(self, first: int, camera: int) -> int | None:
-        """Place of the image that goes with the first one of another camera, or None."""
-        at = self._nearest(first, camera)
+    def _partner(self, first: int, camera: int, at: int | None) -> int | None:
+        """Give the nearest image's place, if any, where it goes with the first of another."""
         if at is not None:
             gaps = [abs(stamp - self._stamps[camera][at]) for stamp in self._stamps[first][:2]]
             if 2 * gaps[-1] < gaps[0]:
