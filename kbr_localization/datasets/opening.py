@@ -95,9 +95,7 @@ def open_dataset(
 def needs_spacing(path: Path | str) -> bool:
     """Whether a path is a folder of images without poses, which needs a `spacing`."""
     where = Path(path)
-    if not where.is_dir() or cameras_in(where) or _is_bag(where):
-        return False
-    return traverse.holds(where) and not any(known.holds(where) for known in FORMATS)
+    return where.is_dir() and not _is_run(where) and traverse.holds(where)
 
 
 def _usual(path: Path) -> list[str]:
@@ -162,10 +160,14 @@ def _open_with_poses(known: Any, path: Path, choice: _Choice) -> Dataset:
 def _runs_inside(path: Path) -> str:
     """Name a run inside of a folder that is none, as a scene of 7-Scenes, or nothing."""
     for inner in sorted(path.iterdir()) if path.is_dir() else ():
-        found = (cameras_in, _is_bag, *(known.holds for known in FORMATS))
-        if inner.is_dir() and any(holds(inner) for holds in found):
+        if inner.is_dir() and _is_run(inner):
             return f'one of the runs in it, as {inner}'
     return ''
+
+
+def _is_run(path: Path) -> bool:
+    """Whether a folder is a run that needs nothing beside it, as a traverse does its spacing."""
+    return bool(cameras_in(path)) or _is_bag(path) or any(kind.holds(path) for kind in FORMATS)
 
 
 def _is_bag(path: Path) -> bool:
