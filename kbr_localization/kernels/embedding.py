@@ -166,8 +166,6 @@ def _inner(
     mean = smoothed(smoothed(kernel, left[2]), right[2])
     points, weights = left[:2]
     rows = max(_VALUES // len(right[0]), 1)
-    if rows >= len(points):
-        return float(weights @ mean.cross_gram(points, right[0]) @ right[1])
     blocks = (slice(begin, begin + rows) for begin in range(0, len(points), rows))
     return sum(float(weights[b] @ mean.cross_gram(points[b], right[0]) @ right[1]) for b in blocks)
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 from kbr_localization import se2
 from kbr_localization.localization.kbr.belief import OTHER_WAY
+from kbr_localization.localization.kbr.pose_search import Indices
 from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
-from numpy.typing import NDArray
 
 
 def cross_track(
-    kernel_map: KernelMap, places: Iterable[tuple[int, NDArray[np.intp]]], reach: float
+    kernel_map: KernelMap, places: Iterable[tuple[int, Indices]], reach: float
 ) -> float:
     """
     Return the root mean square of the metres across between two runs that pass a place.
