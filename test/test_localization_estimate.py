@@ -108,7 +108,7 @@ def test_the_covariance_is_the_sum_that_the_module_states(heading, cross_track):
     moved = np.diag([0.03, 0.02, 0.001])
     across = spread[1, 1] if heading == 0.0 else spread[0, 0]
     for z, told in [(1.5, 1.5), (0.0, 0.0), (0.0, -2.0)]:  # z is 0 at least
-        factor = 0.2 + 4.0 * np.exp(-2.0 * z)
+        factor = 0.25 + 3.0 * np.exp(-2.0 * z)
         own = np.array([0.6**2 / 12, max(cross_track**2 / 4 - factor * across, 0.0), 0.04**2])
         in_map = np.diag(own if heading == 0.0 else own[[1, 0, 2]])
         motion = moved if heading == 0.0 else np.diag(np.diag(moved)[[1, 0, 2]])
@@ -125,7 +125,7 @@ def test_no_answer_is_surer_across_than_runs_of_the_map_lie_beside_each_other(he
         for spread in (1e-4 * np.eye(3), np.eye(3))
     )
     assert narrow == pytest.approx(0.25**2)
-    assert wide == pytest.approx(0.2 + 4.0 * np.exp(-6.0))
+    assert wide == pytest.approx(0.25 + 3.0 * np.exp(-6.0))
 
 
 def test_a_mode_is_that_of_the_points_and_weights_of_now():

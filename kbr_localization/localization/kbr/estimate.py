@@ -21,11 +21,10 @@ beside the middle: images draw a belief to where the map was driven, each of the
 answer is surer than robots keep to that. b: what another camera, or the same one mounted
 otherwise, adds to the heading.
 
-a and e lie between those with the highest likelihood of the errors of 224 drives, real and
-rendered, 0.19 and 2.4, and those with the highest of which no drive has less than about 87% of the
-truths inside of 2 sigma, 0.28 and 4.4, over all frames whose answer is right, called localized or
-not (`benchmarks.covariance`). b is not fitted: with it 95 to 100% of the headings of such drives
-lie within two of their deviations.
+a and e are about those with the highest likelihood of the errors of drives, real and rendered, of
+which no kind has less than 85% of the truths inside of 2 sigma where they are called localized;
+the likeliest without that are 0.2 and 1.4 (`benchmarks.covariance`, docs/choices.md). b is not
+fitted: with it 95 to 100% of the headings of such drives lie within two of their deviations.
 
 A pose that was given has C + N + M until an image says something of it, with a tenth of the mass
 spread wider than was stated (`starting.drawn_about`). Without a pose to state it is that of
@@ -49,8 +48,8 @@ from kbr_localization.localization.localizer import (
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_INDEPENDENT = 0.2  # a: fraction of the points' covariance that is that of independent errors
-_SHARED = 4.0  # e: that of errors which images share, where they are as likely at other places
+_INDEPENDENT = 0.25  # a: fraction of the points' covariance that is that of independent errors
+_SHARED = 3.0  # e: that of errors which images share, where they are as likely at other places
 _HEADING = 0.04  # b: rad
 
 
