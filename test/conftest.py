@@ -168,6 +168,23 @@ def saved(shared_map, tmp_path):
     return tmp_path / 'map.h5'
 
 
+@pytest.fixture(scope='session')
+def _flows():
+    from mapping_helpers import FollowedOnce
+
+    return FollowedOnce()
+
+
+@pytest.fixture(scope='module')
+def followed_once(_flows):
+    """Let drives that see the same images have their points followed once: it takes longest."""
+    from kbr_localization.localization.mapping import headings
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(headings, 'follow', _flows)
+        yield
+
+
 @pytest.fixture
 def short_episodes(monkeypatch):
     """Let a tuner's trial be one short start a run: it does not matter how sure a score is."""

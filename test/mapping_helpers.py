@@ -1,11 +1,12 @@
 """Drives round a ring of corridors, whose odometry has errors, for the tests of mapping."""
 
 from dataclasses import dataclass, field
+import hashlib
 
 from helpers import FRAME_NS, START_NS, wall_image
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
-from kbr_localization.vision import VisionConfig
+from kbr_localization.vision import turning, VisionConfig
 import numpy as np
 
 VISION = VisionConfig(words=30, vocabulary_samples=3000, scale_up=False)
@@ -85,6 +86,19 @@ class RingRun(Dataset):
             None if self.known is None else se2.compose(np.array(self.known), self.true[index]),
             f'{self.name} {index}',
         )
+
+
+class FollowedOnce:
+    """Follow points between two small images, those of a pair that was seen before as before."""
+
+    def __init__(self):
+        self._flows = {}
+
+    def __call__(self, first, second):
+        pair = tuple((each.shape, hashlib.sha1(each).digest()) for each in (first, second))
+        if pair not in self._flows:
+            self._flows[pair] = turning.follow(first, second)
+        return self._flows[pair].copy()
 
 
 def aligned(poses, truth):

@@ -27,6 +27,8 @@ from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures('followed_once')
+
 
 @pytest.fixture(scope='module')
 def ring():

@@ -16,6 +16,7 @@ from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures('followed_once')
 POINT = np.array([0.3, -0.1, 0.05])
 
 
