@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kbr_localization import se2
 from kbr_localization.kernels.off_map import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig, sensible_config
+from kbr_localization.localization.kbr import likelihood
 from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelihood
 from kbr_localization.localization.kbr.local_solver import Part
 from kbr_localization.localization.kbr.pose_search import PoseSearch
@@ -259,12 +260,16 @@ def test_a_constant_shift_of_the_kernel_vector_changes_nothing():
 @given(st.integers(0, 10**6), st.floats(0.2, 0.6))
 @settings(max_examples=15, deadline=None)
 def test_local_systems_err_less_than_their_bound(seed, bandwidth):
-    kernel_map, rng = random_map(seed, images=LARGEST_SYSTEM + 1, size=9.0)
+    # as crowded as one of LARGEST_SYSTEM images in a square of 18 m, which takes long to invert
+    kernel_map, rng = random_map(seed, images=301, size=4.9)
     config = KbrConfig(position_bandwidth=bandwidth, image_bandwidth=0.22, delta=1e9)
     points = kernel_map.poses[5] + rng.standard_normal((30, 3)) * [0.3, 0.3, 0.2]
     vector = rng.random(len(kernel_map))
-    local = Likelihood(kernel_map, config)
-    whole = Likelihood(kernel_map, config, largest_system=len(kernel_map))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(likelihood, 'LARGEST_SYSTEM', 300)
+        local = Likelihood(kernel_map, config, largest_system=300)
+        whole = Likelihood(kernel_map, config, largest_system=len(kernel_map))
+    np.testing.assert_array_equal(local.kernel.reach, StateKernel(config, True).reach)
     near = local.in_reach(points)
     assert len(near) < len(kernel_map) and whole.is_whole and not local.is_whole
     found, exact = (
