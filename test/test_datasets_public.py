@@ -73,6 +73,23 @@ def test_odometry_is_made_where_there_is_none_and_that_is_said(tmp_path, name):
     assert 1e-5 < np.abs(made - true).max() < 0.05
 
 
+def test_a_pause_of_the_truth_that_odometry_is_made_from_is_noted(tmp_path):
+    path = write_tum_rgbd(tmp_path / 'data')
+    lines = (path / 'groundtruth.txt').read_text().splitlines()
+    later = [line.replace(f'{START_S + 1}.', f'{START_S + 31}.') for line in lines]
+    assert sum(line != was for line, was in zip(later, lines, strict=True)) == 1
+    (path / 'groundtruth.txt').write_text('\n'.join(later) + '\n')
+    assert len(open_dataset(path).notes) == 1
+    moved = later[-1].split()
+    moved[1] = '9.0'
+    (path / 'groundtruth.txt').write_text('\n'.join([*later[:-1], ' '.join(moved)]) + '\n')
+    notes = open_dataset(path).notes
+    assert notes[1:] == (
+        'the track of true poses pauses for up to 30.2 s and does not go on where it was: '
+        '1 images in between are on a straight line',
+    )
+
+
 def test_odometry_of_a_folder_is_taken_where_there_is_some(tmp_path):
     run = open_dataset(write_image_folder(tmp_path / 'data', odometry=True))
     assert run.notes == ()

@@ -56,11 +56,14 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     return going_on, _notes(len(resets), len(stamps) - len(left))
 
 
-def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
+def pause_notes(
+    track: OdometryTrack, stamps_ns: StampArray, what: str = 'odometry'
+) -> tuple[str, ...]:
     """
     Return what there is to note about images (n,) in long pauses of an odometry.
 
-    Nothing where it goes on where it was: its driver may be silent while the robot stands.
+    Nothing where it goes on where it was: its driver may be silent while the robot stands. `what`:
+    the track's name, where the odometry was made from another one.
     """
     edges = track.stamps_ns
     moved = np.maximum(*steps(track.poses[:-1], track.poses[1:])) > SLACK
@@ -71,7 +74,7 @@ def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
         return ()
     longest = np.diff(edges)[np.unique(after[within] - 1)].max() * 1e-9
     return (
-        f'the odometry pauses for up to {longest:.1f} s and does not go on where it was: '
+        f'the {what} pauses for up to {longest:.1f} s and does not go on where it was: '
         f'{np.count_nonzero(within)} images in between are on a straight line',
     )
 
