@@ -68,6 +68,24 @@ def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
         ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear')))
 
 
+@pytest.mark.parametrize('left', [0, 1, 30, -3, -1])
+def test_a_first_line_of_odometry_that_was_cut_off_does_not_stop_a_recorder(tmp_path, left):
+    first = [(int(ODOMETRY.stamps_ns[0]), ODOMETRY.poses[0])]
+    recording = ColdRecording(tmp_path / 'run')
+    recording.append_odometry(first)
+    recording.close()
+    path = tmp_path / 'run/odom_scans/odom.tdf'
+    line = path.read_text()
+    path.write_text(line[:left])
+    again = ColdRecording(tmp_path / 'run')
+    whole = left == -1  # but for its end
+    assert (again.last_odometry is not None) == whole
+    assert path.read_text() == (line if whole else '')
+    again.append_odometry(first)
+    again.close()
+    assert ColdRecording(tmp_path / 'run').last_odometry.stamp_ns == first[0][0]
+
+
 def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
     record(tmp_path / 'run', 0, 3)
     (tmp_path / 'run' / 'std_cam' / 't1.5_x0_y0_a0.jpeg.part').write_bytes(JPEG[:50])

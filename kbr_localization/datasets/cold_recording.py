@@ -23,6 +23,7 @@ from kbr_localization.datasets.cold_format import (
     ImageName,
     OdometryLine,
     parse_image_name,
+    parse_odometry_line,
     read_odometry,
 )
 from kbr_localization.datasets.run_folder import (
@@ -183,7 +184,10 @@ class ColdRecording:
 
     def _last_odometry(self) -> OdometryLine | None:
         path = self.path / ODOMETRY
-        if not path.is_file() or path.stat().st_size == 0:
+        if not path.is_file():
+            return None
+        _take_back_unfinished(path)
+        if path.stat().st_size == 0:
             return None
         return max(read_odometry(path)[0], key=lambda line: line.stamp_ns)
 
@@ -216,6 +220,17 @@ def _append(path: Path, text: str) -> None:
             with suppress(OSError):
                 file.truncate(end)
             raise
+
+
+def _take_back_unfinished(path: Path) -> None:
+    """Remove what a power cut left of a line of odometry, which may be all that there is."""
+    content = path.read_bytes()
+    whole = content.rfind(b'\n') + 1
+    if whole < len(content):
+        try:
+            parse_odometry_line(content[whole:].decode(errors='replace'))
+        except ValueError:
+            os.truncate(path, whole)
 
 
 def _end_last_line(path: Path) -> None:
