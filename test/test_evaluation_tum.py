@@ -8,7 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
-from kbr_localization.evaluation.details import check_details, with_details, write_detailed
+from kbr_localization.evaluation.details import (
+    check_details,
+    details_path,
+    with_details,
+    write_detailed,
+)
 from kbr_localization.files import new_file, write_text
 from kbr_localization.stamps import LATEST_S
 from kbr_localization.trajectory import Trajectory
@@ -133,6 +138,22 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
     np.testing.assert_allclose(back.seconds, run.seconds, atol=1e-6)
     np.testing.assert_array_equal(back.updated, run.updated)
     assert back.statuses == run.statuses
+
+
+@pytest.mark.parametrize(
+    ('name', 'details'),
+    [
+        ('run.tum', 'run.csv'),
+        ('run.txt', 'run.csv'),
+        ('run', 'run.csv'),
+        ('run.1', 'run.1.csv'),
+        ('run_0.25', 'run_0.25.csv'),
+        ('run.kbr', 'run.kbr.csv'),
+    ],
+)
+def test_what_ends_a_name_and_is_no_suffix_of_a_table_stays_in_that_of_the_details(name, details):
+    """Of seeds, parameters or methods: each would overwrite the details of the one before."""
+    assert details_path(name) == Path(details)
 
 
 def test_details_of_another_trajectory_are_refused(tmp_path):

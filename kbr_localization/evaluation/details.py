@@ -26,11 +26,17 @@ COLUMNS = (
     'updated',
     'seconds',
 )
+_SUFFIXES = ('.tum', '.txt', '.csv')
 
 
 def details_path(trajectory_path: str | Path) -> Path:
-    """Where the details of a trajectory file are kept: beside it, with the suffix .csv."""
-    return Path(trajectory_path).with_suffix('.csv')
+    """
+    Where the details of a trajectory file are kept: beside it, with the suffix .csv.
+
+    It takes the place of another suffix of a table; run.1 and run.2 have each their own.
+    """
+    path = Path(trajectory_path)
+    return path.with_suffix('.csv') if path.suffix in _SUFFIXES else Path(f'{path}.csv')
 
 
 def holds_details(path: Path) -> bool:
