@@ -69,8 +69,7 @@ class BagTransforms:
     def _topic(self, way: tuple[str, ...]) -> Topic | None:
         if not (self._topics and way and self._tree.stamps(way).size):
             return None
-        moving = [topic for topic in self._topics if not topic.name.endswith(STATIC)]
-        return (moving or self._topics)[0]
+        return self._topics[0]
 
     @property
     def _bases(self) -> Sequence[str]:
