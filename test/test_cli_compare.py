@@ -1,4 +1,5 @@
 import json
+import shutil
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
@@ -85,6 +86,16 @@ def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
     assert_one_line(invoke(*given, tmp_path / 'new', '--sizes', '61'), 'only 60 images', '--sizes')
     assert not (tmp_path / 'new').exists()
     assert_one_line(invoke(*given, tmp_path / 'map.h5'), 'map.h5 is a file: expected a folder')
+
+
+def test_the_figure_of_a_comparison_is_no_image_of_a_run(runs, tmp_path):
+    images = tmp_path / 'images'
+    shutil.copytree(f'{runs[0]}/std_cam', images)
+    options = ('--spacing', '0.2', '--sizes', '5', '--trials', '1', '--methods', 'nearest')
+    given = ['compare', '--train', images, '--test', images, '--out', images, *options]
+    result = invoke(*given, '--jobs', '1')
+    assert_one_line(result, f'comparison.png would be read as a file of the run {images}')
+    assert len(list(images.iterdir())) == 12
 
 
 def test_a_method_that_cannot_do_with_a_random_map_names_its_size(runs, tmp_path):

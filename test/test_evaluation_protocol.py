@@ -139,6 +139,17 @@ def test_a_folder_of_another_comparison_is_refused(runs, compared):
         comparison.compare([runs[0]], [runs[1]], other, compared[0])
 
 
+def test_trials_without_their_map_are_not_those_of_another_comparison(runs, compared, tmp_path):
+    out = shutil.copytree(compared[0], tmp_path / 'out')
+    (out / comparison.MAP).unlink()
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare([runs[0]], [runs[0]], PLAN, out)
+    assert comparison.compare([runs[0]], [runs[1]], PLAN, out) == compared[1]
+    (out / comparison.PLAN).write_text('no plan')
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare([runs[0]], [runs[1]], PLAN, out)
+
+
 def test_trials_of_other_code_are_another_comparison(runs, compared, monkeypatch):
     monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
     with pytest.raises(EvaluationError, match='code of this package'):
@@ -304,6 +315,20 @@ def test_a_broken_image_stays_broken_in_a_described_run(train_map, tmp_path):
     run = describe_run(train_map.describer, open_dataset(tmp_path / 'run'))
     trajectory = localize(on_described_run(train_map, run), run)
     assert trajectory.skipped == {'broken image': 1}
+
+
+@pytest.mark.parametrize('broken', [2, 6])
+def test_unusable_images_of_a_test_run_are_told(runs, tmp_path, caplog, broken):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
+    for file in sorted((run / 'std_cam').iterdir())[:broken]:
+        file.write_bytes(b'no jpeg')
+    plan = dataclasses.replace(PLAN, sizes=(6,), trials=1, methods=('nearest',))
+    if broken == 6:
+        with pytest.raises(EvaluationError, match='no image of run could be used: broken'):
+            comparison.compare([runs[0]], [open_dataset(run)], plan, tmp_path / 'out')
+        return
+    comparison.compare([runs[0]], [open_dataset(run)], plan, tmp_path / 'out')
+    assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
 
 
 def test_the_scene_of_a_picture_is_the_trial_that_was_scored(runs, compared):

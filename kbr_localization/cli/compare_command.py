@@ -117,6 +117,8 @@ def compare(
     )
     source = _map_source(train, map_file, tune, settings)
     reading = Reading(cameras, odometry_topic, reference_topic, spacing)
+    for run in (*(train or ()), *test):
+        console.refuse_file_of(run, out / comparison_figure.FIGURE)
     training, tests = _opened(reading, map_file, train or [], test)
     if sizes is None:
         images = comparison.images_of(training, source)

@@ -146,8 +146,7 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     for given in inputs:
         if path.exists() and given.exists() and path.samefile(given):
             raise KbrError(f'{path} would be overwritten, but it is read too: write another file')
-        if given.is_dir():
-            _refuse_file_of(given, path)
+        refuse_file_of(given, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     existed = path.exists()
     with path.open('ab'):
@@ -157,7 +156,7 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
     return path
 
 
-def _refuse_file_of(run: Path, path: Path) -> None:
+def refuse_file_of(run: Path, path: Path) -> None:
     """Raise KbrError for an output that is a file of a run, or would be taken for one."""
     from kbr_localization.datasets.run_files import has_meaning  # noqa: PLC0415
 
@@ -165,7 +164,7 @@ def _refuse_file_of(run: Path, path: Path) -> None:
     # (realpath, since resolve has no words for links in a circle: the writer has)
     real = Path(os.path.realpath(path))
     places = (real, Path(os.path.realpath(path.parent)) / path.name)
-    if not any(run.resolve() in place.parents for place in places):
+    if not any(Path(os.path.realpath(run)) in place.parents for place in places):
         return
     if path.exists():
         raise KbrError(f'{path} is a file of the run {run}: write another file')

@@ -120,8 +120,8 @@ class ComparisonFolder:
         found = _read_plan(plan) if plan.exists() else {'code': description['code']}
         if found == description:
             return
-        # until there is a map nothing was done that another plan could spoil
-        if (self.path / MAP).exists() or 'code' not in found:
+        # before there is a map or a trial nothing was done that another plan could spoil
+        if (self.path / MAP).exists() or self.outcomes() or 'code' not in found:
             raise EvaluationError(
                 f'{self.path} holds another comparison (see {PLAN}): expected the same runs, '
                 'sizes, trials, methods, parameters, seed and code of this package to go on with, '
@@ -245,6 +245,8 @@ def _refuse_unknown_poses(test: Sequence[Dataset]) -> None:
 
 def _tell_unusable(runs: Sequence[DescribedRun]) -> None:
     for run in runs:
+        if len(run.unusable) == len(run):
+            raise EvaluationError(f'no image of {run.name} could be used: {run.unusable[0]}')
         if run.unusable:
             logger.warning(
                 '%s: skipped %d of %d images that cannot be used',
