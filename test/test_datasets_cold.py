@@ -342,11 +342,24 @@ def test_unordered_and_repeated_odometry(run_path):
     file = run_path / 'odom_scans' / 'odom.tdf'
     expected = ColdRun(run_path).odometry
     lines = file.read_text().splitlines()
-    file.write_text('\n'.join([*lines[::-1], *lines[:5]]))
+    lines[:10:2], lines[1:10:2] = lines[1:10:2], lines[:10:2]
+    file.write_text('\n'.join([*lines, *lines]))
     run = ColdRun(run_path)
-    assert run.skipped == {'odometry of a repeated stamp': 5}
+    assert run.skipped == {'odometry of a repeated stamp': len(lines)}
     np.testing.assert_array_equal(run.odometry.stamps_ns, expected.stamps_ns)
     np.testing.assert_array_equal(run.odometry.poses, expected.poses)
+
+
+def test_a_clock_that_is_set_back_makes_no_way_of_two(run_path):
+    """The poses of both times would take turns, and that is what the odometry was then."""
+    file = run_path / 'odom_scans' / 'odom.tdf'
+    track = ColdRun(run_path).odometry
+    later = track.stamps_ns > START_NS + 2_300_000_000
+    stamps = track.stamps_ns - later * 2_010_000_000
+    lines = map(format_odometry_line, stamps.tolist(), track.poses)
+    file.write_text('\n'.join(lines))
+    with pytest.raises(DatasetError, match='tdf: the times go back and over the same times'):
+        ColdRun(run_path)
 
 
 def test_images_of_a_repeated_stamp_are_counted(run_path):

@@ -16,7 +16,11 @@ from kbr_localization.datasets.cold_format import (
 )
 from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
 from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
-from kbr_localization.datasets.odometry_jumps import pause_notes, without_jumps
+from kbr_localization.datasets.odometry_jumps import (
+    pause_notes,
+    refuse_beginning_over,
+    without_jumps,
+)
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -101,9 +105,10 @@ class ColdRun(Dataset):
             raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
         lines, bad = read_odometry(path)
         self._count('bad line in odom.tdf', bad)
-        track, repeated = make_track(
-            [line.stamp_ns for line in lines], [line.pose for line in lines]
-        )
+        stamps = [line.stamp_ns for line in lines]
+        # lines that are there twice do no harm
+        refuse_beginning_over(f'{path}: the times', list(dict.fromkeys(stamps)))
+        track, repeated = make_track(stamps, [line.pose for line in lines])
         self._count('odometry of a repeated stamp', repeated)
         track, notes = without_jumps(track)
         self.notes = with_notes(self.notes, notes)

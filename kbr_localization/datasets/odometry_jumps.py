@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
 from numpy.typing import NDArray
@@ -77,6 +78,15 @@ def pause_notes(
         f'the {what} pauses for up to {longest:.1f} s and does not go on where it was: '
         f'{np.count_nonzero(within)} images in between are on a straight line',
     )
+
+
+def refuse_beginning_over(what: str, stamps_ns: Sequence[int]) -> None:
+    """Raise DatasetError for stamps that begin over, of which sorting would make one time."""
+    if begins_over(stamps_ns):
+        raise DatasetError(
+            f'{what} go back and over the same times again: expected one drive; record another '
+            'one after a reset of the simulation or of a clock'
+        )
 
 
 def begins_over(stamps_ns: Sequence[int]) -> bool:

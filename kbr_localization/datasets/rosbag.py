@@ -24,7 +24,11 @@ from kbr_localization.datasets.bag_writer import write_bag
 from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
 from kbr_localization.datasets.image_file import decode_image
 from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
-from kbr_localization.datasets.odometry_jumps import begins_over, pause_notes, without_jumps
+from kbr_localization.datasets.odometry_jumps import (
+    pause_notes,
+    refuse_beginning_over,
+    without_jumps,
+)
 from kbr_localization.datasets.pose_message import (
     header_frame,
     header_stamp_ns,
@@ -264,16 +268,13 @@ class BagRun(Dataset):
     def _refuse_beginning_over(
         self, images: list[_Recorded], poses: dict[str, list[tuple[int, se2.FloatArray]]]
     ) -> None:
-        """Raise DatasetError for a topic of two times, of which sorting would make one."""
+        """Raise DatasetError for a topic of two times."""
         stamps = {name: [stamp_ns for stamp_ns, _ in stamped] for name, stamped in poses.items()}
         stamps[self.image_topic.name] = [image.stamp_ns for image in images]
         for topic in (self.odometry_topic, self.image_topic, self.reference_topic):
-            if topic and begins_over(stamps.get(topic.name, ())):
-                raise DatasetError(
-                    f'bag {self.path}: the stamps of {topic} go back and over the same times '
-                    'again: expected one drive; record a bag of its own after a reset of the '
-                    'simulation or of a clock'
-                )
+            if topic:
+                what = f'bag {self.path}: the stamps of {topic}'
+                refuse_beginning_over(what, stamps.get(topic.name, ()))
 
     def _count(self, reason: str, number: int) -> None:
         if number:
