@@ -10,10 +10,20 @@ from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.evaluation.record import GOOD_M, record_run
+from kbr_localization.evaluation.map_report import worst_first, write_map_report
+from kbr_localization.evaluation.metrics import run_errors
+from kbr_localization.evaluation.record import (
+    GOOD_M,
+    PICTURED,
+    record_run,
+    WORST,
+    WORST_APART,
+)
 from kbr_localization.evaluation.report import report_data, script_json, write_report
 from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.methods.method_configs import method_config
+from kbr_localization.trajectory import Trajectory
 from map_helpers import TinyRun
 import numpy as np
 import pytest
@@ -178,6 +188,107 @@ def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
     assert list(errors) == sorted(errors, reverse=True)
     gaps = [abs(a - b) for a in record.worst for b in record.worst if a != b]
     assert min(gaps) >= 5
+
+
+def test_the_worst_frames_are_counted_as_those_of_the_run(kernel_map):
+    """Also where the first frames have no reference pose, and so no error."""
+    run = TinyRun(70)
+    run.frames[:3] = [dataclasses.replace(frame, reference=None) for frame in run.frames[:3]]
+    moved = dataclasses.replace(kernel_map, poses=kernel_map.poses + np.array([3.0, 0.0, 0.0]))
+    record = record_run(moved, run)
+    assert len(record.worst) == WORST
+    stamps = [run[number].stamp_ns for number in record.worst]
+    at = np.searchsorted(record.errors.stamps_ns, stamps)
+    assert record.errors.position_m[at[0]] == record.errors.position_m.max()
+    assert np.diff(np.sort(record.worst)).min() == WORST_APART
+    assert len(record.pairs) > PICTURED and set(record.worst) <= set(record.pairs)
+
+
+def test_the_page_has_the_numbers_of_each_frame_in_its_units(record):
+    count = len(record.trajectory)
+    covariances = np.tile(np.diag([0.04, 0.09, 0.01]), (count, 1, 1))
+    covariances[3] = np.diag([9999.0] * 3)
+    trajectory = dataclasses.replace(
+        record.trajectory,
+        poses=record.reference.poses + np.array([0.3, 0.4, np.radians(10.0)]),
+        covariances=covariances,
+        seconds=np.full(count, 0.025),
+    )
+    reference = Trajectory(record.reference.stamps_ns[1:], record.reference.poses[1:])
+    data = report_data(
+        dataclasses.replace(
+            record,
+            trajectory=trajectory,
+            reference=reference,
+            errors=run_errors(reference, trajectory),
+            beliefs=(np.array([[1.0, 2.0, 3.0]]),) * count,
+            reasons=({'evidence': 1.5}, *({},) * (count - 1)),
+        )
+    )
+    frames = data['frames']
+    assert frames['error_m'] == [None, *[0.5] * (count - 1)]
+    assert frames['error_deg'] == [None, *[10.0] * (count - 1)]
+    assert frames['sigma_m'] == [0.3, 0.3, 0.3, None, *[0.3] * (count - 4)]
+    assert frames['ms'] == [25.0] * count
+    assert frames['seconds'][:3] == [0.0, 0.4, 0.8]
+    assert data['beliefs'][0] == [[1.0, 2.0]]
+    assert data['reasons'] == {'evidence': [1.5, *[None] * (count - 1)]}
+    assert data['parameters']['map']['image size'] == '128 x 96'
+
+
+def hand_made(kernel_map):
+    """Return the map as two runs beside each other, which are joined by four closures of five."""
+    half = len(kernel_map) // 2
+    poses = kernel_map.poses[:half] + np.array([0.0, 5.0, 0.0])
+    misses = [[0.7, 0, 0], [0, 0.6, 0], [0, 0, 0.25], [0.46, 0, 0], [1, 1, 0]]
+    record = MappingRecord(
+        odometry=np.tile(poses, (2, 1)),
+        covariances=np.tile(np.diag([0.09, 0.16, 0.01]), (2 * half, 1, 1)),
+        closures=np.array([[image, half + image] for image in range(5)]),
+        chain=np.array([0, 0, 1, 2, 3]),
+        relative=np.zeros((5, 3)),
+        misses=np.array(misses),
+        score=np.arange(5.0),
+        kept=np.array([1, 1, 1, 1, 0]),
+        parameters=np.zeros((2, 6)),
+        aligned=False,
+    )
+    stamps = kernel_map.stamps_ns[:half]
+    return dataclasses.replace(
+        kernel_map,
+        poses=np.tile(poses, (2, 1)),
+        run_index=np.repeat([0, 1], half),
+        run_names=('first', 'second'),
+        stamps_ns=np.concatenate([stamps, stamps + 100_000_000_000]),
+        mapping=record,
+    )
+
+
+def test_the_page_of_a_map_shows_its_numbers_in_their_units(kernel_map, tmp_path):
+    joined = hand_made(kernel_map)
+    # one of each sequence first; a radian is as bad as two metres
+    assert worst_first(joined.mapping, 4).tolist() == [0, 2, 3, 1]
+    write_map_report(tmp_path / 'map.html', joined, 'map')
+    page = (tmp_path / 'map.html').read_text()
+    for told in (
+        '>1 m</text>',
+        'M0.00 -5.00L0.20 -5.00',
+        'first 0.8 s and second 0.8 s: misses +0.00 m along, +0.00 m across, +14.3°; score 2.0',
+        '-14.32 to 14.32 degrees, median size 0.00',
+        '-0.70 to 0.70 m along, median size 0.23',
+        '<td>closures used</td><td>4 in 3 sequences</td>',
+        '<td>sequences that contradict them</td><td>1</td>',
+        '<td>uncertainty of the poses, as a whole</td><td>0.50 m</td>',
+        '<td>odometry of run 1</td>',
+        '<td>odometry of run 2</td>',
+    ):
+        assert told in page, told
+
+
+def test_the_page_says_when_errors_mean_nothing(kernel_map, record):
+    in_a_frame_of_its_own = dataclasses.replace(record, kernel_map=hand_made(kernel_map))
+    (note,) = report_data(in_a_frame_of_its_own)['notes']
+    assert '`kbr map align`' in note
 
 
 def test_a_broken_image_has_no_picture_but_a_frame(kernel_map, tmp_path):
