@@ -362,6 +362,22 @@ def test_a_clock_that_is_set_back_makes_no_way_of_two(run_path):
         ColdRun(run_path)
 
 
+def test_the_heading_of_an_odometry_line_is_within_one_turn():
+    lines = [format_odometry_line(START_NS, np.array([1.0, 2.0, turn])) for turn in (-0.1, 7.0)]
+    assert [line.split()[11] for line in lines] == ['6.183185', '0.716815']
+
+
+def test_a_pause_of_the_odometry_in_which_images_were_taken_is_noted(run_path):
+    track = ColdRun(run_path).odometry
+    # the second half 12 s later, and so a part of the images in between
+    halves = track.stamps_ns > START_NS + 1_500_000_000
+    stamps = track.stamps_ns + halves * 12_000_000_000
+    lines = map(format_odometry_line, stamps.tolist(), track.poses + halves[:, np.newaxis])
+    (run_path / 'odom_scans' / 'odom.tdf').write_text('\n'.join(lines))
+    (note,) = [note for note in ColdRun(run_path).notes if 'pauses' in note]
+    assert 'the odometry pauses for up to 12.1 s' in note and ': 4 images in between' in note
+
+
 def test_images_of_a_repeated_stamp_are_counted(run_path):
     image = images_of(run_path)[0]
     shutil.copy(image, image.with_name(format_image_name(START_NS, straight_reference(5.0))))
@@ -381,6 +397,9 @@ def test_writing_refuses_a_taken_path_and_leaves_nothing_after_an_error(tmp_path
         write_cold_run(tmp_path / 'new', broken(), tiny_odometry(3))
     with pytest.raises(DatasetError, match='without images: give'):
         write_cold_run(tmp_path / 'new', [], tiny_odometry(3))
+    early = OdometryTrack(tiny_odometry(3).stamps_ns - 10**10, tiny_odometry(3).poses)
+    with pytest.raises(DatasetError, match='lies within its odometry'):
+        write_cold_run(tmp_path / 'new', tiny_frames(3), early)
     assert sorted(path.name for path in tmp_path.iterdir()) == ['run']
 
 

@@ -53,7 +53,21 @@ def test_an_existing_run_is_continued(tmp_path):
     np.testing.assert_allclose(recording.last_image.reference, straight_reference(0.8))
     assert recording.last_odometry.stamp_ns == ODOMETRY.stamps_ns[-1]
     recording.append_image(START_NS + 3 * FRAME_NS, straight_reference(1.2), JPEG)
-    assert len(open_dataset(tmp_path / 'run')) == 4
+    assert recording.count == len(open_dataset(tmp_path / 'run')) == 4
+
+
+def test_a_run_ends_with_what_is_latest_in_it_wherever_that_stands(tmp_path):
+    recording = ColdRecording(tmp_path / 'run')
+    order = [3, 5, 0, 4, 1]
+    stamps = [START_NS + index * FRAME_NS for index in order]
+    recording.append_odometry([(stamp, np.zeros(3)) for stamp in stamps])
+    for stamp in stamps:
+        recording.append_image(stamp, np.zeros(3), JPEG)
+    recording.close()
+    recording = ColdRecording(tmp_path / 'run')
+    assert recording.count == 5
+    assert recording.last_image.stamp_ns == START_NS + 5 * FRAME_NS
+    assert recording.last_odometry.stamp_ns == START_NS + 5 * FRAME_NS
 
 
 @pytest.mark.parametrize('cameras', [(), ('front', 'rear')])

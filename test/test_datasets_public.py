@@ -155,6 +155,8 @@ def test_a_traverse_has_places_at_the_spacing_given(tmp_path):
     run = open_dataset(path, spacing=0.3)
     np.testing.assert_allclose(references(run), [[0.3 * i, 0, 0] for i in (0, 1, 3, 4)], atol=1e-9)
     assert [frame.name for frame in run] == [f'Image{i:03d}.jpg' for i in (0, 1, 3, 4)]
+    # at one metre per second, and not at zero, which messages have for no stamp
+    assert [frame.stamp_ns * 1e-9 for frame in run] == pytest.approx([0.3, 0.6, 1.2, 1.5])
     with pytest.raises(DatasetError, match='expected --spacing METRES') as caught:
         open_dataset(path)
     assert '\n' not in str(caught.value)
@@ -236,6 +238,8 @@ def test_what_is_missing_is_one_line(tmp_path, name, missing, message):
         ('tum_rgbd', 'groundtruth.txt', '-5 0 0 0 0 0 0 1\n', r'time in \[0'),
         ('euroc', 'mav0/cam0/sensor.yaml', 'T_BS: 3\n', 'expected T_BS with 16 numbers'),
         ('euroc', 'mav0/cam0/data.csv', '1.5,a.png\n', 'time in nanoseconds'),
+        ('euroc', 'mav0/cam0/data.csv', f'{"1" * 5000},a.png\n', 'time in nanoseconds'),
+        ('kitti', 'poses/07.txt', '1 0 0 0 0 1 0 0 0 0 1 0\n' * 7, 'got 7 poses and 6 times'),
         ('kitti', 'poses/07.txt', '1 0 0 0 0 1 0 0 0 0 1 0\n', 'got 1 poses and 6 times'),
         ('seven_scenes', 'seq-01/frame-000003.pose.txt', '1 2 3 4\n', 'matrix of 4 x 4 numbers'),
     ],
@@ -300,6 +304,13 @@ def test_cameras_of_a_rig_are_chosen_by_their_folders(tmp_path):
         open_dataset(write_tum_rgbd(tmp_path / 'tum'), ['rgb'])
 
 
+def test_poses_of_a_motion_capture_are_taken_where_a_sequence_has_those(tmp_path):
+    path = write_euroc(tmp_path / 'data')
+    expected = references(open_dataset(path))
+    (path / 'mav0' / 'state_groundtruth_estimate0').rename(path / 'mav0' / 'mocap0')
+    np.testing.assert_array_equal(references(open_dataset(path)), expected)
+
+
 def test_options_of_other_runs_are_refused(tmp_path):
     path = write_tum_rgbd(tmp_path / 'tum')
     with pytest.raises(DatasetError, match='expected no --spacing, which is for folders of image'):
@@ -309,6 +320,8 @@ def test_options_of_other_runs_are_refused(tmp_path):
     for spacing in (0.0, -1.0, float('nan'), float('inf')):
         with pytest.raises(DatasetError, match='expected a spacing in'):
             open_dataset(write_traverse(tmp_path / 'day'), spacing=spacing)
+    with pytest.raises(DatasetError, match='expected no --cameras, it has one'):
+        open_dataset(tmp_path / 'day', ['left'], spacing=1.0)
 
 
 def test_a_scene_names_a_sequence_in_it(tmp_path):

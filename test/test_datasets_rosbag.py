@@ -28,6 +28,7 @@ from bag_helpers import (
 import cv2
 from helpers import START_NS, textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import Dataset, Frame, open_dataset
+from kbr_localization.datasets.bag_reader import deserialize
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.pose_message import header_stamp_ns, planar_pose
@@ -356,6 +357,10 @@ def test_several_odometry_or_reference_topics_need_a_choice(tmp_path):
         DatasetError, match=r'expected one odometry topic, got /a .*, /b .* with --odometry-topic'
     ):
         BagRun(path)
+    # unless one has the name of a ground truth
+    truth = drive(topic='/ground_truth', frame='map')
+    run = BagRun(bag(tmp_path / 'named', truth, drive(topic='/wheels'), images()))
+    assert (run.odometry_topic.name, run.reference_topic.name) == ('/wheels', '/ground_truth')
     # of two, the other one is taken to be the reference
     run = BagRun(path, odometry_topic='/b')
     assert run.reference_topic.name == '/a'
@@ -425,8 +430,9 @@ def test_a_reference_with_a_long_gap_is_not_interpolated(tmp_path):
     assert [frame.reference is None for frame in run] == [False, False, True, True, False]
 
 
-def test_an_unknown_reference_pose_is_left_out(tmp_path):
-    sent = [pose_covariance(2 * SECOND, 0.0, 9999.0), pose_covariance(3 * SECOND, 1.0)]
+@pytest.mark.parametrize('variance', [9999.0, float('nan')])
+def test_an_unknown_reference_pose_is_left_out(tmp_path, variance):
+    sent = [pose_covariance(2 * SECOND, 0.0, variance), pose_covariance(3 * SECOND, 1.0)]
     poses = [('/amcl_pose', message, None) for message in sent]
     run = BagRun(bag(tmp_path / 'bag', drive(), images(2), poses))
     assert [frame.reference is None for frame in run] == [True, False]
@@ -434,7 +440,7 @@ def test_an_unknown_reference_pose_is_left_out(tmp_path):
     assert count == 1
     assert reason == (
         'bad message on /amcl_pose (the first: expected a known pose, got variances of x, y '
-        '[9999.0, 9999.0])'
+        f'[{variance}, {variance}])'
     )
     run = BagRun(bag(tmp_path / 'none', drive(), images(2), poses[:1]))
     assert run.sources[2] == f'no reference poses ({reason})'
@@ -579,7 +585,8 @@ def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, tran
     files = sorted((cold.path / 'std_cam').iterdir())
     files[1].unlink()
     assert write_bag(cold, tmp_path / 'bag', image_transport=transport) == {'broken image': 1}
-    assert len(BagRun(tmp_path / 'bag')) == 5
+    run = BagRun(tmp_path / 'bag')
+    assert len(run) == len(run.fixes.stamps_ns) == 5
     for file in files[:1] + files[2:]:
         file.unlink()
     with pytest.raises(DatasetError, match='no image of cold can be read'):
@@ -650,6 +657,21 @@ def test_messages_are_recorded_in_order_of_their_stamps(cold, tmp_path):
         ]
     assert [time for time, _ in recorded] == sorted(time for time, _ in recorded)
     assert all(time == stamp for time, stamp in recorded)
+
+
+def test_what_goes_with_an_image_comes_before_it(cold, tmp_path):
+    write_bag(cold, tmp_path / 'bag')
+    with Reader(tmp_path / 'bag') as reader:
+        recorded = [
+            (connection.topic, time, data, connection.msgtype)
+            for connection, time, data in reader.messages()
+            if time == START_NS
+        ]
+    assert {recorded[0][0], recorded[1][0]} == {'/odom', '/image/compressed'}
+    assert recorded[0][0] == '/odom'
+    (reference,) = [entry for entry in recorded if entry[0] == '/reference_pose']
+    covariance = deserialize(*reference[2:]).pose.covariance.reshape(6, 6)
+    np.testing.assert_array_equal(np.diag(covariance), [1e-6, 1e-6, 0, 0, 0, 1e-6])
 
 
 @pytest.mark.ros
