@@ -1,6 +1,11 @@
 """What a picture of a run or a comparison shows, whatever its numbers are."""
 
-from kbr_localization.evaluation.comparison_figure import comparison_figure, log_ticks, Scene
+from kbr_localization.evaluation.comparison_figure import (
+    COLUMNS,
+    comparison_figure,
+    log_ticks,
+    Scene,
+)
 from kbr_localization.evaluation.pictures import method_colours, plan_axes, save_figure
 from kbr_localization.evaluation.protocol import Task
 from kbr_localization.localization.methods.registry import METHODS
@@ -56,6 +61,39 @@ def test_the_errors_of_a_comparison_can_be_read_from_its_figure():
     labels = [float(label.get_text()) for label in axes.get_yticklabels(which='both')]
     assert len(labels) >= 3 and all(low <= label <= high for label in labels)
     assert low < 0.73 and high > 0.84
+
+
+def test_a_deviation_larger_than_the_mean_stays_on_the_axis_of_a_comparison():
+    """Of its logarithm."""
+    rows = [
+        {'method': 'kbr', 'size': size, 'position_rmse_m_mean': 1.0, 'position_rmse_m_sd': 2.0}
+        for size in (50, 100)
+    ]
+    shown = Scene(Task('kbr', 50, 0), STRAIGHT.poses, STRAIGHT, np.zeros((0, 3)))
+    (bars,) = comparison_figure(rows, STRAIGHT, [shown]).axes[-1].containers
+    for (_, low), (_, high) in bars.lines[2][0].get_segments():
+        assert (low, high) == pytest.approx((0.4, 3.0))
+
+
+def test_a_comparison_without_an_error_has_a_figure(tmp_path):
+    """As of the most similar image, where the test run is in the map."""
+    rows = [
+        {'method': 'nearest', 'size': 50, 'position_rmse_m_mean': 0.0, 'position_rmse_m_sd': None}
+    ]
+    shown = Scene(Task('kbr', 50, 0), STRAIGHT.poses, STRAIGHT, np.zeros((0, 3)))
+    save_figure(comparison_figure(rows, STRAIGHT, [shown]), tmp_path / 'figure.png')
+
+
+def test_the_columns_of_a_table_of_a_comparison_have_names_of_their_own():
+    assert len(set(COLUMNS.values())) == len(COLUMNS)
+
+
+def test_an_estimate_that_leaps_draws_no_way_in_between():
+    (axes,) = np.ravel(Figure().subplots())
+    leaping = along(METRES, np.where(METRES < 5.0, 0.0, 3.0))
+    plan_axes(axes, STRAIGHT.poses, STRAIGHT, {'kbr': leaping})
+    drawn = next(line for line in axes.lines if line.get_label() == 'kbr')
+    assert np.isnan(drawn.get_ydata()).sum() == 1
 
 
 def test_no_two_methods_of_a_comparison_have_one_colour():

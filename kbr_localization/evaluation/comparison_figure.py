@@ -12,6 +12,7 @@ from kbr_localization.datasets import Dataset
 from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
 from kbr_localization.evaluation.pictures import (
+    LEAST_M,
     LEGEND,
     method_colours,
     plain_axes,
@@ -126,10 +127,11 @@ def _draw_errors(axes: Axes, rows: Sequence[Row]) -> None:
     colours = method_colours(names)
     for name in names:
         mine = [row for row in rows if row['method'] == name]
+        means = np.maximum([row['position_rmse_m_mean'] for row in mine], LEAST_M)
         axes.errorbar(
             [row['size'] for row in mine],
-            [row['position_rmse_m_mean'] for row in mine],
-            _bars(mine),
+            means,
+            _bars(mine, means),
             color=colours[name],
             marker='o',
             ms=4,
@@ -161,11 +163,10 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [float(tick) for tick in even if low <= tick <= high]
 
 
-def _bars(rows: Sequence[Row]) -> FloatArray:
+def _bars(rows: Sequence[Row], means: FloatArray) -> FloatArray:
     """Lengths (2, m) below and above the means; a logarithmic axis has no room for 0."""
     deviation = np.array([row['position_rmse_m_sd'] or 0.0 for row in rows])
-    mean = np.array([row['position_rmse_m_mean'] for row in rows])
-    return np.stack([np.minimum(deviation, 0.6 * mean), deviation])
+    return np.stack([np.minimum(deviation, 0.6 * means), deviation])
 
 
 def _digits(key: str, value: float) -> str:

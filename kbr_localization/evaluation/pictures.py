@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEAP_M = 1.5
+LEAST_M = 1e-3
+"""A smaller error is drawn as this one: a logarithmic axis has no room for 0."""
 FOLLOWED = 0.3
 """How far a plan follows an estimate out of the building, as a part of the longer side of it."""
 FAINT = '#cbd2d9'
@@ -127,7 +129,7 @@ def _frame_plan(axes: Axes, building: FloatArray, estimate: FloatArray) -> None:
 def _draw_errors(axes: Axes, errors: Mapping[str, RunErrors]) -> None:
     colours = method_colours(list(errors))
     for order, (name, run) in enumerate(errors.items()):
-        visible = np.maximum(run.position_m, 1e-3)
+        visible = np.maximum(run.position_m, LEAST_M)
         axes.plot(
             run.travel_m,
             visible,
