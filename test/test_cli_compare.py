@@ -76,14 +76,14 @@ def test_no_sizes_are_not_the_usual_ones_for_tuning_either(runs, tmp_path):
 
 
 def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'long', frames=60)
+    run = write_tiny_cold_run(tmp_path / 'long', frames=50)
     assert invoke('map', 'build', run, '--out', tmp_path / 'map.h5').returncode == 0
     given = ('compare', '--map', tmp_path / 'map.h5', '--test', runs[0], '--trials', '1')
     given = (*given, '--methods', 'nearest', '--jobs', '1', '--json', '--out')
     result = invoke(*given, tmp_path / 'out')
     assert result.returncode == 0, result.stderr
     assert [row['size'] for row in json.loads(result.stdout)] == [50]
-    assert_one_line(invoke(*given, tmp_path / 'new', '--sizes', '61'), 'only 60 images', '--sizes')
+    assert_one_line(invoke(*given, tmp_path / 'new', '--sizes', '51'), 'only 50 images', '--sizes')
     assert not (tmp_path / 'new').exists()
     assert_one_line(invoke(*given, tmp_path / 'map.h5'), 'map.h5 is a file: expected a folder')
 
@@ -111,6 +111,17 @@ def test_a_method_that_cannot_do_with_a_random_map_names_its_size(runs, tmp_path
 def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):
     result = invoke('compare', '--test', runs[0], '--out', tmp_path / 'out')
     assert_one_line(result, '--train', '--map')
+    for more in (('--tune', '5'), ('--set', 'delta=0.1'), ('--train', runs[1])):
+        given = ('--map', tmp_path / 'map.h5', '--test', runs[0], '--out', tmp_path / 'out')
+        assert_one_line(invoke('compare', *given, *more), '--map takes the map as it is')
+
+
+def test_what_is_left_out_of_the_runs_of_a_comparison_is_told(runs, tmp_path):
+    (tmp_path / 'c' / 'std_cam' / 'photo.jpeg').touch()
+    options = ('--sizes', '5', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
+    result = invoke(*arguments(runs, tmp_path, *options))
+    assert result.returncode == 0, result.stderr
+    assert 'kbr: skipped: 1 x bad image name' in result.stderr
 
 
 def test_a_test_run_without_ground_truth_is_refused_before_the_work(runs, tmp_path):

@@ -89,6 +89,7 @@ def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
 def test_a_map_of_few_images_is_told(tiny, tmp_path):
     for images, told in (
         (9, '10 images: the filter is'),
+        (10, '25 images tells little'),
         (24, '25 images tells little'),
         (25, ''),
     ):

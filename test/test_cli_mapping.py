@@ -62,6 +62,11 @@ def test_typed_positions_move_the_map_and_are_listed(made, tmp_path):
     known = ('--at', '4,3.0,0', '--at', '40,11.8,8', '--at', '80,0,0.2')
     done = invoke('map', 'align', folder / 'one.h5', *known, '--out', tmp_path / 'moved.h5')
     assert done.returncode == 0, done.stderr
+    rows = [line.replace('│', ' ').split() for line in done.stdout.splitlines()[2:]]
+    first = KernelMap.load(folder / 'one.h5').stamps_ns.min() * 1e-9
+    # at the images that are nearest
+    assert [float(row[0]) - first for row in rows] == pytest.approx([4, 40, 80], abs=1.0)
+    assert [row[1:3] for row in rows][:2] == [['3.000', '0.000'], ['11.800', '8.000']]
     assert 'missed_m' in done.stdout
     assert '3 known poses, missed by' in done.stderr
 

@@ -2,11 +2,13 @@
 
 from dataclasses import replace
 import json
+from pathlib import Path
 
 from command import invoke
 from kbr_localization.cli import console
 from kbr_localization.progress import printable
 from map_helpers import tiny_map
+import numpy as np
 import pytest
 
 NASTY = '[red]run[/] [/nothing] \x1b[2J\x07\r\u202etxt\x9b31m'
@@ -50,6 +52,26 @@ def test_the_numbers_of_a_list_are_written_as_single_ones_are(capsys):
 def test_methods_are_listed_under_their_names():
     heading = invoke('methods').stdout.splitlines()[0]
     assert [cell.strip() for cell in heading.split('┃')] == ['method', 'description']
+
+
+def test_what_is_no_number_is_null_in_json(capsys):
+    console.print_json({'rows': [(1.5, float('nan')), float('inf')]})
+    assert json.loads(capsys.readouterr().out) == {'rows': [[1.5, None], None]}
+
+
+@pytest.mark.parametrize(
+    ('turned', 'says'),
+    [
+        ([3.1, -3.1, 3.12], 'by its odometry the robot stood still'),
+        ([0.0, 0.5, 1.0], 'is this a map of that place, made with that camera?'),
+    ],
+)
+def test_a_robot_that_turned_has_not_stood_still(turned, says, capsys):
+    odometry = np.column_stack([np.zeros((3, 2)), turned])
+    console.note_localized(Path('run.tum'), ['uncertain'] * 3, odometry)
+    told = capsys.readouterr().err.splitlines()
+    assert told[0] == 'kbr: run.tum: 3 poses, localized at 0 of them (0%)'
+    assert says in told[1]
 
 
 def test_numbers_have_the_digits_that_a_reader_wants():

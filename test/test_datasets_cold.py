@@ -197,6 +197,12 @@ def test_copying_a_run_keeps_the_bytes_of_its_images(run_path, tmp_path):
         assert source.read_bytes() == target.read_bytes()
 
 
+def test_blanks_in_a_label_make_no_bad_line(tmp_path):
+    frames = [replace(frame, label='long  hall') for frame in tiny_frames(3)]
+    run = write_cold_run(tmp_path / 'run', frames, tiny_odometry(3))
+    assert (run[0].label, run.skipped) == ('long_hall', {})
+
+
 def test_frames_without_reference_or_label_survive(tmp_path):
     frames = [Frame(f.stamp_ns, f.image, f.odometry) for f in tiny_frames(3)]
     run = write_cold_run(tmp_path / 'run', frames, tiny_odometry(3))

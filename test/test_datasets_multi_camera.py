@@ -222,6 +222,13 @@ def test_a_camera_that_ends_early_is_left_out_of_the_later_frames():
 def test_the_last_images_of_a_run_are_counted_where_nothing_more_comes():
     run = MultiCameraRun(CAMERAS, [TinyRun(6), TinyRun(5)])
     assert len(run) == 5 and run.skipped == {'front: no image of rear near': 1}
+
+
+def test_what_was_left_out_is_counted_for_each_camera():
+    front, rear = TinyRun(6), TinyRun(6)
+    front.skipped, rear.skipped = {'no odometry': 2}, {'no odometry': 1}
+    run = MultiCameraRun(CAMERAS, [front, rear])
+    assert run.skipped == {'front: no odometry': 2, 'rear: no odometry': 1}
     assert run.fixes.stamps_ns.tolist() == [frame.stamp_ns for frame in TinyRun(6)]
 
 

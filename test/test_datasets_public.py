@@ -112,6 +112,23 @@ def test_odometry_of_a_folder_is_read_as_that_of_bags(tmp_path):
     assert np.abs(np.diff(run.odometry.poses[:, 0])).max() < 0.3
 
 
+def test_images_outside_of_the_poses_are_counted_by_what_they_lack(tmp_path):
+    path = write_image_folder(tmp_path / 'data', odometry=True)
+    for name, reason in (('odometry', 'no odometry'), ('trajectory', 'no true pose')):
+        file = path / f'{name}.tum'
+        file.write_text(''.join(file.read_text().splitlines(keepends=True)[:-1]))
+        assert open_dataset(path).skipped == {reason: 1}
+        (path / 'odometry.tum').unlink(missing_ok=True)
+
+
+def test_a_pause_of_the_odometry_of_a_folder_is_noted(tmp_path):
+    path = write_image_folder(tmp_path / 'data')
+    lines = ''.join(f'{START_S + s} {x} 0 0 0 0 0 1\n' for s, x in ((-20, 0), (20, 5), (21, 5)))
+    (path / 'odometry.tum').write_text(lines)
+    (note,) = open_dataset(path).notes
+    assert 'pauses for up to 40.0 s' in note and f': {FRAMES} images in between' in note
+
+
 def test_names_of_images_may_be_nanoseconds_or_listed(tmp_path):
     run = open_dataset(write_image_folder(tmp_path / 'ns', names='nanoseconds'))
     assert (len(run), run[0].stamp_ns) == (FRAMES, START_S * 10**9)
@@ -200,6 +217,8 @@ def test_images_of_a_scene_without_a_pose_are_counted(tmp_path):
     next(path.glob('*.pose.txt')).unlink()
     run = open_dataset(path)
     assert (len(run), run.skipped) == (FRAMES - 1, {'no file of the true pose': 1})
+    # the stamp zero is that of messages that have none
+    assert open_dataset(write_seven_scenes(tmp_path / 'other'))[0].stamp_ns > 0
 
 
 @pytest.mark.parametrize(

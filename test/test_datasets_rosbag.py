@@ -33,6 +33,7 @@ from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.image_file import encode_jpeg
 from kbr_localization.datasets.pose_message import header_stamp_ns, planar_pose
 from kbr_localization.datasets.rosbag import BagRun, write_bag
+from kbr_localization.datasets.selection import of_another_clock
 from kbr_localization.errors import DatasetError
 from kbr_localization.simulation import (
     BuildingConfig,
@@ -446,6 +447,11 @@ def test_an_unknown_reference_pose_is_left_out(tmp_path, variance):
     assert run.sources[2] == f'no reference poses ({reason})'
 
 
+def test_a_recorder_may_be_half_a_minute_behind_the_stamps():
+    stamps = [100 * SECOND, 200 * SECOND]
+    assert of_another_clock(stamps, [70 * SECOND, 230 * SECOND, SECOND]) == {SECOND}
+
+
 def test_odometry_that_is_not_finite_is_left_out(tmp_path):
     messages = drive()
     messages[7] = ('/odom', odometry(SECOND + 7 * 50_000_000, float('nan')), None)
@@ -581,10 +587,11 @@ def test_an_interrupted_bag_leaves_nothing(cold, tmp_path):
 
 
 @pytest.mark.parametrize('transport', ['compressed', 'raw'])
-def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, transport):
+def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, transport, caplog):
     files = sorted((cold.path / 'std_cam').iterdir())
     files[1].unlink()
     assert write_bag(cold, tmp_path / 'bag', image_transport=transport) == {'broken image': 1}
+    assert [files[1].name in message for message in caplog.messages] == [True]
     run = BagRun(tmp_path / 'bag')
     assert len(run) == len(run.fixes.stamps_ns) == 5
     for file in files[:1] + files[2:]:

@@ -340,6 +340,8 @@ def test_the_scene_of_a_picture_is_the_trial_that_was_scored(runs, compared):
     np.testing.assert_allclose(shown.trajectory.poses, real.poses, atol=1e-8)
     np.testing.assert_array_equal(shown.map_poses, small.poses)
     assert shown.belief.shape == (MOMENTS * BELIEF_POINTS, 3)
+    # to the centimetre
+    assert np.ptp(shown.belief[:, 0] * 100 % 100) > 1.0
     without = comparison_figure.scene(out, kernel_map, Task('nearest', 12, 0), PLAN.seed)
     assert without.belief.shape == (0, 3)
 
@@ -350,6 +352,31 @@ def test_a_finished_comparison_reads_no_image_again(runs, compared, monkeypatch)
     monkeypatch.setattr(where, lambda *_: pytest.fail('images were described'))
     assert comparison.compare([runs[0]], [runs[1]], PLAN, out) == rows
     comparison_figure.save_comparison(out, rows, PLAN, [runs[1]])
+
+
+def test_a_map_that_was_written_anew_makes_another_comparison(runs, compared, tmp_path):
+    ready = shutil.copy(compared[0] / comparison.MAP, tmp_path / 'map.h5')
+    source = comparison.MapSource(ready=tmp_path / 'map.h5')
+    before = source.describe()
+    KernelMap.load(ready).subset(np.arange(20)).save(ready)
+    assert source.describe() != before
+
+
+@pytest.mark.usefixtures('short_episodes')
+def test_parameters_are_tuned_for_the_maps_of_the_comparison(runs, tmp_path, monkeypatch):
+    """Of the sizes that are compared, whose images are drawn at random."""
+    plans = []
+
+    def noted(training, plan, *others):
+        plans.append(plan)
+        return build_map(training), []
+
+    monkeypatch.setattr(comparison, 'tune', noted)
+    plan = dataclasses.replace(PLAN, trials=1)
+    comparison.compare([runs[0]], [runs[1]], plan, tmp_path, comparison.MapSource(tuning_trials=3))
+    (made,) = plans
+    assert (made.methods, made.trials, made.sizes) == (('kbr',), 3, PLAN.sizes)
+    assert (made.seed, made.random_maps) == (PLAN.seed, True)
 
 
 def test_table_and_figure_are_written(runs, compared):

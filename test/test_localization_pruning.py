@@ -108,7 +108,9 @@ def test_the_command_writes_the_map_and_says_what_is_lost(kernel_map, tmp_path):
     small = KernelMap.load(out)
     assert len(small) == len(small.thumbnails) == 9
     assert small.filter_config == kernel_map.filter_config
-    assert 'farthest dropped image' in invoke(*arguments).stdout
+    told = invoke(*arguments).stdout
+    assert f'{loss["radius"]:.2f} m' in told and f'{100 * loss["mmd"]:.1f}%' in told
+    assert 'farthest dropped image' in told
 
 
 @pytest.mark.parametrize(
