@@ -6,8 +6,16 @@ from kbr_localization.evaluation.comparison_figure import (
     log_ticks,
     Scene,
 )
-from kbr_localization.evaluation.pictures import method_colours, plan_axes, save_figure
+from kbr_localization.evaluation.matches import ImagePair
+from kbr_localization.evaluation.metrics import run_errors
+from kbr_localization.evaluation.pictures import (
+    method_colours,
+    plan_axes,
+    run_figure,
+    save_figure,
+)
 from kbr_localization.evaluation.protocol import Task
+from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.trajectory import Trajectory
 from matplotlib.colors import to_rgb
@@ -94,6 +102,20 @@ def test_an_estimate_that_leaps_draws_no_way_in_between():
     plan_axes(axes, STRAIGHT.poses, STRAIGHT, {'kbr': leaping})
     drawn = next(line for line in axes.lines if line.get_label() == 'kbr')
     assert np.isnan(drawn.get_ydata()).sum() == 1
+
+
+def test_a_picture_of_a_run_has_the_colours_of_its_images_and_the_limit_of_lost_frames():
+    blue = np.zeros((4, 6, 3), np.uint8)
+    blue[..., 0] = 255
+    pairs = [ImagePair(blue, blue, pose, 0, np.zeros(3), 0.5) for pose in (np.ones(3), None)]
+    errors = {'kbr': run_errors(STRAIGHT, along(METRES, 0.5))}
+    figure = run_figure('run', STRAIGHT.poses, STRAIGHT, {'kbr': STRAIGHT}, errors, pairs)
+    shown = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert len(shown) == 4
+    assert all((pixels == [0, 0, 255]).all() for pixels in shown)
+    # a frame whose place is not known has no number on the plan
+    assert [text.get_text() for text in figure.axes[0].texts] == ['1']
+    assert figure.axes[1].lines[-1].get_ydata() == [LOST_M, LOST_M]
 
 
 def test_no_two_methods_of_a_comparison_have_one_colour():

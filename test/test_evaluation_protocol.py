@@ -150,6 +150,13 @@ def test_trials_without_their_map_are_not_those_of_another_comparison(runs, comp
         comparison.compare([runs[0]], [runs[1]], PLAN, out)
 
 
+def test_a_plan_of_somebody_else_is_left_alone(runs, tmp_path):
+    (tmp_path / comparison.PLAN).write_text('{"monday": "paint the fence"}')
+    with pytest.raises(EvaluationError, match='another comparison'):
+        comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path)
+    assert 'fence' in (tmp_path / comparison.PLAN).read_text()
+
+
 def test_trials_of_other_code_are_another_comparison(runs, compared, monkeypatch):
     monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
     with pytest.raises(EvaluationError, match='code of this package'):
@@ -384,7 +391,8 @@ def test_table_and_figure_are_written(runs, compared):
     comparison_figure.save_comparison(out, rows, PLAN, [runs[1]])
     table = (out / comparison_figure.TABLE).read_text().splitlines()
     assert len(table) == 2 + len(rows)
-    assert table[2].startswith('| 6 | kbr | ')
+    cells = [line.split('|')[1:3] for line in table[2:]]
+    assert cells == [[f' {size} ', f' {name} '] for size in (6, 12) for name in ('kbr', 'nearest')]
     assert (out / comparison_figure.FIGURE).read_bytes().startswith(b'\x89PNG')
 
 
