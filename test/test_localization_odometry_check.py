@@ -7,7 +7,9 @@ import functools
 from kbr_localization import se2
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.kbr.belief import Belief
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import map_along, TINY_VISION
 import numpy as np
 import pytest
@@ -113,6 +115,25 @@ def test_an_odometry_that_is_right_again_is_called_right_again(kernel_map):
         soon.append(wrong[200:250].max() < 0.3 and localized > 0.9)
         late.append(wrong[-1] < 0.3)
     assert sum(soon) >= 8 and sum(late) >= 12
+
+
+def test_points_of_another_odometry_are_weighed_by_an_image_as_the_belief_is():
+    """
+    Or they explain a straight corridor ever better, though they are where the belief is.
+
+    A belief that is weighed with outliers is wider than points that are not.
+    """
+    monitor = driven(1.0, 1.0, 1.0).monitor
+    check, hypotheses = monitor.check, monitor.hypotheses
+    assert monitor.confirmation.confirmed
+    seen = hypotheses.likelihood.centring.of(FullSimilarity(similarities(PATH[-1])))
+    prior = Belief.gaussian(PATH[-1], np.diag([0.3, 0.3, 0.2]) ** 2, 300, np.random.default_rng(0))
+    posterior = hypotheses.weigh(prior, seen)
+    check.led, check.wrong = prior.reweighed(np.ones(300)), 0.3
+    likelihood = check.see(seen, posterior.likelihood, posterior.belief)
+    assert likelihood == pytest.approx(posterior.likelihood)
+    assert check.wrong == pytest.approx(0.3)
+    np.testing.assert_allclose(check.led.weights, posterior.belief.weights)
 
 
 def test_points_that_leave_a_belief_weigh_what_is_left_of_it():

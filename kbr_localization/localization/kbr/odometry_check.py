@@ -72,8 +72,9 @@ class OdometryCheck:
         """
         likelihood = here
         if self.led is not None:
-            likely, _ = self._hypotheses.likely_at(self.led.points, similarity)
-            there = self.led.reweigh(likely)
+            # as the belief: weighed by more, they would keep together and foretell images better
+            posterior = self._hypotheses.weigh(self.led, similarity)
+            self.led, there = posterior.belief, posterior.likelihood
             likelihood = (1.0 - self.wrong) * here + self.wrong * there
             self.wrong *= there / likelihood
         self._join(follows)
