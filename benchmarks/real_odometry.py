@@ -74,10 +74,12 @@ class Recorded:
             se2.interpolate(_nanoseconds(told, start), poses, steps_ns),
         )
 
-    def run(self, building: SyntheticBuilding, origin: FloatArray, seed: int) -> SyntheticRun:
+    def run(
+        self, building: SyntheticBuilding, origin: FloatArray, seed: int, light: str = 'cloudy'
+    ) -> SyntheticRun:
         """Drive through a building, in which the truth's origin is at a point (2,)."""
         poses = self.truth + np.array([*origin, 0.0])
-        config = RunConfig(self.name, people=0, frame_rate=1.0, seed=seed)
+        config = RunConfig(self.name, people=0, frame_rate=1.0, seed=seed, light=light)
         run = SyntheticRun(building, config, Drive(poses))
         stamps_ns = run.odometry.stamps_ns[: len(self.odometry)]
         run.odometry = OdometryTrack(stamps_ns, self.odometry)

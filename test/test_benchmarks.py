@@ -290,6 +290,33 @@ def test_real_odometry_is_that_of_the_true_motion(tmp_path):
     np.testing.assert_array_equal(run[3].odometry, expected)
 
 
+def test_odometry_of_a_corridor_is_that_of_the_true_motion(tmp_path):
+    corridor = importlib.import_module('benchmarks.corridor_odometry')
+    seconds = np.arange(0.0, 40.0, 0.2)
+    x, heading = np.minimum(seconds, 20.0) * 0.5 - 3.0, 0.1 * np.maximum(seconds - 20.0, 0.0)
+    poses = zip(seconds, x, heading, strict=True)
+    lines = [f'point2 {t} {a} 1.5 0 0 0 0\nangle {t} {h} 0' for t, a, h in poses]
+    (tmp_path / 'Hall_GT.txt').write_text('\n'.join(lines))
+    told = [f'odom2 {t} {0.5 * (t < 20)} 0 {0.1 * (t >= 20)} 0 0 0' for t in seconds]
+    (tmp_path / 'Hall_Input.txt').write_text('loop 1 2 0.5\n' + '\n'.join(told))
+    parts = [corridor.recorded(str(tmp_path / 'Hall'), *span) for span in ((0, 25), (25, np.inf))]
+    assert [len(part.truth) for part in parts] == [500, 296]
+    for part in parts:
+        motions = [se2.between(poses[:-1], poses[1:]) for poses in (part.truth, part.odometry)]
+        np.testing.assert_allclose(*motions, atol=1e-6)
+    np.testing.assert_allclose(parts[1].truth[0], [7.0, 1.5, 0.5], atol=1e-6)
+    plan, origin = corridor.corridor_about(parts[0].truth[:, :2])
+    assert plan.is_free(plan.lamps).all() and len(plan.lamps)
+    on_path = origin + parts[0].truth[:, :2]
+    assert plan.is_free(on_path).all() and plan.is_free(on_path + np.array([0.0, 0.9])).all()
+    assert not plan.is_free(on_path + np.array([0.0, 1.5])).any()
+    building = SyntheticBuilding(BuildingConfig(width=32, height=24), plan)
+    night = parts[1].run(building, origin, 0, 'night')
+    assert night.config.light == 'night' and night[3].load_image().shape == (24, 32)
+    with pytest.raises(SystemExit, match=r'expected lines of angle in .*Input\.txt, got none'):
+        corridor._columns(tmp_path / 'Hall_Input.txt', 'angle', 2)
+
+
 def test_a_folder_without_robots_is_refused(tmp_path):
     real = importlib.import_module('benchmarks.real_odometry')
     with pytest.raises(SystemExit, match=r'no Robot1_Groundtruth\.dat'):
