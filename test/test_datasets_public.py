@@ -85,7 +85,7 @@ def test_a_pause_of_the_truth_that_odometry_is_made_from_is_noted(tmp_path):
     (path / 'groundtruth.txt').write_text('\n'.join([*later[:-1], ' '.join(moved)]) + '\n')
     notes = open_dataset(path).notes
     assert notes[1:] == (
-        'the track of true poses pauses for up to 30.2 s and does not go on where it was: '
+        'the odometry pauses for up to 30.2 s and does not go on where it was: '
         '1 images in between are on a straight line',
     )
 

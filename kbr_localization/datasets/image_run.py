@@ -91,10 +91,7 @@ class ImageRun(Dataset):
             poses = listing.truth if made else 'odometry'
             raise DatasetError(not_covered(self.name, stamps, self.odometry, poses))
         self.stamps_ns = stamps[kept]
-        if made:
-            self.notes += pause_notes(listing.reference, self.stamps_ns, 'track of true poses')
-        else:
-            self.notes += pause_notes(self.odometry, self.stamps_ns)
+        self.notes += pause_notes(listing.reference if made else self.odometry, self.stamps_ns)
         self._files = [found[index][1] for index in kept]
         self._odometry_poses = se2.interpolate(
             self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns

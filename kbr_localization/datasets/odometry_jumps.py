@@ -57,14 +57,12 @@ def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]
     return going_on, _notes(len(resets), len(stamps) - len(left))
 
 
-def pause_notes(
-    track: OdometryTrack, stamps_ns: StampArray, what: str = 'odometry'
-) -> tuple[str, ...]:
+def pause_notes(track: OdometryTrack, stamps_ns: StampArray) -> tuple[str, ...]:
     """
     Return what there is to note about images (n,) in long pauses of an odometry.
 
-    Nothing where it goes on where it was: its driver may be silent while the robot stands. `what`:
-    the track's name, where the odometry was made from another one.
+    Nothing where it goes on where it was: its driver may be silent while the robot stands. One
+    that is made from true poses pauses where these do.
     """
     edges = track.stamps_ns
     moved = np.maximum(*steps(track.poses[:-1], track.poses[1:])) > SLACK
@@ -75,7 +73,7 @@ def pause_notes(
         return ()
     longest = np.diff(edges)[np.unique(after[within] - 1)].max() * 1e-9
     return (
-        f'the {what} pauses for up to {longest:.1f} s and does not go on where it was: '
+        f'the odometry pauses for up to {longest:.1f} s and does not go on where it was: '
         f'{np.count_nonzero(within)} images in between are on a straight line',
     )
 
