@@ -18,12 +18,11 @@ from typing import Any
 
 from benchmarks import results, workload
 from benchmarks.place_recognition import answers
-from benchmarks.real_odometry import Recorded
+from benchmarks.real_odometry import nanoseconds, Recorded
 from kbr_localization import se2
 from kbr_localization.datasets.odometry_noise import STEP_NS
-from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
-from kbr_localization.evaluation.metrics import localized_from
 from kbr_localization.evaluation.protocol import random_map, Task
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.localizer import LOST_M
@@ -56,8 +55,8 @@ def recorded(name: str, start_s: float, end_s: float) -> Recorded:
     poses = np.column_stack([truth[:, 1:], heading[:, 1]])
     return Recorded(
         f'{Path(name).name} {start_s:g} s',
-        se2.interpolate(_nanoseconds(truth), poses, moments),
-        se2.interpolate(_nanoseconds(told), odometry, moments),
+        se2.interpolate(nanoseconds(truth), poses, moments),
+        se2.interpolate(nanoseconds(told), odometry, moments),
     )
 
 
@@ -68,10 +67,6 @@ def _columns(path: Path, kind: str, count: int) -> FloatArray:
     if not found:
         raise SystemExit(f'corridor_odometry: expected lines of {kind} in {path}, got none')
     return np.array(found)
-
-
-def _nanoseconds(lines: FloatArray) -> se2.StampArray:
-    return np.rint(lines[:, 0] * 1e9).astype(np.int64)
 
 
 def corridor_about(places: FloatArray) -> tuple[FloorPlan, FloatArray]:
@@ -97,12 +92,10 @@ def rows_of(kernel_map: KernelMap, run: DescribedRun, sizes: Sequence[int]) -> I
     for size in sizes:
         small = with_statistics(random_map(kernel_map, Task('kbr', size, 0), 0))
         trajectory = localize(small, run, 'kbr', seed=0)
-        errors = run_errors(reference_trajectory(run), trajectory)
-        start = localized_from(errors)
+        errors = summarize(run_errors(reference_trajectory(run), trajectory))
         scores = answers(run, trajectory, LOST_M)
-        after = np.nan if start is None else np.sqrt(np.mean(errors.position_m[start:] ** 2))
         told = [scores[name] for name in ('right', 'said', 'wrong', 'covered')]
-        yield [size, float(after), *told]
+        yield [size, errors['rmse_after_localized_m'], *told]
 
 
 COLUMNS = ['images', 'RMSE after localizing m', 'right', 'said', 'wrong', '2 sigma']

@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 _RIM = sigma_region(2.0, 2)
 LOWEST, HIGHEST = 0.87, 0.992
 ASKED = (0.85, 0.995)
-"""2 sigma that every kind of cases should have."""
+"""2 sigma that every case should have."""
 COLUMNS = ['fitted to', 'a', 'e', 'log score', 'least 2 sigma', f'below {ASKED[0]}']
 COLUMNS += [f'above {ASKED[1]}']
 _TIMES = (0.5, 0.7, 1.4)

@@ -70,8 +70,8 @@ class Recorded:
         poses = se2.chain(np.zeros(3), np.stack(sides, axis=1))
         return Recorded(
             f'{folder.name} {robot}',
-            se2.interpolate(_nanoseconds(truth, start), truth[:, 1:], steps_ns),
-            se2.interpolate(_nanoseconds(told, start), poses, steps_ns),
+            se2.interpolate(nanoseconds(truth, start), truth[:, 1:], steps_ns),
+            se2.interpolate(nanoseconds(told, start), poses, steps_ns),
         )
 
     def run(
@@ -90,7 +90,8 @@ def _increasing(lines: FloatArray) -> FloatArray:
     return np.asarray(lines[np.concatenate([[True], np.diff(lines[:, 0]) > 0.0])])
 
 
-def _nanoseconds(lines: FloatArray, start: float) -> se2.StampArray:
+def nanoseconds(lines: FloatArray, start: float = 0.0) -> se2.StampArray:
+    """Return the stamps (n,) of lines (n, k) that begin with seconds, from `start` seconds on."""
     return np.rint((lines[:, 0] - start) * 1e9).astype(np.int64)
 
 
