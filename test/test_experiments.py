@@ -99,24 +99,6 @@ def test_committed_verdicts_are_those_of_the_committed_records(name, tmp_path):
     assert (tmp_path / 'rows.csv').read_text() == (stored / f'{name}.csv').read_text()
 
 
-@pytest.mark.parametrize('page', ['README.md', 'docs/reproduction.md'])
-def test_pages_name_every_figure_of_which_something_does_not_hold(page):
-    results = ROOT / 'experiments' / 'results'
-    lines = [json.loads(p.read_text('utf-8')) for p in results.rglob('*.json') if is_line(p)]
-    lost = {
-        line['source'].partition(',')[0]
-        for line in lines
-        if any(one['state'] in (claims.FAILS, claims.NOISE) for one in line['claims'])
-    }
-    text = (ROOT / page).read_text(encoding='utf-8')
-    assert lost
-    assert [source for source in sorted(lost) if source not in text] == []
-
-
-def is_line(path):
-    return path.parent.name in ('results', 'timed')
-
-
 @pytest.mark.parametrize('name', ['kbr_fig2', 'kbr_fig3', 'kreg_fig1'])
 def test_a_second_run_leaves_every_file_that_is_kept_as_it_was(name, tmp_path):
     contents = []
