@@ -7,17 +7,11 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.setup-stamp
 SOURCES = kbr_localization launch test setup.py $(wildcard benchmarks experiments)
 
-# unit tests of arrays and small files; what starts processes, renders or tunes is left to `test`
-QUICK = architecture docs docs_architecture docs_commands progress se2 \
-  datasets_cold datasets_image_message evaluation_metrics evaluation_tum \
-  kernels_kernel_mean kernels_kernels kernels_linalg kernels_noise kernels_off_map kernels_rules \
-  localization_estimate localization_filter localization_gate localization_hypotheses \
-  localization_likelihood localization_map localization_method_configs localization_motion \
-  ros_arrivals ros_conversions ros_hints ros_image_queue ros_odometry_buffer ros_parameter_files \
-  ros_parameters ros_persistence \
-  vision_describer vision_preparation vision_spatial_pyramid vision_vocabulary
+PYTEST = $(BIN)/python -m pytest -q
+# the modules of the tests in three processes: tests over DDS wait as long as they compute
+PARALLEL = -n 3 --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup demo test quick lint format bench reproduce docs picture clean
+.PHONY: setup demo test quick slow lint format bench reproduce docs picture clean
 
 setup: $(STAMP)
 
@@ -30,13 +24,18 @@ $(STAMP): setup.py pyproject.toml
 demo: setup
 	$(BIN)/kbr demo --out demo
 
-# in three processes, which take a module each in turn
+# A test that failed runs once more when the machine is idle: one that fails again is a failure.
 test: setup
-	$(BIN)/python test/side_by_side.py
+	$(PYTEST) $(PARALLEL) -m 'not slow' || { echo 'failed tests once more, one after the other'; \
+	  $(PYTEST) -m 'not slow' --last-failed --lfnf=none; }
 
-# the inner loop: under a minute
+# what starts no node
 quick: setup
-	$(BIN)/python -m pytest -q -x -m 'not slow' $(QUICK:%=test/test_%.py)
+	$(PYTEST) -x $(PARALLEL) -m 'not slow and not ros'
+
+# rendering, tuning, experiments, memory: one after the other
+slow: setup
+	$(PYTEST) -m slow
 
 lint: setup
 	$(BIN)/ruff check .

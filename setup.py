@@ -76,8 +76,8 @@ TEST = [
     'pre-commit',
     'psutil',
     'pytest',
-    'pytest-benchmark',
     'pytest-timeout',
+    'pytest-xdist',
     'scikit-learn',
 ]
 

@@ -1,16 +1,10 @@
-"""
-Modules that only parts of the package need, and what installs them.
-
-`pip install kbr-localization` brings the toolbox `kernels` with NumPy and SciPy; maps, images and
-the command line are the extra `app`, ROS 2 nodes `ros`, bags, figures and parallel work `tools`,
-networks of local features `learned`.
-"""
+"""Modules that only parts of the package need, and what installs them."""
 
 from __future__ import annotations
 
-APP = "`pip install 'kbr-localization[app]'`"
-LEARNED = "`pip install 'kbr-localization[learned]'`"
-ROS = "source the setup file of ROS 2, or `pip install 'kbr-localization[app,ros]'`"
+APP = "`pip install '.[app]'` in the source folder of this package"
+LEARNED = '`pip install onnxruntime`'
+ROS = "source the setup file of ROS 2, or `pip install '.[ros]'` in the source folder"
 ROS_MODULES = (
     'builtin_interfaces',
     'diagnostic_msgs',

@@ -1,9 +1,6 @@
-"""What must be set before any test imports rclpy."""
+"""Settings of all tests, whatever the shell they run in has; their order; shared fixtures."""
 
-import fcntl
-import functools
 from importlib.util import find_spec
-import itertools
 import os
 from pathlib import Path
 import shutil
@@ -12,11 +9,16 @@ import signal
 from hypothesis import settings
 from kbr_localization.threads import prefer_one_thread
 import pytest
-from side_by_side import BACKWARDS, FROM_DDS, OTHERS, OVER_DDS
 
-# before NumPy is imported: where a core is busy threads of small matrices spin most of the time
+# before NumPy is imported: threads of small matrices spin while another process has the core
 prefer_one_thread()
+os.environ['LOKY_MAX_CPU_COUNT'] = '1'
 os.environ['ROS_AUTOMATIC_DISCOVERY_RANGE'] = 'LOCALHOST'
+# hundreds of child processes import the package; let the first one write the bytecode
+os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+# nohup ignores SIGHUP and background jobs ignore SIGINT; child processes would inherit that
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # the same examples in every run; fuzz tests can be asked for others (fuzzing.py)
 settings.register_profile('repeatable', derandomize=True)
@@ -26,83 +28,15 @@ WITHOUT_ROS = find_spec('rclpy') is None
 collect_ignore_glob = ['test_ros_*.py'] if WITHOUT_ROS else []
 
 
-def pytest_addoption(parser):
-    parser.addoption('--claims', type=Path, help='folder and order, see side_by_side.py')
-
-    parser.addoption('--again', type=Path, help='file of the tests that are to run, and no others')
-
-
-def pytest_configure(config):
-    """Let the processes of `side_by_side`, and the nodes of their tests, end with it."""
-    if config.getoption('claims') or config.getoption('again'):
-        from kbr_localization.child_processes import end_with_parent
-
-        # a shell without job control has what it starts in the background ignore it
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        end_with_parent(os.getppid(), signal.SIGINT)
+def pytest_collection_modifyitems(items):
+    """Start with the tests over DDS: they take longest, and waiting overlaps with computing."""
+    items.sort(key=lambda item: item.get_closest_marker('ros') is None)
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config, items):
-    claims, again = config.getoption('claims'), config.getoption('again')
-    if again is not None:
-        wanted = set(again.read_text().splitlines())
-        items[:] = [item for item in items if item.nodeid in wanted]
-    if claims is None:
-        return
-    modules = [list(group) for _, group in itertools.groupby(items, lambda item: item.path)]
-    if claims.name == BACKWARDS:
-        modules.reverse()
-    elif claims.name == FROM_DDS:
-        over_dds = (n for n, module in enumerate(modules) if module[0].get_closest_marker('ros'))
-        first = next(over_dds, 0)
-        modules = modules[first:] + modules[:first]
-    items[:] = [item for module in modules for item in module]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_protocol(item):
-    """Leave a test to another process where that one has claimed its module."""
-    claims = item.config.getoption('claims')
-    return None if claims is None or is_mine(claims, item.path) else True
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    """
-    Let a test marked `alone` run while the other processes are between two tests.
-
-    What it measures shall not be the load of the others. It waits in the door, so that they begin
-    no further test until it has run.
-    """
-    claims = item.config.getoption('claims')
-    if claims is None:
-        return (yield)
-    with (claims.parent / 'turn').open('w') as turn:
-        with (claims.parent / 'door').open('w') as door:
-            fcntl.flock(door, fcntl.LOCK_EX)
-            fcntl.flock(turn, fcntl.LOCK_EX if item.get_closest_marker('alone') else fcntl.LOCK_SH)
-        return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item):
-    """Tell `side_by_side` which tests failed, and whether they are over DDS."""
-    report, claims = (yield), item.config.getoption('claims')
-    if report.failed and claims is not None:
-        kind = OVER_DDS if item.get_closest_marker('ros') else OTHERS
-        with (claims.parent / kind).open('a') as failed:
-            failed.write(f'{item.nodeid}\n')
-    return report
-
-
-@functools.cache
-def is_mine(claims, path):
-    try:
-        (claims.parent / path.name).touch(exist_ok=False)
-    except FileExistsError:
-        return False
-    return True
+def pytest_runtest_logreport(report):
+    """Print the name of a failed test at once."""
+    if report.failed and 'PYTEST_XDIST_WORKER' not in os.environ:
+        print(f'\nFAILED {report.nodeid}', flush=True)
 
 
 def pytest_report_header(config):

@@ -1,6 +1,5 @@
 """The comparison filters against a Kalman recursion written out and against each other."""
 
-from dataclasses import replace
 import importlib
 from pathlib import Path
 import sys
@@ -58,17 +57,6 @@ def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
     np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('spread', [1e-3, 1.0])
-def test_the_spread_of_sigma_points_matters_on_a_nonlinear_model_only(spread):
-    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
-    y = observations()
-    linear = classical_filter('unscented', AS_FUNCTIONS, y, spread=spread)[0]
-    np.testing.assert_allclose(linear, written_out(y)[0], rtol=1e-5, atol=1e-5)
-    bent = replace(AS_FUNCTIONS, observation=lambda x: np.sin(3.0 * x @ H.T))
-    default, other = (classical_filter('unscented', bent, y, spread=s)[0] for s in (0.5, spread))
-    assert np.abs(default - other).max() > 0.01
-
-
 def test_particle_filter_approaches_the_exact_mean_and_is_reproducible():
     pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
     y = observations()
@@ -83,16 +71,3 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
     monkeypatch.setitem(sys.modules, 'experiments.stonesoup_adapter', None)
     with pytest.raises(KernelError, match=r'needs Stone Soup.*pip install'):
         classical_filter('extended', AS_FUNCTIONS, observations(2))
-
-
-@pytest.mark.parametrize(
-    ('method', 'model', 'y', 'message'),
-    [
-        ('spline', LINEAR, np.ones((2, 1)), "expected one of kalman, .* got 'spline'"),
-        ('kalman', AS_FUNCTIONS, np.ones((2, 1)), 'kalman expects matrices'),
-        ('extended', LINEAR, np.ones(2), r'observations: expected shape \(T, d_y\)'),
-    ],
-)
-def test_misuse_is_refused(method, model, y, message):
-    with pytest.raises(KernelError, match=message):
-        classical_filter(method, model, y)

@@ -154,7 +154,7 @@ def test_a_cleanup_lets_the_map_go(ros, tiny_world):
             gc.enable()
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_configuring_and_cleaning_up_again_and_again_grows_no_memory(ros, tiny_world):
     psutil = pytest.importorskip('psutil')
 
