@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 from experiments.claims import FAILS, HOLDS, NOISE
 from experiments.records import Records, Task
@@ -43,12 +44,12 @@ def _row(out: Path, name: str) -> str:
         ]
         for size, suffix in (('reduced', ''), ('full', '_full'))
     }
-    path, first = next(itertools.chain(*stored.values()))
+    link, first = next(itertools.chain(*stored.values()))
     cells = [_verdicts([line for _, line in lines]) for lines in stored.values()]
-    return f'| [{first["source"]}]({path}) | {first["paper"]} | {" | ".join(cells)} |'
+    return f'| [{first["source"]}]({link}) | {first["paper"]} | {" | ".join(cells)} |'
 
 
-def _verdicts(lines: Sequence[dict]) -> str:
+def _verdicts(lines: Sequence[dict[str, Any]]) -> str:
     states = [claim['state'] for line in lines for claim in line['claims']]
     counts = ' / '.join(str(states.count(state)) for state in (HOLDS, NOISE, FAILS))
     return f'{counts} ({lines[0]["completed"]})' if lines else '–'

@@ -108,7 +108,7 @@ def test_kbr_names_what_is_missing_and_what_installs_it(module, tmp_path):
     assert done.returncode == 2, done
     assert done.stderr == (
         f'kbr: this command needs the Python module {module}, which is not installed: '
-        "`pip install '.[app]' in the source folder of this package`\n"
+        "`pip install '.[app]'` in the source folder of this package\n"
     )
 
 
