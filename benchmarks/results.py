@@ -30,11 +30,9 @@ FIGURES = FOLDER / 'latest.json'
 PAGE = FOLDER / 'README.md'
 _TITLE = """# Speed and memory
 
-`make bench` makes the sections of times and memory, of two cameras and of retrieval; each of the
-others is made by its own `python -m benchmarks.NAME --section SECTION`. Ratios are medians of
-alternating runs side by side, times are medians in the same run. The figures of speed, memory,
-latency and two cameras are in `latest.json` too. Under each section stands the commit that it was
-measured with.
+`make bench` measures times and memory and replaces the sections below and `latest.json`. Ratios are
+medians of alternating runs in one process. What other benchmarks measure is in
+[docs/results.md](../docs/results.md); `python -m benchmarks.NAME --section SECTION` adds a section here.
 """
 
 
