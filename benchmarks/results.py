@@ -30,9 +30,9 @@ FIGURES = FOLDER / 'latest.json'
 PAGE = FOLDER / 'README.md'
 _TITLE = """# Speed and memory
 
-`make bench` measures times and memory and replaces the sections below and `latest.json`. Ratios are
-medians of alternating runs in one process. What other benchmarks measure is in
-[docs/results.md](../docs/results.md); `python -m benchmarks.NAME --section SECTION` adds a section here.
+`make bench` measures times and memory, and replaces the sections below and `latest.json`. Ratios
+are medians of alternating runs in one process. Other results are in
+[docs/results.md](../docs/results.md); `--section SECTION` of a benchmark adds a section here.
 """
 
 
