@@ -1,0 +1,354 @@
+"""The drives of the acceptance set: which map, which run, and what happens on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from benchmarks.acceptance_places import (
+    DRAWN,
+    OFFICES,
+    others,
+    PAIRS,
+    Place,
+    RIGHT_FRAMES,
+    Taken,
+)
+from kbr_localization import se2
+from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+
+BEFORE_M, AFTER_M, CARRIED_M = 15.0, 15.0, 6.0
+LASTS_S, STANDS_S = 15.0, 2.0
+TURNED = 0.8
+"""rad, that the odometry's heading jumps."""
+ROVER_PARTS = 4
+OWN, FOREIGN, KIDNAPPED, WRONG, HALF = 'own', 'foreign', 'kidnapped', 'wrong', 'half'
+"""Kinds of drives; they differ in what is counted."""
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """
+    Which images of a place are the map.
+
+    `size`: so many, drawn by `trial`, all of them if None. `part`: of four halves of these, or,
+    of the rover, the quarter of its way that is left out.
+    """
+
+    place: str
+    size: int | None = None
+    trial: int = 0
+    part: int | None = None
+
+    def of(self, place: Place) -> KernelMap:
+        """Choose the images."""
+        whole = place.kernel_map
+        if self.place == 'rover' and self.part is not None:
+            quarter = np.arange(len(whole)) * ROVER_PARTS // len(whole)
+            whole = whole.subset(np.flatnonzero(quarter != self.part))
+        if self.size is not None:
+            whole = random_map(whole, Task('kbr', self.size, self.trial), 0)
+        if self.place != 'rover' and self.part is not None:
+            whole = whole.subset(_half(whole.poses[:, :2], self.part))
+        return replace(whole, statistics=None)
+
+
+def _half(places: FloatArray, part: int) -> NDArray[np.int64]:
+    """Find the places (n, 2) to one side of the middle of the longer or shorter axis."""
+    centred = places - places.mean(axis=0)
+    position = centred @ np.linalg.svd(centred, full_matrices=False)[2][part // 2]
+    return np.flatnonzero((position > np.median(position)) == (part % 2 == 0))
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    A drive: `run` of the map's place with an `event`, scored with the others of its `group`.
+
+    `half`: 'choose' or 'report'. `right_m`: metres within which an answer is right.
+    """
+
+    group: str
+    half: str
+    map: MapOf
+    run: str
+    kind: str = OWN
+    event: str = ''
+    right_m: float = 1.0
+
+    def drive(self, place: Place, kernel_map: KernelMap, seed: int) -> Drive:
+        """Take the run, and let the event happen to it at a moment that follows from a seed."""
+        taken = place.run(self.run)
+        if self.map.place == 'rover' and self.map.part is not None:
+            quarter = np.arange(len(taken)) * ROVER_PARTS // len(taken)
+            taken = spliced(taken, np.flatnonzero(quarter == self.map.part))
+        rng = np.random.default_rng([seed, 7])
+        drive = EVENTS[self.event](taken, rng) if self.event else Drive(taken)
+        if self.event == 'black camera':
+            seen = drive.run.descriptors.copy()
+            seen[drive.since :] = place.black
+            drive = replace(drive, run=replace(drive.run, descriptors=seen))
+        if self.event == 'wrong pose':
+            return replace(drive, start=_wrong_pose(taken.reference[0], kernel_map, rng))
+        if self.kind == HALF:
+            away, _ = cKDTree(kernel_map.poses[:, :2]).query(taken.reference[:, :2])
+            return replace(drive, mapped=away <= 0.5 * self.right_m)
+        return drive
+
+
+def _wrong_pose(true: FloatArray, kernel_map: KernelMap, rng: np.random.Generator) -> FloatArray:
+    away = np.hypot(*(kernel_map.poses[:, :2] - true[:2]).T)
+    return np.array(kernel_map.poses[rng.choice(np.flatnonzero(away > 5.0))])
+
+
+@dataclass(frozen=True)
+class Drive:
+    """
+    A run as it is driven.
+
+    `since`: frame of the event. `start`: 'global', 'reference' or a pose (3,) that is given, and
+    wrong. `mapped`: which frames (n,) count where the map is half of the place, None for all.
+    """
+
+    run: Taken
+    since: int | None = None
+    start: str | FloatArray = 'global'
+    mapped: NDArray[np.bool_] | None = None
+
+    @property
+    def way(self) -> FloatArray:
+        """Metres (n,) driven, by the truth or by the odometry, whichever says more."""
+        steps = [
+            np.hypot(*np.diff(poses[:, :2], axis=0).T)
+            for poses in (self.run.reference, self.run.odometry)
+        ]
+        if self.since is not None and self.start == 'reference':
+            steps[0][self.since - 1] = steps[1][self.since - 1] = 0.0
+        return np.concatenate([[0.0], np.cumsum(np.maximum(*steps))])
+
+
+def spliced(
+    run: Taken, frames: NDArray[np.int64], steps: FloatArray | None = None, carried: bool = False
+) -> Taken:
+    """
+    Put frames of a run one after the other, with steps (k - 1, 3) of the odometry between them.
+
+    By default the steps are those between frames that follow each other, and none between others.
+    So are the times, those between others being the usual one, or as recorded if `carried`.
+    """
+    gaps = np.diff(run.stamps_ns)
+    follow = np.diff(frames) == 1
+    usual = int(np.median(gaps))
+    times = np.where(follow, gaps[np.minimum(frames[:-1], len(gaps) - 1)], usual)
+    if carried:
+        times = np.maximum(times, np.diff(run.stamps_ns[frames]))
+    if steps is None:
+        steps = np.where(follow[:, np.newaxis], _steps(run, frames), 0.0)
+    stamps = run.stamps_ns[frames[0]] + np.concatenate([[0], np.cumsum(times)])
+    odometry = se2.chain(run.odometry[frames[0]], steps)
+    return Taken(stamps, odometry, run.reference[frames], run.descriptors[frames])
+
+
+def _steps(run: Taken, frames: NDArray[np.int64]) -> FloatArray:
+    return np.asarray(se2.between(run.odometry[frames[:-1]], run.odometry[frames[1:]]))
+
+
+def _middle(run: Taken, rng: np.random.Generator) -> int:
+    """Frame at .4 to .5 of the way."""
+    way = se2.travelled(run.reference)
+    return int(np.searchsorted(way, rng.uniform(0.4, 0.5) * way[-1]))
+
+
+def _frames_in(run: Taken, seconds: float) -> int:
+    return max(1, round(seconds * 1e9 / float(np.median(np.diff(run.stamps_ns)))))
+
+
+def kidnapped(run: Taken, rng: np.random.Generator, noticed: bool) -> Drive:
+    """Cut a run to a stretch and another one, over 3 m from its end; `noticed`: by a jump."""
+    way = se2.travelled(run.reference)
+
+    def stretch(metres: float) -> NDArray[np.int64]:
+        first = int(rng.integers(np.searchsorted(way, way[-1] - metres)))
+        return np.arange(first, np.searchsorted(way, way[first] + metres))
+
+    before, after = stretch(BEFORE_M), stretch(AFTER_M)
+    while np.hypot(*(run.reference[before[-1]] - run.reference[after[0]])[:2]) < 3.0:
+        after = stretch(AFTER_M)
+    frames = np.concatenate([before, after])
+    follow = np.diff(frames) == 1
+    steps = np.where(follow[:, np.newaxis], _steps(run, frames), 0.0)
+    jump = rng.normal(0.0, [2.0, 2.0, 1.5])
+    steps[len(before) - 1] = jump if noticed else 0.0
+    return Drive(spliced(run, frames, steps), len(before), 'reference')
+
+
+def scaled(run: Taken, _: np.random.Generator, factors: tuple[float, float, float]) -> Drive:
+    """Multiply the steps of the odometry for the whole drive."""
+    frames = np.arange(len(run))
+    return Drive(spliced(run, frames, np.array(factors) * _steps(run, frames)), 0)
+
+
+def frozen(run: Taken, rng: np.random.Generator, seconds: float) -> Drive:
+    """Let the odometry stand still from the middle on."""
+    frames, since = np.arange(len(run)), _middle(run, rng)
+    steps = _steps(run, frames)
+    steps[since : since + _frames_in(run, min(seconds, 1e6))] = 0.0
+    return Drive(spliced(run, frames, steps), since)
+
+
+def spinning(run: Taken, rng: np.random.Generator) -> Drive:
+    """Let the robot stand for a while, its odometry going on, and then drive on."""
+    since, count = _middle(run, rng), _frames_in(run, LASTS_S)
+    count = min(count, len(run) - since - 1)
+    frames = np.concatenate([np.arange(since), np.full(count + 1, since), _rest(run, since + 1)])
+    steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
+    steps[since : since + count] = _steps(run, np.arange(since, since + count + 1))
+    return Drive(spliced(run, frames, steps), since)
+
+
+def turned(run: Taken, rng: np.random.Generator) -> Drive:
+    """Let the odometry's heading jump, its positions going on as before."""
+    since = _middle(run, rng)
+    odometry = run.odometry.copy()
+    odometry[since:, 2] = se2.wrap_angle(odometry[since:, 2] + TURNED)
+    return Drive(replace(run, odometry=odometry), since)
+
+
+def carried(run: Taken, rng: np.random.Generator) -> Drive:
+    """Let the robot stand, be carried some metres along its way without images, and stand."""
+    since, count = _middle(run, rng), _frames_in(run, STANDS_S)
+    way = se2.travelled(run.reference)
+    there = min(int(np.searchsorted(way, way[since] + CARRIED_M)), len(run) - 2)
+    stood = [np.full(count, since), np.full(count, there)]
+    frames = np.concatenate([np.arange(since), *stood, _rest(run, there)])
+    steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
+    steps[since + count - 1] = 0.0
+    return Drive(spliced(run, frames, steps, carried=True), since + count)
+
+
+def camera_stopped(run: Taken, rng: np.random.Generator) -> Drive:
+    """Repeat the image of the middle from there on."""
+    since, frames = _middle(run, rng), np.arange(len(run))
+    seen = run.descriptors[np.minimum(frames, since)]
+    return Drive(replace(run, descriptors=seen), since)
+
+
+def _rest(run: Taken, first: int) -> NDArray[np.int64]:
+    return np.arange(first, len(run))
+
+
+EVENTS: dict[str, Callable[[Taken, np.random.Generator], Drive]] = {
+    'silent': lambda run, rng: kidnapped(run, rng, False),
+    'noticed': lambda run, rng: kidnapped(run, rng, True),
+    'mirrored': lambda run, rng: scaled(run, rng, (1.0, -1.0, -1.0)),
+    'x 0.6': lambda run, rng: scaled(run, rng, (0.6, 0.6, 1.0)),
+    'x 1.5': lambda run, rng: scaled(run, rng, (1.5, 1.5, 1.0)),
+    'frozen': lambda run, rng: frozen(run, rng, np.inf),
+    'frozen 15 s': lambda run, rng: frozen(run, rng, LASTS_S),
+    'spinning': spinning,
+    'heading jump': turned,
+    'carried': carried,
+    'wrong pose': lambda run, rng: Drive(run, 0),
+    'frozen camera': camera_stopped,
+    'black camera': lambda run, rng: Drive(run, _middle(run, rng)),
+}
+ODOMETRY = ('mirrored', 'x 0.6', 'x 1.5', 'frozen', 'frozen 15 s', 'spinning', 'heading jump')
+FAULTS = ('carried', 'wrong pose', 'frozen camera', 'black camera')
+
+
+def cases() -> Iterator[Case]:
+    """List all drives; the halves have other random maps, pairs, directions and buildings."""
+    yield from _corridors_and_photographs()
+    yield from _rover()
+    for seed in OFFICES:
+        yield from _office(seed)
+    for name, number in (('gardens_day', 0), ('gardens_night', 1), ('kitchen', 1)):
+        for size in (100, 400):
+            half = _half_of(number + (size == 400))
+            on = MapOf('corridors', size)
+            yield Case('foreign: photographs', half, on, name, FOREIGN)
+    for place, run, sizes, right_m, half, trial in _eventful():
+        yield from _events(place, run, sizes, right_m, half, trial)
+    for place in ('mrclam', 'tuc'):
+        yield from _real(place)
+
+
+def _half_of(number: int) -> str:
+    return 'report' if number % 2 else 'choose'
+
+
+def _corridors_and_photographs() -> Iterator[Case]:
+    for run in ('day', 'night'):
+        for size in (100, 400):
+            for trial in (0, 1):
+                on = MapOf('corridors', size, trial)
+                yield Case(f'corridors, {run}', _half_of(trial), on, run)
+    for number, (name, (_, _, spacing)) in enumerate(PAIRS.items()):
+        group, right_m = f'Gardens Point, {spacing:g} m', RIGHT_FRAMES * spacing
+        yield Case(group, _half_of(number), MapOf(name), 'test', right_m=right_m)
+    for number, mapped in enumerate(('map', 'test')):
+        on = MapOf(f'kitchen {mapped}')
+        yield Case('kitchen', _half_of(number), on, 'test', right_m=RIGHT_FRAMES / 3.0)
+
+
+def _rover() -> Iterator[Case]:
+    for trial in (0, 1):
+        for size in (600, 2000):
+            on = MapOf('rover', size, trial)
+            yield Case('rover', _half_of(trial), on, 'test', right_m=2.0)
+    for part in range(ROVER_PARTS):
+        on = MapOf('rover', 600, 0, part)
+        yield Case('rover, parts of its map', _half_of(part), on, 'map', right_m=2.0)
+
+
+def _office(seed: int) -> Iterator[Case]:
+    half = _half_of(seed)
+    group = 'buildings, robots drawn' if seed in DRAWN else 'buildings'
+    for size in (100, 400):
+        yield Case(group, half, MapOf(f'office {seed}', size), f'night {seed}')
+    for number, other in enumerate(others(seed)):
+        on = MapOf(f'office {other}', (100, 400)[(seed // 2 + number) % 2])
+        yield Case('foreign: buildings', half, on, f'night {seed}', FOREIGN)
+
+
+def _eventful() -> Iterator[tuple[str, str, tuple[int, int], float, str, int]]:
+    """Places where something happens: run, sizes of maps, right metres, half, random map."""
+    yield 'corridors', 'day', (60, 100), 1.0, 'choose', 0
+    yield 'corridors', 'night', (60, 100), 1.0, 'report', 1
+    pairs = [name for name, (_, _, spacing) in PAIRS.items() if spacing < 1.0]
+    for number, name in enumerate((pairs[0], pairs[2])):
+        yield name, 'test', (60, 100), RIGHT_FRAMES * PAIRS[name][2], _half_of(number), 0
+    for seed in OFFICES[:4]:
+        yield f'office {seed}', f'night {seed}', (60, 100), 1.0, _half_of(seed), 0
+
+
+def _events(
+    place: str, run: str, sizes: tuple[int, int], right_m: float, half: str, trial: int
+) -> Iterator[Case]:
+    for size in sizes:
+        on = MapOf(place, size, trial)
+        for event in ('silent', 'noticed'):
+            yield Case(f'kidnapped, {event}', half, on, run, KIDNAPPED, event, right_m)
+    where = {'corr': 'corridors', 'offi': 'buildings'}.get(place[:4], 'photographs')
+    for part in range(4):
+        on = MapOf(place, sizes[1], trial, part)
+        yield Case(f'half mapped: {where}', half, on, run, HALF, right_m=right_m)
+    on = MapOf(place, sizes[1], trial)
+    for event in ODOMETRY:
+        yield Case(f'odometry {event}', half, on, run, WRONG, event, right_m)
+    for event in FAULTS:
+        yield Case(event, half, on, run, WRONG, event, right_m)
+
+
+def _real(place: str) -> Iterator[Case]:
+    names = [f'robot {number}' for number in range(1, 6)] if place == 'mrclam' else ['night']
+    title = {'mrclam': 'odometry of MRCLAM', 'tuc': 'odometry in a corridor'}[place]
+    for number, name in enumerate(names):
+        for size in (100, 400):
+            half = _half_of(number + (size == 400))
+            yield Case(title, half, MapOf(place, size), name)
