@@ -127,7 +127,7 @@ class Drive:
             np.hypot(*np.diff(poses[:, :2], axis=0).T)
             for poses in (self.run.reference, self.run.odometry)
         ]
-        if self.since is not None and self.start == 'reference':
+        if isinstance(self.start, str) and self.start == 'reference' and self.since:
             steps[0][self.since - 1] = steps[1][self.since - 1] = 0.0
         return np.concatenate([[0.0], np.cumsum(np.maximum(*steps))])
 
