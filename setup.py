@@ -70,7 +70,6 @@ TEST = [
     'colcon-package-selection',
     'colcon-ros',
     'colcon-test-result',
-    'coverage',
     'evo',
     'hypothesis',
     'pre-commit',
