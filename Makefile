@@ -26,8 +26,9 @@ demo: setup
 
 # A test that failed runs once more when the machine is idle: one that fails again is a failure.
 test: setup
-	$(PYTEST) $(PARALLEL) --durations 10 -m 'not slow' || { echo 'failed tests once more, one after the other'; \
-	  $(PYTEST) -m 'not slow' --last-failed --lfnf=none; }
+	$(PYTEST) $(PARALLEL) --durations 10 -m 'not slow' || \
+	  { echo 'Failed tests run once more, one after the other'; \
+	    $(PYTEST) -m 'not slow' --last-failed --lfnf=none; }
 
 # what starts no node
 quick: setup
