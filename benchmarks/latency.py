@@ -27,7 +27,6 @@ from typing import Any
 from benchmarks.results import machine, merge_figures, table, write_section
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
-from kbr_localization.child_processes import command
 from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.map.build import build_map
@@ -161,7 +160,9 @@ def program(arguments: Sequence[str], log: Path) -> Iterator[subprocess.Popen[st
     """Run a module as a program with its output in a file; stop it at the end."""
     with (
         log.open('w') as out,
-        subprocess.Popen(command(*arguments), stdout=out, stderr=out, text=True) as process,
+        subprocess.Popen(
+            [sys.executable, '-m', *arguments], stdout=out, stderr=out, text=True
+        ) as process,
     ):
         try:
             yield process

@@ -1,21 +1,12 @@
-"""
-The installed programs: they start what they are named after, or say what is missing for it.
-
-Importing a node takes a second, in which Ctrl-C would print a traceback: until the node has
-handlers of its own, a signal just ends the program.
-"""
+"""Console scripts of the nodes; each starts its node, or says which module is missing."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import sys
-from types import FrameType
 
-from kbr_localization.extras import describe_missing, REMEDIES
-
-BAD_INPUT = 2
+from kbr_localization.resources import describe_missing, REMEDIES
 
 
 def localization_node() -> int:
@@ -34,18 +25,13 @@ def recorder_node() -> int:
 
 
 def _start(program: str, module: str) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _leave)
+    # without this, Ctrl-C during the imports prints a traceback; rclpy installs its own handler
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         main = importlib.import_module(module).main
     except ModuleNotFoundError as error:
         if error.name not in REMEDIES:
             raise
         print(f'{program}: {describe_missing(error.name, "this program")}', file=sys.stderr)
-        return BAD_INPUT
+        return 2
     return int(main() or 0)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    # an exception in the midst of an import would be printed, or swallowed
-    os._exit(0)

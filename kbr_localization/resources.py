@@ -1,4 +1,4 @@
-"""What is installed: the version, the code, and the configuration and launch files beside it."""
+"""What is installed: the version, files beside the code, optional modules and their remedies."""
 
 from __future__ import annotations
 
@@ -12,8 +12,37 @@ import sys
 PACKAGE = 'kbr_localization'
 PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
 """Variables that name a Fast DDS profile: that of Fast DDS 3, and that of 2."""
-FAST_DDS_2 = ('foxy', 'galactic', 'humble', 'iron', 'jazzy')
-"""Distributions which do not know the first."""
+
+_APP = "`pip install '.[app]'` in the source folder of this package"
+_ROS = "source the setup file of ROS 2, or `pip install '.[ros]'` in the source folder"
+ROS_MODULES = (
+    'builtin_interfaces',
+    'diagnostic_msgs',
+    'geometry_msgs',
+    'lifecycle_msgs',
+    'nav_msgs',
+    'rcl_interfaces',
+    'rclpy',
+    'sensor_msgs',
+    'std_msgs',
+    'std_srvs',
+    'visualization_msgs',
+)
+REMEDIES = (
+    dict.fromkeys(ROS_MODULES, _ROS)
+    | dict.fromkeys(('cv2', 'h5py', 'rich', 'skimage', 'typer', 'yaml'), _APP)
+    | {
+        name: f'`pip install {name}`'
+        for name in ('distributed', 'joblib', 'matplotlib', 'onnxruntime', 'rosbags')
+    }
+    | {'rerun': '`pip install rerun-sdk`'}
+)
+"""Names of optional modules, and how to install them."""
+
+
+def describe_missing(module: str, what: str = 'this command') -> str:
+    """Say in one line which module is missing and how to install it."""
+    return f'{what} needs the Python module {module}, which is not installed: {REMEDIES[module]}'
 
 
 def shared_file(relative: str) -> Path | None:
@@ -31,11 +60,10 @@ def shared_file(relative: str) -> Path | None:
 
 
 def package_version() -> str:
-    """Version of the package as its manifest says, which `catkin_prepare_release` keeps."""
+    """Version from package.xml, which `catkin_prepare_release` keeps."""
     manifest = shared_file('package.xml')
-    if manifest is None:
-        return metadata.version(PACKAGE)
-    found = re.search(r'<version>([^<]+)</version>', manifest.read_text(encoding='utf-8'))
+    text = manifest.read_text(encoding='utf-8') if manifest else ''
+    found = re.search(r'<version>([^<]+)</version>', text)
     return found.group(1) if found else metadata.version(PACKAGE)
 
 
@@ -43,8 +71,8 @@ def code_state() -> str:
     """
     Version of the package and a hash of its code.
 
-    Results of two sittings belong together where it is the same: a package that is used from its
-    repository keeps its version from one commit to the next.
+    An interrupted job is resumed only where both are unchanged; from one commit to the next the
+    version alone does not change.
     """
     package, found = Path(__file__).resolve().parent, hashlib.sha256()
     for path in sorted(package.rglob('*.py')):
@@ -54,9 +82,10 @@ def code_state() -> str:
 
 
 def profile_variable() -> str:
-    """Name the variable in which the Fast DDS that is installed looks for a profile."""
+    """Name of the variable in which the installed Fast DDS looks for a profile."""
     distribution = os.environ.get('ROS_DISTRO')
     if distribution:
-        return PROFILE_VARIABLES[distribution in FAST_DDS_2]
-    # the wheels of ROS have another name since Fast DDS 3
+        fast_dds_2 = distribution in ('foxy', 'galactic', 'humble', 'iron', 'jazzy')
+        return PROFILE_VARIABLES[fast_dds_2]
+    # the ROS wheels are named differently since Fast DDS 3
     return PROFILE_VARIABLES[any(metadata.distributions(name='ros-fastrtps'))]

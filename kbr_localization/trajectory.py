@@ -1,11 +1,15 @@
-"""A localizer's answers over a run."""
+"""Stamped poses that a localizer estimated over a run, and how stamps are read from text."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
 
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
+
+LATEST_S = 2**33
+"""Upper bound of a stamp in seconds (the year 2242), so that nanoseconds fit 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -30,5 +34,20 @@ class Trajectory:
     last_error: str = ''
 
     def __len__(self) -> int:
-        """Count the poses."""
         return int(self.stamps_ns.size)
+
+
+def parse_seconds(text: str) -> int:
+    """
+    Nanoseconds of a text of seconds, as `1403636579.763555584`, without rounding.
+
+    Raises ValueError for what is no number, and for one outside of [0, LATEST_S).
+    """
+    try:
+        seconds = Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError(f'expected a time in seconds, got {text[:40]!r}') from error
+    # compare first: int() of a huge exponent would never end
+    if not (seconds.is_finite() and 0 <= seconds < LATEST_S):
+        raise ValueError(f'expected a time in [0, {LATEST_S}) s, got {text[:40]!r}')
+    return int(seconds.scaleb(9).to_integral_value())

@@ -7,7 +7,7 @@ import shutil
 import signal
 
 from hypothesis import settings
-from kbr_localization.threads import prefer_one_thread
+from kbr_localization.workers import prefer_one_thread
 import pytest
 
 # before NumPy is imported: threads of small matrices spin while another process has the core

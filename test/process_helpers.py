@@ -4,6 +4,7 @@ from contextlib import contextmanager, suppress
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -27,3 +28,16 @@ def assert_nobody_is_left(run, end):
         while time.monotonic() < end:
             os.killpg(run.pid, 0)
             time.sleep(0.1)
+
+
+def end_with_parent(parent, how=signal.SIGKILL):
+    """End this process by a signal when its parent is gone, and kill it 30 s later."""
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(1.0)
+        os.kill(os.getpid(), how)
+        time.sleep(30.0)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

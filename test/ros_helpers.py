@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import sys
 import time
 
-from kbr_localization.child_processes import command
 from kbr_localization.demo.dds_domain import own_domain
 import rclpy
 from rclpy.context import Context
@@ -83,7 +83,7 @@ class RosWorld:
 
     def start(self, module, *arguments, **extra_environment):
         """Start `python -m module arguments` in this domain."""
-        program, log = command(module, *map(str, arguments)), self._new_log()
+        program, log = [sys.executable, '-m', module, *map(str, arguments)], self._new_log()
         environment = self.environment(**extra_environment)
         with log.open('wb') as out:
             popen = subprocess.Popen(

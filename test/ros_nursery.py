@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-from kbr_localization.child_processes import end_with_parent
+from process_helpers import end_with_parent
 
 MODULES = ('kbr_localization.datasets', 'kbr_localization.localization.methods.registry')
 """What nodes need beside ROS, with all that these import."""

@@ -15,8 +15,7 @@ from kbr_localization.evaluation.details import (
     write_detailed,
 )
 from kbr_localization.files import new_file, write_text
-from kbr_localization.stamps import LATEST_S
-from kbr_localization.trajectory import Trajectory
+from kbr_localization.trajectory import LATEST_S, Trajectory
 import numpy as np
 import pytest
 

@@ -12,7 +12,7 @@ from kbr_localization.datasets.run_folder import NOTES
 from kbr_localization.errors import DatasetError, VisionError
 from kbr_localization.evaluation import read_tum
 from kbr_localization.evaluation.details import with_details
-from kbr_localization.stamps import parse_seconds
+from kbr_localization.trajectory import parse_seconds
 from kbr_localization.vision import torch_file
 import numpy as np
 from public_datasets import write_euroc, write_image_folder, write_traverse, write_tum_rgbd

@@ -5,7 +5,7 @@ import runpy
 import subprocess
 import sys
 
-from kbr_localization.extras import REMEDIES, ROS_MODULES
+from kbr_localization.resources import REMEDIES, ROS_MODULES
 import pytest
 import setuptools
 

@@ -31,9 +31,6 @@ from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
 
-WORKERS_IMPORT = ('kbr_localization.localization.map.describing', 'kbr_localization.datasets')
-"""What processes that describe images import while this one opens the runs."""
-
 app = typer.Typer(
     help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
 )
@@ -81,7 +78,7 @@ def build(
         return
     if trials is not None:
         raise KbrError(f'--trials {trials}: expected --tune beside it, nothing is tuned without')
-    with open_workers(jobs, scheduler, WORKERS_IMPORT) as workers:
+    with open_workers(jobs, scheduler) as workers:
         vision, given = configurations(settings or ())
         console.prepare_map(out, *runs)
         note_repeated(runs)

@@ -127,7 +127,7 @@ def known_poses(
 def _typed(text: str) -> tuple[int, float, float]:
     """Return the nanoseconds and metres of SECONDS,X,Y; raises KbrError."""
     from kbr_localization.evaluation.tum import FARTHEST_M
-    from kbr_localization.stamps import LATEST_S, parse_seconds
+    from kbr_localization.trajectory import LATEST_S, parse_seconds
 
     try:
         seconds, x, y = text.split(',')

@@ -19,7 +19,7 @@ from kbr_localization.datasets.frame import FARTHEST_M
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, wrap_angle
-from kbr_localization.stamps import LATEST_S
+from kbr_localization.trajectory import LATEST_S
 import numpy as np
 
 Parsed = TypeVar('Parsed')

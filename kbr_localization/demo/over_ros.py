@@ -13,11 +13,11 @@ import os
 from pathlib import Path
 import signal
 import subprocess
+import sys
 from threading import Event, Thread
 import time
 from typing import Any
 
-from kbr_localization.child_processes import command
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.errors import RosError
 from kbr_localization.progress import Progress
@@ -122,7 +122,7 @@ def _program(
     with (
         (logs / f'{name}.log').open('w', encoding='utf-8') as log,
         subprocess.Popen(
-            command(f'kbr_localization.ros.{module}', *options),
+            [sys.executable, '-m', f'kbr_localization.ros.{module}', *options],
             env=env,
             text=True,
             stdout=subprocess.PIPE if capture else log,

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
 from kbr_localization.files import read_text, write_text
-from kbr_localization.stamps import parse_seconds
-from kbr_localization.trajectory import Trajectory
+from kbr_localization.trajectory import parse_seconds, Trajectory
 import numpy as np
 
 HEADER = '# seconds x y z qx qy qz qw'

@@ -1,5 +1,5 @@
 """The ROS 2 face: nodes and message conversions, no mathematics."""
 
-from kbr_localization.threads import prefer_one_thread
+from kbr_localization.workers import prefer_one_thread
 
 prefer_one_thread()

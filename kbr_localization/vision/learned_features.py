@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from kbr_localization.errors import MissingModuleError, VisionError
-from kbr_localization.extras import describe_missing
+from kbr_localization.resources import describe_missing
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.network_file import as_input
 from kbr_localization.vision.network_trial import ONNXRUNTIME, try_network

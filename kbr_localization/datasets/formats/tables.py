@@ -9,7 +9,7 @@ from kbr_localization.datasets.formats.floor import rotations_of
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.stamps import LATEST_S, parse_seconds
+from kbr_localization.trajectory import LATEST_S, parse_seconds
 import numpy as np
 
 _LONGEST_STAMP = 40
