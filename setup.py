@@ -92,7 +92,6 @@ setup(
     package_data={
         PACKAGE: ['py.typed'],
         PACKAGE + '.evaluation': ['report.html', 'map_report.html'],
-        PACKAGE + '.simulation': ['README.md'],
     },
     data_files=[
         ('share/ament_index/resource_index/packages', ['resource/' + PACKAGE]),
