@@ -5,6 +5,7 @@ import dataclasses
 import importlib
 import json
 from pathlib import Path
+import re
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_experiment_writes_csv_figure_and_line(name, tmp_path):
     line = json.loads((results / f'{name}.json').read_text(encoding='utf-8'))
     assert line['size'] == 'tiny'
     assert all(one['state'] in STATES for one in line['claims'])
-    assert line['completed'].startswith('seeds 0–1')
+    assert re.fullmatch(r'seeds 0–1, \d+ runs', line['completed'])
     readme = (tmp_path / 'README.md').read_text(encoding='utf-8')
     assert f'[{line["source"]}](results/{name}.json)' in readme
 
