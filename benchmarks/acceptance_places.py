@@ -7,13 +7,16 @@ file and a file of arrays for each run; nothing in it depends on the code of a f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 import functools
 from pathlib import Path
 import sys
+from typing import Any
 
 from benchmarks import workload
+from benchmarks.acceptance_real import corridor as tuc
+from benchmarks.acceptance_real import hall, Rendered
 import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
@@ -245,6 +248,16 @@ def others(seed: int) -> tuple[int, ...]:
     return tuple(other for other in range(first, first + 4) if other != seed)
 
 
+def keep_real(place: Place, render: Callable[[Any], Rendered], name: Any) -> None:
+    """Describe drives with the odometry of real robots, in what is rendered about them."""
+    if not (place.folder / 'done').exists():
+        training, test = render(name)
+        place.keep_map(training)
+        for run_name, run in test.items():
+            place.keep(run_name, run)
+        (place.folder / 'done').touch()
+
+
 def _rendered(seed: int) -> tuple[list[Dataset], list[Dataset]]:
     robot = random_robot(seed) if seed in DRAWN else None
     return workload.rendered('office', seed, robot)[:2]
@@ -260,6 +273,10 @@ def describe_all(
         first.append(delayed(_quietly)(keep_kitchen, cache, data, *way))
     first += [delayed(_quietly)(keep_office, cache, seed) for seed in OFFICES]
     first.append(delayed(_quietly)(keep_rover, cache, data))
+    if mrclam:
+        first.append(delayed(_quietly)(keep_real, Place(cache / 'mrclam'), hall, mrclam))
+    if corridor:
+        first.append(delayed(_quietly)(keep_real, Place(cache / 'tuc'), tuc, corridor))
     then = [delayed(_quietly)(keep_night, cache, seed) for seed in OFFICES]
     for calls in (first, then):
         Parallel(n_jobs=jobs)(calls)

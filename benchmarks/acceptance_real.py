@@ -1,0 +1,152 @@
+"""
+Drives of real robots that were recorded with true poses but without images.
+
+MRCLAM, sessions 6 and 7 (Leung, Halpern, Barfoot and Liu, IJRR 2011): five iRobot Creates in a
+hall, some 70 commanded velocities a second, poses by motion capture. The corridor of the TUC SLAM
+dataset (Neubert, Schubert and Protzel, RA-L 2019): 170 m up and down, ten velocities a second. A
+room or a corridor is rendered about the true paths and seen from them once a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kbr_localization import se2
+from kbr_localization.datasets.frame import OdometryTrack
+from kbr_localization.se2 import FloatArray
+from kbr_localization.simulation import (
+    BuildingConfig,
+    CELL,
+    Drive,
+    FloorPlan,
+    PlanBuilder,
+    RunConfig,
+    SyntheticBuilding,
+    SyntheticRun,
+)
+import numpy as np
+from scipy.spatial import cKDTree
+
+STEP_NS = 50_000_000
+"""Of the poses of a rendered drive."""
+MARGIN_M, EDGE_S = 1.2, 0.5
+HALF_WIDTH_M, ROCK_M, APART_M = 1.1, 2.0, 0.5
+"""Of the corridor: beside the path, about all of it, between two places that a way joins."""
+MAPPED_S = 1100.0
+"""Of the drive in the corridor, the first half by clouds and the second by sun."""
+
+
+Rendered = tuple[list[SyntheticRun], dict[str, SyntheticRun]]
+"""Runs of a map, and those on it by name."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A drive: true poses (m, 3) and those of its odometry, `STEP_NS` apart."""
+
+    truth: FloatArray
+    odometry: FloatArray
+
+    def run(
+        self, building: SyntheticBuilding, origin: FloatArray, seed: int, light: str = 'cloudy'
+    ) -> SyntheticRun:
+        """Drive through a building, in which the truth's origin is at a point (2,)."""
+        poses = self.truth + np.array([*origin, 0.0])
+        config = RunConfig(f'drive {seed}', people=0, frame_rate=1.0, seed=seed, light=light)
+        run = SyntheticRun(building, config, Drive(poses))
+        stamps_ns = run.odometry.stamps_ns[: len(self.odometry)]
+        run.odometry = OdometryTrack(stamps_ns, self.odometry)
+        return run
+
+
+def hall(folder: Path) -> Rendered:
+    """Render a hall about both sessions: the runs of the map, and those on it by name."""
+    robots, others = (_session(folder / f'MRCLAM_Dataset{number}') for number in (6, 7))
+    places = np.concatenate([robot.truth[:, :2] for robot in (*robots, *others)])
+    low = places.min(axis=0) - MARGIN_M
+    width, height = np.ceil(places.max(axis=0) + MARGIN_M - low).tolist()
+    plan = PlanBuilder(width, height)
+    plan.room(0, 0, width, height, 'hall')
+    plan.edge(plan.node(MARGIN_M, MARGIN_M), plan.node(width - MARGIN_M, height - MARGIN_M))
+    config = BuildingConfig(kind='hall', seed=1, furniture=0.3)
+    building, origin = SyntheticBuilding(config, plan.build()), CELL - low
+    training = [robot.run(building, origin, number) for number, robot in enumerate(robots)]
+    test = [robot.run(building, origin, number) for number, robot in enumerate(others, 100)]
+    return training, {f'robot {number}': run for number, run in enumerate(test, 1)}
+
+
+def _session(folder: Path) -> list[Recorded]:
+    return [_robot(folder, f'Robot{number}') for number in range(1, 6)]
+
+
+def _robot(folder: Path, name: str) -> Recorded:
+    truth, told = (
+        lines[np.concatenate([[True], np.diff(lines[:, 0]) > 0.0])]
+        for lines in (np.loadtxt(folder / f'{name}_{w}.dat') for w in ('Groundtruth', 'Odometry'))
+    )
+    start = max(truth[0, 0], told[0, 0]) + EDGE_S
+    end = min(truth[-1, 0], told[-1, 0]) - EDGE_S
+    # a velocity holds until the next one; within 0.01 s an arc is its chord
+    turns, metres = np.diff(told[:, 0]) * told[:-1, [2, 1]].T
+    sides = (metres * np.cos(0.5 * turns), metres * np.sin(0.5 * turns), turns)
+    poses = se2.chain(np.zeros(3), np.stack(sides, axis=1))
+    return _resampled(truth, np.column_stack([told[:, 0], poses]), start, end)
+
+
+def _resampled(truth: FloatArray, told: FloatArray, start: float, end: float) -> Recorded:
+    """Take both tracks (n, 4), of seconds and poses, at the same moments."""
+    moments = np.arange(0, round((end - start) * 1e9), STEP_NS)
+    tracks = (
+        se2.interpolate(
+            np.rint((track[:, 0] - start) * 1e9).astype(np.int64), track[:, 1:], moments
+        )
+        for track in (truth, told)
+    )
+    return Recorded(*tracks)
+
+
+def corridor(name: str) -> Rendered:
+    """Render the corridor; `name`: of the files without _GT.txt and _Input.txt."""
+    turned, places = (
+        _columns(f'{name}_GT.txt', 'angle', 2),
+        _columns(f'{name}_GT.txt', 'point2', 3),
+    )
+    truth = np.column_stack([places, turned[:, 1]])
+    speeds = _columns(f'{name}_Input.txt', 'odom2', 4)
+    steps = speeds[:-1, 1:] * np.diff(speeds[:, 0])[:, np.newaxis]
+    told = np.column_stack([speeds[:, 0], se2.chain(np.zeros(3), steps)])
+    ends = (0.0, 0.5 * MAPPED_S, MAPPED_S, min(truth[-1, 0], told[-1, 0]))
+    parts = [_resampled(truth, told, *ends[number : number + 2]) for number in range(3)]
+    plan, origin = _about(np.concatenate([part.truth[:, :2] for part in parts]))
+    building = SyntheticBuilding(BuildingConfig(kind='office', seed=1), plan)
+    lights = ('cloudy', 'sunny', 'night')
+    runs = [
+        part.run(building, origin, number, light)
+        for number, (part, light) in enumerate(zip(parts, lights, strict=True))
+    ]
+    return runs[:2], {'night': runs[2]}
+
+
+def _columns(path: str, kind: str, count: int) -> FloatArray:
+    lines = [line.split() for line in Path(path).read_text(encoding='utf-8').splitlines()]
+    cells = slice(1, 1 + count)
+    return np.array([[float(c) for c in line[cells]] for line in lines if line[:1] == [kind]])
+
+
+def _about(places: FloatArray) -> tuple[FloorPlan, FloatArray]:
+    """Plan a corridor about places (n, 2), and say where in it the origin lies (2,)."""
+    low = places.min(axis=0) - ROCK_M
+    width, height = np.ceil(places.max(axis=0) + ROCK_M - low).tolist()
+    plan = PlanBuilder(width, height)
+    plan.room(0, 0, width, height, 'corridor')
+    x, y = np.meshgrid(np.arange(0.0, width, CELL), np.arange(0.0, height, CELL))
+    cells = np.column_stack([x.ravel(), y.ravel()])
+    away, _ = cKDTree(places - low).query(cells + 0.5 * CELL)
+    for left, lower in cells[away > HALF_WIDTH_M].tolist():
+        plan.block(left, lower, CELL, CELL)
+    further = np.hypot(*(places - places[0]).T) > APART_M
+    ends = places[[0, int(np.argmax(further))]] - low
+    plan.edge(*(plan.node(*end.tolist()) for end in ends))
+    built = plan.build()
+    return replace(built, lamps=built.lamps[built.is_free(built.lamps)]), CELL - low
