@@ -284,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows: list[Row] = []
     for part in parallel(calls):
         rows += part
-        print(f'{len(rows)} drives', end='\r', file=sys.stderr, flush=True)
+        print(f'{len(rows)} drives', file=sys.stderr, flush=True)
     if not rows:
         raise SystemExit(f'acceptance: no group matches {options.groups!r}')
     print(described(rows))

@@ -14,7 +14,6 @@ from pathlib import Path
 import sys
 from typing import Any
 
-from benchmarks import workload
 from benchmarks.acceptance_real import corridor as tuc
 from benchmarks.acceptance_real import hall, Rendered
 import cv2
@@ -24,7 +23,15 @@ from kbr_localization.evaluation.described import describe_run, DescribedRun, Lo
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray, StampArray
-from kbr_localization.simulation import random_robot
+from kbr_localization.simulation import (
+    BuildingConfig,
+    DEMO_RUNS,
+    random_robot,
+    Robot,
+    SyntheticBuilding,
+    SyntheticRun,
+    with_robots,
+)
 from kbr_localization.vision import Describer
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -229,7 +236,7 @@ def keep_rover(cache: Path, data: Path) -> None:
 
 def keep_office(cache: Path, seed: int) -> None:
     """Map a rendered building."""
-    Place(cache / f'office {seed}').keep_map(_rendered(seed)[0])
+    Place(cache / f'office {seed}').keep_map(rendered(seed)[0])
 
 
 def keep_night(cache: Path, seed: int) -> None:
@@ -237,7 +244,8 @@ def keep_night(cache: Path, seed: int) -> None:
     places = [Place(cache / f'office {other}') for other in (seed, *others(seed))]
     lacking = [place for place in places if place.lacks(f'night {seed}')]
     if lacking:
-        night = Loaded(_rendered(seed)[1][0])
+        robot = random_robot(seed) if seed in DRAWN else None
+        night = Loaded(rendered(seed, robot)[1])
         for place in lacking:
             place.keep(f'night {seed}', night)
 
@@ -258,9 +266,14 @@ def keep_real(place: Place, render: Callable[[Any], Rendered], name: Any) -> Non
         (place.folder / 'done').touch()
 
 
-def _rendered(seed: int) -> tuple[list[Dataset], list[Dataset]]:
-    robot = random_robot(seed) if seed in DRAWN else None
-    return workload.rendered('office', seed, robot)[:2]
+def rendered(
+    seed: int, test_robot: Robot | None = None, map_robot: Robot | None = None
+) -> tuple[list[Dataset], Dataset]:
+    """Render an office building: the runs of the map by day, and a night of 200 s."""
+    building = SyntheticBuilding(BuildingConfig(kind='office', seed=seed))
+    *by_day, night = with_robots(DEMO_RUNS, test_robot, map_robot)
+    training: list[Dataset] = [SyntheticRun(building, run) for run in by_day]
+    return training, SyntheticRun(building, replace(night, seconds=200.0))
 
 
 def describe_all(

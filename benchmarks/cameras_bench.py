@@ -8,12 +8,13 @@ global start. The same pictures are used for all three.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 import math
 
 from benchmarks import results
-from kbr_localization.datasets import Dataset, Frame
+from benchmarks.acceptance_places import Loaded
+from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
@@ -21,11 +22,7 @@ from kbr_localization.evaluation.metrics import localized_from
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.simulation import (
-    RunConfig,
-    SyntheticBuilding,
-    SyntheticRun,
-)
+from kbr_localization.simulation import RunConfig, SyntheticBuilding, SyntheticRun
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -39,30 +36,10 @@ MAP_IMAGES = 50
 SEEDS = (0, 1)
 
 
-class Rendered(Dataset):
-    """A run whose pictures are kept in memory."""
-
-    def __init__(self, run: Dataset) -> None:
-        self.name, self.odometry, self.skipped = run.name, run.odometry, dict(run.skipped)
-        self._frames = [replace(frame, image=frame.load_image()) for frame in run]
-
-    def __len__(self) -> int:
-        """Count the frames."""
-        return len(self._frames)
-
-    def __getitem__(self, index: int) -> Frame:
-        """Return one frame."""
-        return self._frames[index]
-
-    def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames."""
-        return iter(self._frames)
-
-
 def render(building: SyntheticBuilding, config: RunConfig) -> dict[str, Dataset]:
     """Render a run by each camera, and put them together."""
     rear = replace(config, camera_heading=math.pi)
-    runs = [Rendered(SyntheticRun(building, one)) for one in (config, rear)]
+    runs = [Loaded(SyntheticRun(building, one)) for one in (config, rear)]
     both = MultiCameraRun(CAMERAS, runs)
     return {'front': runs[0], 'rear': runs[1], 'front and rear': both}
 
@@ -97,16 +74,12 @@ def main() -> None:
     rows = {name: localization(train[name], [test[name] for test in tests]) for name in train}
     header = ('cameras', 'lost (> 1 m)', 'localized after m, mean', 'at most', 'median m')
     text = results.table(header, [[name, *values] for name, values in rows.items()])
-    print(text)
-    results.write_section(
-        'cameras',
+    results.publish(
         f'## Two cameras against one\n\nA map of {MAP_IMAGES} moments by day, {len(TESTS)} runs '
         f'of {TESTS[0].seconds:.0f} s at night through a rendered building, each from a global '
-        f'start with {len(SEEDS)} seeds (`python -m benchmarks.cameras_bench`).\n\n{text}',
+        f'start with {len(SEEDS)} seeds.\n\n{text}',
+        'cameras',
     )
-    best = min(rows['front'][0], rows['rear'][0])
-    figures = {'two_cameras_lost': rows['front and rear'][0], 'one_camera_lost': best}
-    results.merge_figures(figures)
 
 
 if __name__ == '__main__':

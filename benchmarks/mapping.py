@@ -1,35 +1,30 @@
 """
-Maps without known poses against maps of true poses: `python -m benchmarks.mapping`.
+Maps from odometry against maps of true poses: `python -m benchmarks.mapping`.
 
 Rendered buildings with look-alike corridors are mapped by two tours of a robot whose odometry and
-camera are drawn at random (`random_robot`), once with the true poses and once from odometry and
-images alone; another random robot is localized at night on both. Buildings of even seeds are for
-choosing constants, those of odd seeds for reporting. `--train RUN RUN --test RUN` measures runs
-with true poses instead, `--walk FOLDER FOLDER` two traverses of the same places by their closures
-alone: image i of each shows place i.
+camera are drawn at random, once with the true poses and once from odometry and images alone;
+another random robot is localized at night on both. `--train RUN RUN --test RUN` measures runs with
+true poses instead.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 import sys
 from typing import Any
 
-from benchmarks import results, workload
-from kbr_localization import se2
+from benchmarks import results
+from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.evaluation import reference_trajectory, run_errors
+from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
 from kbr_localization.evaluation.described import describe_run, on_described_run
-from kbr_localization.localization.kbr.leave_out import with_statistics
-from kbr_localization.localization.localizer import sigma_region
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import fit, move_map, moved
-from kbr_localization.localization.mapping.base_frame import at_base
-from kbr_localization.localization.mapping.build import map_described, map_from_odometry
+from kbr_localization.localization.mapping.build import map_described
 from kbr_localization.localization.mapping.headings import watch
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
@@ -38,106 +33,46 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 HEADER = [
-    'building', 'odometry m', 'map m', 'of the base m', 'scale', 'map, scaled m', 'closures',
-    'farthest m', 'night, true poses m', 'night m', 'limit m', 'night, scaled m',
-    '2 sigma, true poses', '2 sigma', 'localized, true poses', 'localized',
+    'building', 'odometry m', 'map m', 'scale', 'map, scaled m', 'closures', 'farthest m',
+    'night, true poses m', 'night, this map m',
 ]  # fmt: skip
-_FACTOR, _ROOM = 1.5, 0.1  # of the error by night on true poses, and metres: the limit
-_RIM = sigma_region(2.0, 2)
 
 
-@dataclass(frozen=True)
-class Night:
-    """How a run is localized on a map: error in metres, coverage and fraction of *localized*."""
-
-    error: float
-    covered: float
-    localized: float
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure; print the table, into the page too when a section is named."""
-    options = _parser().parse_args(arguments)
-    threadpool_limits(1, 'blas')
-    if options.walk:
-        print(walked(*(open_dataset(path, spacing=options.spacing) for path in options.walk)))
-        return
-    rows = []
-    for name, training, test, point in _cases(options):
-        rows.append(measured(name, training, test, options.nights, point))
-        print(*rows[-1], file=sys.stderr, flush=True)
-    text = described_rows(rows, options.nights)
-    results.publish(text, options.section)
-
-
-def _parser() -> argparse.ArgumentParser:
-    style = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
-    parser.add_argument('--first', type=int, default=301, help='seed of the first building')
-    parser.add_argument('--buildings', type=int, default=8)
-    parser.add_argument('--train', nargs='+', type=Path, help='runs of the map')
-    parser.add_argument('--test', type=Path, help='test run')
-    parser.add_argument('--nights', type=int, default=3, help='seeds of the localizer, 0: none')
-    parser.add_argument('--walk', nargs=2, type=Path, help='two traverses of the same places')
-    parser.add_argument('--spacing', type=float, default=1.0, help='metres between their images')
-    parser.add_argument('--section', help='name of the section of benchmarks/README.md to replace')
-    return parser
-
-
-def _cases(options: argparse.Namespace) -> Any:
+def cases(options: argparse.Namespace) -> Iterator[tuple[str, list[Dataset], Dataset]]:
+    """Name, runs of the map and test run of each building."""
     if options.train and options.test:
-        yield (
-            options.train[0].parent.name,
-            [open_dataset(p) for p in options.train],
-            open_dataset(options.test),
-            np.zeros(3),
-        )
+        training = [open_dataset(path) for path in options.train]
+        yield options.train[0].parent.name, training, open_dataset(options.test)
         return
     for seed in range(options.first, options.first + 2 * options.buildings, 2):
-        robots = random_robot(seed), random_robot([seed, 1])
-        training, test, _ = workload.rendered('office', seed, *robots)
-        wheels = robots[1].odometry  # of the map
-        yield str(seed), training, test[0], np.array([wheels.offset_x, wheels.offset_y, 0.0])
+        training, night = rendered(seed, random_robot(seed), random_robot([seed, 1]))
+        yield str(seed), training, night
 
 
-def measured(
-    name: str, training: Sequence[Dataset], test: Dataset, seeds: int, point: FloatArray
-) -> list[Any]:
-    """Return the row of a building, the odometry's point (3,) beside the camera."""
+def measured(name: str, training: Sequence[Dataset], test: Dataset, seeds: int) -> list[Any]:
+    """Return the row of a building."""
     by_truth = build_map(training, seed=0)
     at = {int(frame.stamp_ns): frame.odometry for run in training for frame in run}
     odometry = np.array([at[int(stamp)] for stamp in by_truth.stamps_ns])
     described = replace(by_truth, poses=odometry)
-    watched = watch(training, described)
-    mapped = map_described(described, [run.odometry for run in training], watched)
-    place = {int(stamp): n for n, stamp in enumerate(by_truth.stamps_ns)}
-    truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.kernel_map.stamps_ns]]
-    record = mapped.kernel_map.mapping
+    tracks = [run.odometry for run in training]
+    mapped = map_described(described, tracks, watch(training, described)).kernel_map
+    place = {int(stamp): number for number, stamp in enumerate(by_truth.stamps_ns)}
+    truth = by_truth.poses[[place[int(stamp)] for stamp in mapped.stamps_ns]]
+    ours, scaled = (move_map(mapped, *fit(mapped.poses, truth, free)) for free in (False, True))
+    record = mapped.mapping
     assert record is not None
-    ours, scaled = (
-        move_map(mapped.kernel_map, *fit(mapped.kernel_map.poses, truth, free))
-        for free in (False, True)
-    )
-    of_base, base_truth = at_base(mapped.kernel_map).poses, se2.compose(truth, point)
     ends = record.closures[record.kept == 1]
     apart = np.hypot(*(truth[ends[:, 0]] - truth[ends[:, 1]])[:, :2].T)
-    nowhere = Night(*[float('nan')] * 3)
-    by_night = [
-        night(with_statistics(kernel_map), test, seeds) if seeds else nowhere
-        for kernel_map in (by_truth, ours, scaled)
-    ]
-    known, free, right = by_night
     return [
         name,
         np.mean([drift_error(run) for run in training]),
         error_between(ours.poses, truth),
-        error_between(moved(of_base, fit(of_base, base_truth)[0]), base_truth),
-        fit(mapped.kernel_map.poses, truth, True)[1],
+        fit(mapped.poses, truth, True)[1],
         error_between(scaled.poses, truth),
         len(ends),
         float(apart.max(initial=0.0)),
-        *(known.error, free.error, _FACTOR * known.error + _ROOM, right.error),
-        *(known.covered, free.covered, known.localized, free.localized),
+        *(night_error(kernel_map, test, seeds) for kernel_map in (by_truth, ours)),
     ]
 
 
@@ -154,56 +89,36 @@ def error_between(poses: FloatArray, truth: FloatArray) -> float:
     return float(np.sqrt(np.mean(np.sum((poses - truth)[:, :2] ** 2, axis=1))))
 
 
-def night(kernel_map: KernelMap, test: Dataset, seeds: int) -> Night:
-    """Localize a test run from a global start with several seeds: after localizing first."""
+def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
+    """Mean RMSE after localizing of a run with several seeds, NaN where there is none."""
     run = describe_run(kernel_map.describer, test)
     known, reference = on_described_run(kernel_map, run), reference_trajectory(run)
-    errors, inside, said = [], [], []
-    for seed in range(seeds):
-        trajectory = localize(known, run, seed=seed)
-        found = run_errors(reference, trajectory)
-        status = np.array([word == 'localized' for word in trajectory.statuses])
-        begin = int(np.argmax(status)) if status.any() else len(status)
-        errors.append(found.position_m[begin:])
-        inside.append(found.position_surprise[begin:][status[begin:]] <= _RIM)
-        said.append(status.mean())
-    together = np.concatenate(errors)
-    return Night(
-        float(np.sqrt(np.mean(together**2))) if together.size else float('nan'),
-        float(np.mean(np.concatenate(inside))) if together.size else float('nan'),
-        float(np.mean(said)),
-    )
+    trajectories = [localize(known, run, seed=seed) for seed in range(seeds)]
+    found = [summarize(run_errors(reference, one)) for one in trajectories]
+    errors = [one['rmse_after_localized_m'] for one in found]
+    known_errors = [error for error in errors if error is not None]
+    return float(np.mean(known_errors)) if known_errors else float('nan')
 
 
-def walked(first: Dataset, second: Dataset) -> str:
-    """Say how many of the closures of two traverses are right within three frames."""
-    record = map_from_odometry([first, second], seed=0).kernel_map.mapping
-    assert record is not None
-    ends = record.closures[record.kept == 1]
-    place = np.where(np.arange(len(record.odometry)) < len(first), 0, len(first))
-    frames = np.abs(np.diff(ends - place[ends], axis=1))[:, 0]
-    return (
-        f'{len(ends)} closures, {np.mean(frames <= 3):.1%} of them right within 3 frames, '
-        f'{np.mean(frames <= 1):.1%} within 1, {int(frames.max(initial=0))} frames at most'
-    )
-
-
-def described_rows(rows: Sequence[Sequence[Any]], seeds: int) -> str:
-    """Lay the figures out as a section of the page."""
-    error = np.array([row[2] for row in rows])
-    return (
-        '## Maps without known poses\n\n`python -m benchmarks.mapping`. Two tours of a building '
-        'by a robot drawn at random, mapped by their odometry and images alone. *Odometry*: its '
-        'error after rigid alignment, *map*: that of the map (root mean squares of the distance '
-        'of all images), *of the base*: with `--pose-frame base`. *Closures* that were used, and '
-        'how far the places of the worst lie apart. *Scale*: true metres for each of the map, '
-        'which are those of the odometry; *scaled*: the errors without it (`kbr map align '
-        '--scale`). *Night*: error of '
-        'another random robot by night after it was localized first, on the map of true poses and '
-        f'on this one; {seeds} seeds. *Limit*: 1.5 times the error on true poses and 0.1 m. '
-        f'*2 sigma*: truths inside where localized was said.\n\n{results.table(HEADER, rows)}\n\n'
-        f'Error of the maps: median {np.median(error):.2f} m, worst {error.max():.2f} m.'
-    )
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure; print the table, into the page too when a section is named."""
+    style = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=style)
+    add = parser.add_argument
+    add('--first', type=int, default=301, help='seed of the first building, every other follows')
+    add('--buildings', type=int, default=8)
+    add('--train', nargs='+', type=Path, help='runs of the map')
+    add('--test', type=Path, help='test run')
+    add('--nights', type=int, default=3, help='seeds of the localizer')
+    add('--section', help='name of the section of benchmarks/README.md to replace')
+    options = parser.parse_args(arguments)
+    threadpool_limits(1, 'blas')
+    rows = []
+    for case in cases(options):
+        rows.append(measured(*case, options.nights))
+        print(*rows[-1], file=sys.stderr, flush=True)
+    text = f'## Maps from odometry\n\n{results.table(HEADER, rows)}'
+    results.publish(text, options.section)
 
 
 if __name__ == '__main__':

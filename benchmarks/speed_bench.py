@@ -7,176 +7,246 @@ the filter tracks a drive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+import functools
 from pathlib import Path
 import resource
+import subprocess
 import sys
 import tempfile
+import time
 from typing import Any
 
-from benchmarks import map_building, peers, results
-from benchmarks.publishing import publisher
-from benchmarks.scene import make_scene, Scene
-from benchmarks.size_plot import cost_against_size, save_plot
-from benchmarks.stages import (
-    DESCRIPTION,
-    EXTRACTION,
-    filter_times,
-    frame_times,
-    PER_FRAME,
-    stage_times,
-    STAGES,
-)
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.localizer import Localizer
-from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
-from kbr_localization.localization.methods.configs import NearestNeighbourConfig
-from kbr_localization.localization.methods.particles import NearestNeighbourParticleFilter
+from benchmarks import results
+import cv2
+from kbr_localization import se2
+from kbr_localization.datasets import Frame, open_dataset
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.methods.registry import make_localizer
+from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.progress import terminal_progress
+from kbr_localization.simulation import RunConfig, write_building
+from kbr_localization.workers import open_workers
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-ROUNDS = 3
-DENSE_FRAMES = 8
-YARDSTICK = 'cv2.SIFT, 16-pixel patches every 8 of 640x480'
+IMAGES, SEED, ROUNDS = 1000, 11, 3
+RUNS = (
+    RunConfig('tour_cloudy', route='tour', seed=1),
+    RunConfig('tour_sunny', route='tour', light='sunny', seed=2),
+    RunConfig('walk', seconds=100.0, seed=3),
+)
+START = np.diag([0.1, 0.1, 0.05]) ** 2
+METHODS = ('kbr', 'knn-particle', 'algorithm1')
+STEPS = 24
+"""Frames that each method takes in."""
+REPEATED, FEW = 9, 3
+"""Times that the runs are given to the build of a large map and of a small one."""
+LOOP, TRIES, FREE = 60_000_000, 12, 1.7
+"""A build counts while a loop that shares nothing is so many times faster in two processes."""
+COMMAND = """
+import atexit
+from kbr_localization.cli import main
+status = '/proc/self/status'
+atexit.register(lambda: print([line for line in open(status) if line.startswith('VmHWM')][0]))
+main()
+"""
+"""`kbr`, then its own peak memory: that of a child as its parent sees it includes the parent's."""
+Times = dict[str, list[float]]
 
 
-def measure_stages(scene: Scene) -> dict[str, float]:
-    """Median milliseconds of every stage that could be run."""
-    with publisher() as publish:
-        runs = [stage_times(scene, publish) for _ in range(ROUNDS)]
-    if publish is None:
-        print('rclpy is not installed: the stage publish is left out', file=sys.stderr)
-    return {
-        stage: results.median_ms([value for run in runs for value in run[stage]])
-        for stage in STAGES
-        if stage in runs[0]
+@dataclass(frozen=True)
+class Scene:
+    """A map of `IMAGES` images of 640x480, and a drive with its images in memory."""
+
+    training: Sequence[Path]
+    kernel_map: KernelMap
+    frames: Sequence[Frame]
+    images: Sequence[np.ndarray]
+
+    @property
+    def start(self) -> se2.FloatArray:
+        """Return the true pose (3,) of the first frame."""
+        pose = self.frames[0].reference
+        assert pose is not None
+        return pose
+
+    def increments(self) -> list[se2.FloatArray]:
+        """Return the odometry increment (3,) to each frame, zero for the first."""
+        odometry = np.array([frame.odometry for frame in self.frames])
+        return [np.zeros(3), *se2.between(odometry[:-1], odometry[1:])]
+
+
+def make_scene(folder: Path, progress: Any) -> Scene:
+    """Render the runs into a folder, build the map."""
+    *training, walk = write_building(folder / 'building', SEED, RUNS, progress=progress)
+    with open_workers(None) as workers:
+        datasets = [open_dataset(path) for path in training]
+        kernel_map = build_map(datasets, max_images=IMAGES, progress=progress, workers=workers)
+    frames = tuple(open_dataset(walk))
+    return Scene(training, kernel_map, frames, [frame.load_image() for frame in frames])
+
+
+def stage_times(scene: Scene) -> Times:
+    """Track the drive once; seconds of every stage, of all frames or of those with an update."""
+    seconds: Times = {}
+
+    def timed(stage: str, function: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter()
+        result = function(*arguments)
+        seconds.setdefault(stage, []).append(time.perf_counter() - start)
+        return result
+
+    localizer = make_localizer('kbr', scene.kernel_map)
+    localizer.initialize(scene.start, START)
+    for image, increment in zip(scene.images, scene.increments(), strict=True):
+        timed('predict', localizer.predict, increment)
+        if localizer.wants_image():
+            descriptor = timed('describe', scene.kernel_map.describer.describe, image)
+            timed('kernel vector alone', scene.kernel_map.compare, descriptor)
+            timed('update, with kernel vector', localizer.update, descriptor)
+        timed('estimate', localizer.estimate)
+    return seconds
+
+
+def frame_times(scene: Scene) -> Times:
+    """Track the drive once; seconds from image to estimate of frames with and without update."""
+    tracker = Tracker(scene.kernel_map, make_localizer('kbr', scene.kernel_map))
+    tracker.initialize(scene.start, START)
+    found: Times = {'whole frame': [], 'whole frame without update': []}
+    for frame, image in zip(scene.frames, scene.images, strict=True):
+        start = time.perf_counter()
+        estimate = tracker.process(frame.stamp_ns, image, frame.odometry)
+        name = 'whole frame' if estimate.updated else 'whole frame without update'
+        found[name].append(time.perf_counter() - start)
+    return found
+
+
+def method_times(scene: Scene) -> Times:
+    """Seconds of predict, update and estimate by method."""
+    descriptors = [scene.kernel_map.describer.describe(image) for image in scene.images[:STEPS]]
+    found: Times = {}
+    for method in METHODS:
+        localizer = make_localizer(method, scene.kernel_map)
+        localizer.initialize(scene.start, START)
+        for descriptor, increment in zip(descriptors, scene.increments(), strict=False):
+            start = time.perf_counter()
+            localizer.predict(increment)
+            localizer.update(descriptor)
+            localizer.estimate()
+            found.setdefault(method, []).append(time.perf_counter() - start)
+    return found
+
+
+def dense_sift(image: np.ndarray) -> Callable[[], Any]:
+    """Make the descriptors of [MbKSR] 6.3: 16-pixel patches every 8, by OpenCV."""
+    sift: Any = cv2.SIFT_create()
+    grey = image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
+    rows, columns = (range(8, side - 7, 8) for side in grey.shape)
+    keypoints = [cv2.KeyPoint(float(x), float(y), 16.0) for y in rows for x in columns]
+    return lambda: sift.compute(grey, keypoints)
+
+
+def together(measure: Callable[[Scene], Times], scene: Scene) -> Times:
+    """Join the times of `ROUNDS` rounds."""
+    rounds = [measure(scene) for _ in range(ROUNDS)]
+    return {name: [one for times in rounds for one in times[name]] for name in rounds[0]}
+
+
+def share_nothing(processes: int) -> None:
+    """Let processes count without sharing anything: as much faster as this machine gets now."""
+    command = [sys.executable, '-c', f'for _ in range({LOOP // processes}): pass']
+    for process in [subprocess.Popen(command) for _ in range(processes)]:
+        process.wait()
+
+
+def build(scene: Scene, folder: Path, repeated: int, jobs: int) -> float:
+    """Run `kbr map build`; returns its peak memory in megabytes."""
+    runs = [str(run) for run in scene.training] * repeated
+    command = [sys.executable, '-c', COMMAND, 'map', 'build', *runs]
+    command += ['--out', str(folder / f'{jobs}.h5'), '--jobs', str(jobs)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return float(done.stdout.split()[-2]) / 1024.0
+
+
+def build_times(scene: Scene, folder: Path, repeated: int) -> Times:
+    """Time a build by one process and by two, and the loops, while two cores are free."""
+    functions: dict[str, Callable[[], Any]] = {
+        f'{what} {jobs}': functools.partial(run, jobs)
+        for what, run in (
+            ('loop', share_nothing),
+            ('build', functools.partial(build, scene, folder, repeated)),
+        )
+        for jobs in (1, 2)
     }
-
-
-def measure_frames(scene: Scene) -> dict[str, float]:
-    """Median milliseconds of whole frames, with and without an update; fraction of the former."""
-    runs = [frame_times(scene, KernelBayesFilter(scene.kernel_map)) for _ in range(ROUNDS)]
-    updated = [value for run in runs for value in run[0]]
-    others = [value for run in runs for value in run[1]]
-    return {
-        'updated': results.median_ms(updated),
-        'others': results.median_ms(others),
-        'moved': len(updated) / (len(updated) + len(others)),
-    }
-
-
-def measure_filters(scene: Scene) -> dict[str, list[float]]:
-    """Seconds of a step with an update: ours, 2000 particles, the dense Algorithm 1."""
-    describer = scene.kernel_map.describer
-    descriptors = [describer.describe(image) for image in scene.images[: 3 * DENSE_FRAMES]]
-    neighbours = NearestNeighbourConfig(points=2000)
-    make: dict[str, Callable[[], Localizer]] = {
-        'ours': lambda: KernelBayesFilter(scene.kernel_map),
-        'particle filter (NN), 2000 particles': lambda: NearestNeighbourParticleFilter(
-            scene.kernel_map, neighbours
-        ),
-        'Algorithm 1, dense': lambda: AdaptedAlgorithm1(scene.kernel_map),
-    }
-    filters = {name: maker() for name, maker in make.items()}
-    times: dict[str, list[float]] = {name: [] for name in make}
-    for _ in range(ROUNDS):
-        for name, localizer in filters.items():
-            count = DENSE_FRAMES if 'dense' in name else len(descriptors)
-            times[name] += filter_times(scene, localizer, descriptors[:count])
+    for _ in range(TRIES):
+        times = results.interleaved(functions, 1, warm_up=False)
+        if results.ratio(times, 'loop 1', 'loop 2') >= FREE:
+            break
     return times
 
 
-def measure_groups(scene: Scene, note: Callable[[str], None]) -> dict[str, dict[str, list[float]]]:
-    """Seconds of what a frame consists of, ours and that of others, by title and name."""
-    return {
-        'Dense descriptors of an image': results.interleaved(peers.extraction(scene), 31),
-        'From an image to its histogram': results.interleaved(peers.description(scene), 31),
-        'Comparing with 1000 images': results.interleaved(peers.search(scene, note), 31),
-        'A filter step with an update (kernel vector included)': measure_filters(scene),
-    }
-
-
-def figures(stages: dict[str, float], frames: dict[str, float], yard: float) -> dict[str, float]:
-    """Collect the figures of `latest.json`; see the section's text for their meaning."""
-    rest = sum(ms for stage, ms in stages.items() if stage not in DESCRIPTION)
-    own = sum(stages[stage] for stage in DESCRIPTION)
-    return {
-        'frame_ms': frames['updated'],
-        'rest_over_extraction_1k': (rest + own - sum(stages[s] for s in EXTRACTION)) / yard,
-        'rest_over_description_1k': rest / own,
-    }
-
-
-def section(
-    stages: dict[str, float],
-    frames: dict[str, float],
-    groups: dict[str, dict[str, list[float]]],
-    found: dict[str, float],
-) -> str:
-    """Lay everything out as a section of the page."""
-    every = sum(stages.get(stage, 0.0) for stage in PER_FRAME)
+def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
+    """Build and open maps: the section of the page, and what a second process is worth."""
+    few, many = (build_times(scene, folder, repeated) for repeated in (FEW, REPEATED))
+    maps = [KernelMap.load(folder / f'{jobs}.h5') for jobs in (1, 2)]
+    assert np.array_equal(maps[0].descriptors, maps[1].descriptors)
+    opening = results.interleaved({'load': lambda: KernelMap.load(folder / '1.h5')}, 5)
+    images, speedup = len(maps[0]), results.ratio(many, 'build 1', 'build 2')
     rows = [
-        [stage, ms, 'every' if stage in PER_FRAME else 'update'] for stage, ms in stages.items()
+        ['map build, one process', f'{many["build 1"][0]:.2f} s'],
+        ['map build, two processes', f'{many["build 2"][0]:.2f} s'],
+        ['one over two', speedup],
+        [
+            f'the same of {images * FEW // REPEATED} images',
+            results.ratio(few, 'build 1', 'build 2'),
+        ],
+        ['the same of a loop that shares nothing', results.ratio(many, 'loop 1', 'loop 2')],
+        ['peak memory of the build', f'{build(scene, folder, REPEATED, 1):.0f} MB'],
+        ['opening the map', f'{results.median_ms(opening["load"]):.0f} ms'],
+        ['file', f'{(folder / "1.h5").stat().st_size / images:.0f} bytes an image'],
     ]
-    rows += [
-        ['**all stages**', sum(stages.values()), 'update'],
-        ['**all stages of a frame without update**', every, 'every'],
-        ['**whole frame, image array to estimate**', frames['updated'], 'update'],
-        ['**whole frame without update**', frames['others'], 'other'],
-    ]
-    text = [
-        '## A frame while tracking',
-        f'{results.machine()}. Map of 1000 images, 640x480; {100 * frames["moved"]:.0f}% of the '
-        'frames update the belief. Linear algebra has one thread, as in the node. Peak memory '
-        f'{peak_mb():.0f} MB.',
-        results.table(['stage', 'median ms', 'frames'], rows),
-        f'Everything beside feature extraction (quantisation and pyramid included) takes '
-        f'{found["rest_over_extraction_1k"]:.2f} of dense SIFT by OpenCV on the same image '
-        f'(`rest_over_extraction_1k`; {YARDSTICK}); kernel vector, filter and publishing '
-        f'take {found["rest_over_description_1k"]:.2f} of our own image description '
-        '(`rest_over_description_1k`), which is many times faster than that.',
-    ]
-    for title, times in groups.items():
-        first = next(iter(times))
-        rows = [
-            [name, results.median_ms(t), ratio_to(times, name, first)] for name, t in times.items()
-        ]
-        text += [f'### {title}', results.table(['', 'median ms', 'over ours'], rows)]
-    return '\n\n'.join([*text, '![cost against map size](cost_against_size.png)'])
-
-
-def ratio_to(times: dict[str, list[float]], name: str, first: str) -> float:
-    """Compare medians where the rounds differ in number, rounds where they do not."""
-    if len(times[name]) == len(times[first]):
-        return results.ratio(times, name, first)
-    return float(np.median(times[name]) / np.median(times[first]))
-
-
-def peak_mb() -> float:
-    """Peak memory of this process in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    text = (
+        f'## Building a map\n\n`kbr map build --jobs 1` against `--jobs 2`, {images} images of '
+        '640x480, whole commands with the start of Python. Every process uses one thread.\n\n'
+        f'{results.table(["", ""], rows)}'
+    )
+    return text, speedup
 
 
 def main() -> dict[str, Any]:
-    """Measure, print and write the page, the plot and the figures."""
-    notes: list[str] = []
+    """Measure, print and write the page and the figures."""
     with tempfile.TemporaryDirectory() as name, terminal_progress() as progress:
-        folder = Path(name)
-        scene = make_scene(folder, progress)
+        scene = make_scene(Path(name), progress)
         with threadpool_limits(1, 'blas'):  # as in the node and in the commands
-            stages, frames = measure_stages(scene), measure_frames(scene)
-            groups = measure_groups(scene, notes.append)
-            costs = cost_against_size(folder, progress)
-        save_plot(costs, results.FOLDER / 'cost_against_size.png')
-        built = map_building.measure(scene, folder)
-    yard = results.median_ms(groups['Dense descriptors of an image'][YARDSTICK])
-    found = figures(stages, frames, yard) | {'build_speedup_2p': built['speedup']}
-    text = section(stages, frames, groups, found) + '\n\n' + '\n'.join(notes)
+            frame = {**together(stage_times, scene), **together(frame_times, scene)}
+            methods = together(method_times, scene)
+            sift = results.interleaved({'sift': dense_sift(scene.images[0])}, ROUNDS)['sift']
+        builds, speedup = measure_builds(scene, Path(name))
+    times = {name: results.median_ms(found) for name, found in frame.items()}
+    peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+    text = (
+        f'## A frame while tracking\n\n{results.machine()}. Map of {IMAGES} images, 640x480. '
+        'Linear algebra has one thread, as in the node. Dense SIFT by OpenCV as in [MbKSR] 6.3 '
+        f'takes {results.median_ms(sift):.1f} ms. Peak memory {peak_mb:.0f} MB.\n\n'
+        f'{results.table(["stage", "median ms"], [list(row) for row in times.items()])}\n\n'
+        '### A filter step with an update\n\n'
+        + results.table(
+            ['method', 'median ms'],
+            [[name, results.median_ms(found)] for name, found in methods.items()],
+        )
+    )
     results.write_section('frame', text)
-    results.write_section('map_build', map_building.section(built))
-    print(text, map_building.section(built), sep='\n\n')
-    return results.merge_figures(found)
+    results.write_section('map_build', builds)
+    print(text, builds, sep='\n\n')
+    figures = {
+        'frame_ms': times['whole frame'],
+        'update_ms': times['update, with kernel vector'],
+        'build_speedup_2p': speedup,
+    }
+    return results.merge_figures(figures)
 
 
 if __name__ == '__main__':
