@@ -13,7 +13,7 @@ localized, of these. *wrong*: not right, of those called localized, after 5 m, o
 event on. *2 sigma*: of those called localized, truths inside. *stated*: the stated deviation over
 the error, root mean squares over those right and called localized. *ms*: of one thread an update;
 *s*: of all drives. Where the map is half of the place, all but *wrong* counts frames at places
-that are mapped; on foreign maps *said* is of all frames, and all are wrong.
+that are mapped; on foreign maps *wrong* is of all frames.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ GIVEN = np.diag([0.25, 0.25, 0.05])
 Row = dict[str, Any]
 SUMS = {
     'wrong': ('wrong_said', 'late_said'),
-    '2 sigma': ('covered', 'stated'),
+    '2 sigma': ('covered', 'known'),
     'stated': ('stated_square', 'error_square'),
 }
 """Columns that are quotients of sums over the drives."""
@@ -76,61 +76,60 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
     seconds = time.thread_time() - begun
     errors = run_errors(reference_trajectory(run), trajectory)
     statuses = np.array([*trajectory.statuses, ''])[errors.estimate]
-    said, error = statuses == 'localized', errors.position_m
-    right = (error <= case.right_m) & (case.kind != FOREIGN)
-    counted = np.ones(len(said), dtype=bool) if drive.mapped is None else drive.mapped
-    settled = settled_from(errors.travel_m, right | ~counted, drive.since or 0, case.kind)
-    first = drive.since if case.kind == KIDNAPPED else int(np.argmax(counted))
-    origin, whole = errors.travel_m[first or 0], errors.travel_m[-1]
-    rest = counted & (np.arange(len(said)) >= (len(said) if settled is None else settled))
-    late, sure = _late(drive), said & right & counted & np.isfinite(errors.position_surprise)
+    frame, said, error = np.arange(len(run)), statuses == 'localized', errors.position_m
+    late, right = _late(drive), (error <= case.right_m) & (case.kind != FOREIGN)
+    counted = np.ones(len(run), dtype=bool) if drive.mapped is None else drive.mapped
+    first = (drive.since or 0) if case.kind == KIDNAPPED else int(np.argmax(counted))
+    settled = settled_from(errors.travel_m, right, counted, first, case.kind == KIDNAPPED)
+    speaks = said & (frame >= first) & (right | (case.kind != KIDNAPPED))
+    way = errors.travel_m - errors.travel_m[first]
+    found = float(way[-1] if settled is None else way[settled])
     stated = said & counted & np.isfinite(errors.position_surprise)
-    found = float((whole if settled is None else errors.travel_m[settled]) - origin)
-    speaks = np.flatnonzero(said & (np.arange(len(said)) >= (first or 0)))
-    if case.kind == KIDNAPPED:
-        speaks = speaks[right[speaks]]
-    inside = errors.position_surprise <= sigma_region(2.0, 2)
     row: Row = {
         'RMSE m': _rms(error[counted]),
-        'after m': _rms(error[rest]),
-        'found m': max(found, 0.0),
-        'first m': float((errors.travel_m[speaks[0]] if speaks.size else whole) - origin),
+        'after m': None if settled is None else _rms(error[counted & (frame >= settled)]),
+        'found m': found,
+        'first m': float(way[np.argmax(speaks) if speaks.any() else -1]),
         'right': _mean(right[counted]),
-        'said': _mean(said[late] if case.kind == FOREIGN else said[right & counted]),
+        'said': _mean(said[right & counted]),
         'found 5 m': float(settled is not None and found <= FOUND_M),
         'ms': 1e3 * seconds / max(int(np.sum(trajectory.updated)), 1),
         'wrong_said': int(np.sum(said & ~right & late)),
-        'late_said': int(np.sum(said & late)),
+        'late_said': int(np.sum(late if case.kind == FOREIGN else said & late)),
+        'covered': int(np.sum(errors.position_surprise[stated] <= sigma_region(2.0, 2))),
+        'known': int(np.sum(stated)),
+        'stated_square': float(np.sum(errors.stated_m[stated & right] ** 2)),
+        'error_square': float(np.sum(error[stated & right] ** 2)),
+        'frames': len(run),
         'late': int(np.sum(late)),
-        'covered': int(np.sum(inside & stated)),
-        'stated': int(np.sum(stated)),
-        'stated_square': float(np.sum(errors.stated_m[sure] ** 2)),
-        'error_square': float(np.sum(error[sure] ** 2)),
-        'frames': len(said),
         'seconds': seconds,
     }
     if case.kind != KIDNAPPED:
-        del row['found 5 m']
+        row['found 5 m'] = None
     if case.kind == FOREIGN:
-        row |= dict.fromkeys(('RMSE m', 'after m', 'found m', 'right'))
-        row |= dict.fromkeys(itertools.chain(*SUMS.values()), 0)
+        row |= dict.fromkeys(('RMSE m', 'after m', 'found m', 'first m', 'right', 'said'))
+        row |= dict.fromkeys(('covered', 'known', 'stated_square', 'error_square'), 0)
     return row
 
 
-def settled_from(way: FloatArray, right: NDArray[np.bool_], since: int, kind: str) -> int | None:
+def settled_from(
+    way: FloatArray,
+    right: NDArray[np.bool_],
+    counted: NDArray[np.bool_],
+    first: int,
+    kidnapped: bool,
+) -> int | None:
     """
-    First frame from which answers are right for 5 m or half of the run, None if there is none.
+    First frame that counts from which all that count are right for 5 m or half of the way.
 
-    After a kidnap to the end of the run.
+    After a kidnap to the end of the run. None if there is none.
     """
-    if kind == KIDNAPPED:
-        wrong = np.flatnonzero(~right[since:])
-        first = since + (int(wrong[-1]) + 1 if wrong.size else 0)
-        return first if first < len(right) else None
-    end = way + min(HOLD_M, way[-1] / 2)
+    wrong = ~right & counted
+    losses = np.concatenate([[0], np.cumsum(wrong)])
+    end = np.full(len(way), way[-1]) if kidnapped else way + min(HOLD_M, way[-1] / 2)
     until = np.searchsorted(way, end, side='right')
-    losses = np.concatenate([[0], np.cumsum(~right)])
-    held = (losses[until] == losses[: len(right)]) & (end <= way[-1] + 1e-6)
+    held = (losses[until] == losses[: len(way)]) & (end <= way[-1] + 1e-6) & counted
+    held[:first] = False
     return int(np.argmax(held)) if held.any() else None
 
 
@@ -285,13 +284,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for part in parallel(calls):
         rows += part
         print(f'{len(rows)} drives', file=sys.stderr, flush=True)
+        if options.json:  # what is done may be looked at
+            rows.sort(key=lambda row: (row['number'], row['seed']))
+            result = {'method': options.method, 'seeds': options.seeds, 'drives': rows}
+            write_text(options.json, json.dumps(result, indent=1))
     if not rows:
         raise SystemExit(f'acceptance: no group matches {options.groups!r}')
     print(described(rows))
-    if options.json:
-        rows.sort(key=lambda row: (row['number'], row['seed']))
-        result = {'method': options.method, 'seeds': options.seeds, 'drives': rows}
-        write_text(options.json, json.dumps(result, indent=1))
 
 
 if __name__ == '__main__':

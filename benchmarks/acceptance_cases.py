@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+import itertools
 
 from benchmarks.acceptance_places import (
     DRAWN,
@@ -26,7 +27,6 @@ BEFORE_M, AFTER_M, CARRIED_M = 15.0, 15.0, 6.0
 LASTS_S, STANDS_S = 15.0, 2.0
 TURNED = 0.8
 """rad, that the odometry's heading jumps."""
-ROVER_PARTS = 4
 OWN, FOREIGN, KIDNAPPED, WRONG, HALF = 'own', 'foreign', 'kidnapped', 'wrong', 'half'
 """Kinds of drives; they differ in what is counted."""
 
@@ -34,35 +34,36 @@ OWN, FOREIGN, KIDNAPPED, WRONG, HALF = 'own', 'foreign', 'kidnapped', 'wrong', '
 @dataclass(frozen=True)
 class MapOf:
     """
-    Which images of a place are the map.
+    A map: `size` images of a place, drawn by `trial`, all of them if None.
 
-    `size`: so many, drawn by `trial`, all of them if None. `part`: of four halves of these, or,
-    of the rover, the quarter of its way that is left out.
+    `part`: of four halves of these, to each side of the middle of both axes. `left_out`: a quarter
+    of the way that the map lacks, which is what is driven then.
     """
 
     place: str
     size: int | None = None
     trial: int = 0
     part: int | None = None
+    left_out: int | None = None
 
     def of(self, place: Place) -> KernelMap:
         """Choose the images."""
-        whole = place.kernel_map
-        if self.place == 'rover' and self.part is not None:
-            quarter = np.arange(len(whole)) * ROVER_PARTS // len(whole)
-            whole = whole.subset(np.flatnonzero(quarter != self.part))
+        found = place.kernel_map
+        if self.left_out is not None:
+            found = found.subset(np.flatnonzero(quarters(len(found)) != self.left_out))
         if self.size is not None:
-            whole = random_map(whole, Task('kbr', self.size, self.trial), 0)
-        if self.place != 'rover' and self.part is not None:
-            whole = whole.subset(_half(whole.poses[:, :2], self.part))
-        return replace(whole, statistics=None)
+            found = random_map(found, Task('kbr', self.size, self.trial), 0)
+        if self.part is not None:
+            centred = found.poses[:, :2] - found.poses[:, :2].mean(axis=0)
+            axis = np.linalg.svd(centred, full_matrices=False)[2][self.part // 2]
+            ahead = centred @ axis > np.median(centred @ axis)
+            found = found.subset(np.flatnonzero(ahead == (self.part % 2 == 0)))
+        return replace(found, statistics=None)
 
 
-def _half(places: FloatArray, part: int) -> NDArray[np.int64]:
-    """Find the places (n, 2) to one side of the middle of the longer or shorter axis."""
-    centred = places - places.mean(axis=0)
-    position = centred @ np.linalg.svd(centred, full_matrices=False)[2][part // 2]
-    return np.flatnonzero((position > np.median(position)) == (part % 2 == 0))
+def quarters(count: int) -> NDArray[np.int64]:
+    """Return to which quarter of the way each image of a run belongs."""
+    return np.arange(count) * 4 // count
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,8 @@ class Case:
     def drive(self, place: Place, kernel_map: KernelMap, seed: int) -> Drive:
         """Take the run, and let the event happen to it at a moment that follows from a seed."""
         taken = place.run(self.run)
-        if self.map.place == 'rover' and self.map.part is not None:
-            quarter = np.arange(len(taken)) * ROVER_PARTS // len(taken)
-            taken = spliced(taken, np.flatnonzero(quarter == self.map.part))
+        if self.map.left_out is not None:
+            taken = spliced(taken, np.flatnonzero(quarters(len(taken)) == self.map.left_out))
         rng = np.random.default_rng([seed, 7])
         drive = EVENTS[self.event](taken, rng) if self.event else Drive(taken)
         if self.event == 'black camera':
@@ -94,16 +94,12 @@ class Case:
             seen[drive.since :] = place.black
             drive = replace(drive, run=replace(drive.run, descriptors=seen))
         if self.event == 'wrong pose':
-            return replace(drive, start=_wrong_pose(taken.reference[0], kernel_map, rng))
+            away = np.hypot(*(kernel_map.poses[:, :2] - taken.reference[0, :2]).T)
+            return replace(drive, start=kernel_map.poses[rng.choice(np.flatnonzero(away > 5.0))])
         if self.kind == HALF:
             away, _ = cKDTree(kernel_map.poses[:, :2]).query(taken.reference[:, :2])
             return replace(drive, mapped=away <= 0.5 * self.right_m)
         return drive
-
-
-def _wrong_pose(true: FloatArray, kernel_map: KernelMap, rng: np.random.Generator) -> FloatArray:
-    away = np.hypot(*(kernel_map.poses[:, :2] - true[:2]).T)
-    return np.array(kernel_map.poses[rng.choice(np.flatnonzero(away > 5.0))])
 
 
 @dataclass(frozen=True)
@@ -205,7 +201,9 @@ def spinning(run: Taken, rng: np.random.Generator) -> Drive:
     """Let the robot stand for a while, its odometry going on, and then drive on."""
     since, count = _middle(run, rng), _frames_in(run, LASTS_S)
     count = min(count, len(run) - since - 1)
-    frames = np.concatenate([np.arange(since), np.full(count + 1, since), _rest(run, since + 1)])
+    frames = np.concatenate(
+        [np.arange(since), np.full(count + 1, since), np.arange(since + 1, len(run))]
+    )
     steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
     steps[since : since + count] = _steps(run, np.arange(since, since + count + 1))
     return Drive(spliced(run, frames, steps), since)
@@ -225,7 +223,7 @@ def carried(run: Taken, rng: np.random.Generator) -> Drive:
     way = se2.travelled(run.reference)
     there = min(int(np.searchsorted(way, way[since] + CARRIED_M)), len(run) - 2)
     stood = [np.full(count, since), np.full(count, there)]
-    frames = np.concatenate([np.arange(since), *stood, _rest(run, there)])
+    frames = np.concatenate([np.arange(since), *stood, np.arange(there, len(run))])
     steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
     steps[since + count - 1] = 0.0
     return Drive(spliced(run, frames, steps, carried=True), since + count)
@@ -236,10 +234,6 @@ def camera_stopped(run: Taken, rng: np.random.Generator) -> Drive:
     since, frames = _middle(run, rng), np.arange(len(run))
     seen = run.descriptors[np.minimum(frames, since)]
     return Drive(replace(run, descriptors=seen), since)
-
-
-def _rest(run: Taken, first: int) -> NDArray[np.int64]:
-    return np.arange(first, len(run))
 
 
 EVENTS: dict[str, Callable[[Taken, np.random.Generator], Drive]] = {
@@ -257,6 +251,7 @@ EVENTS: dict[str, Callable[[Taken, np.random.Generator], Drive]] = {
     'frozen camera': camera_stopped,
     'black camera': lambda run, rng: Drive(run, _middle(run, rng)),
 }
+DAYS = ('day', 'night')
 ODOMETRY = ('mirrored', 'x 0.6', 'x 1.5', 'frozen', 'frozen 15 s', 'spinning', 'heading jump')
 FAULTS = ('carried', 'wrong pose', 'frozen camera', 'black camera')
 
@@ -272,8 +267,7 @@ def cases() -> Iterator[Case]:
             half = _half_of(number + (size == 400))
             on = MapOf('corridors', size)
             yield Case('foreign: photographs', half, on, name, FOREIGN)
-    for place, run, sizes, right_m, half, trial in _eventful():
-        yield from _events(place, run, sizes, right_m, half, trial)
+    yield from _eventful()
     for place in ('mrclam', 'tuc'):
         yield from _real(place)
 
@@ -283,7 +277,7 @@ def _half_of(number: int) -> str:
 
 
 def _corridors_and_photographs() -> Iterator[Case]:
-    for run in ('day', 'night'):
+    for run in DAYS:
         for size in (100, 400):
             for trial in (0, 1):
                 on = MapOf('corridors', size, trial)
@@ -301,9 +295,9 @@ def _rover() -> Iterator[Case]:
         for size in (600, 2000):
             on = MapOf('rover', size, trial)
             yield Case('rover', _half_of(trial), on, 'test', right_m=2.0)
-    for part in range(ROVER_PARTS):
-        on = MapOf('rover', 600, 0, part)
-        yield Case('rover, parts of its map', _half_of(part), on, 'map', right_m=2.0)
+    for quarter in range(4):
+        on = MapOf('rover', 600, left_out=quarter)
+        yield Case('rover, parts of its map', _half_of(quarter), on, 'map', right_m=2.0)
 
 
 def _office(seed: int) -> Iterator[Case]:
@@ -316,33 +310,23 @@ def _office(seed: int) -> Iterator[Case]:
         yield Case('foreign: buildings', half, on, f'night {seed}', FOREIGN)
 
 
-def _eventful() -> Iterator[tuple[str, str, tuple[int, int], float, str, int]]:
-    """Places where something happens: run, sizes of maps, right metres, half, random map."""
-    yield 'corridors', 'day', (60, 100), 1.0, 'choose', 0
-    yield 'corridors', 'night', (60, 100), 1.0, 'report', 1
-    pairs = [name for name, (_, _, spacing) in PAIRS.items() if spacing < 1.0]
-    for number, name in enumerate((pairs[0], pairs[2])):
-        yield name, 'test', (60, 100), RIGHT_FRAMES * PAIRS[name][2], _half_of(number), 0
-    for seed in OFFICES[:4]:
-        yield f'office {seed}', f'night {seed}', (60, 100), 1.0, _half_of(seed), 0
-
-
-def _events(
-    place: str, run: str, sizes: tuple[int, int], right_m: float, half: str, trial: int
-) -> Iterator[Case]:
-    for size in sizes:
-        on = MapOf(place, size, trial)
-        for event in ('silent', 'noticed'):
-            yield Case(f'kidnapped, {event}', half, on, run, KIDNAPPED, event, right_m)
-    where = {'corr': 'corridors', 'offi': 'buildings'}.get(place[:4], 'photographs')
-    for part in range(4):
-        on = MapOf(place, sizes[1], trial, part)
-        yield Case(f'half mapped: {where}', half, on, run, HALF, right_m=right_m)
-    on = MapOf(place, sizes[1], trial)
-    for event in ODOMETRY:
-        yield Case(f'odometry {event}', half, on, run, WRONG, event, right_m)
-    for event in FAULTS:
-        yield Case(event, half, on, run, WRONG, event, right_m)
+def _eventful() -> Iterator[Case]:
+    """Places where something happens on the way."""
+    far = {name: RIGHT_FRAMES * walk[2] for name, walk in PAIRS.items() if walk[2] < 1.0}
+    at = [('corridors', 'corridors', run, 1.0, number) for number, run in enumerate(DAYS)]
+    at += [('photographs', n, 'test', far[n], number) for number, n in enumerate((*far,)[::2])]
+    at += [('buildings', f'office {seed}', f'night {seed}', 1.0, seed) for seed in OFFICES[:4]]
+    for kind, place, run, right_m, number in at:
+        half, on = _half_of(number), MapOf(place, 100, number if kind == 'corridors' else 0)
+        for size, event in itertools.product((60, 100), ('silent', 'noticed')):
+            small = replace(on, size=size)
+            yield Case(f'kidnapped, {event}', half, small, run, KIDNAPPED, event, right_m)
+        for part in range(4):
+            some = replace(on, part=part)
+            yield Case(f'half mapped: {kind}', half, some, run, HALF, right_m=right_m)
+        for event in (*ODOMETRY, *FAULTS):
+            group = f'odometry {event}' if event in ODOMETRY else event
+            yield Case(group, half, on, run, WRONG, event, right_m)
 
 
 def _real(place: str) -> Iterator[Case]:

@@ -7,15 +7,14 @@ file and a file of arrays for each run; nothing in it depends on the code of a f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 import functools
 from pathlib import Path
 import sys
 from typing import Any
 
-from benchmarks.acceptance_real import corridor as tuc
-from benchmarks.acceptance_real import hall, Rendered
+from benchmarks import acceptance_real
 import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
@@ -56,6 +55,9 @@ STRANGERS = {
 }
 """Photographs that are driven on the maps of the corridors."""
 BLACK = 'black.npy'
+Made = tuple[Sequence[Dataset], Mapping[str, Dataset]]
+"""Runs of a map, and those on it by name."""
+Source = Callable[[], Made]
 
 
 @dataclass(frozen=True)
@@ -139,27 +141,29 @@ class Place:
         """Return a run."""
         return Taken.load(self.folder / f'{name}.npz')
 
-    def keep_map(self, training: Sequence[Dataset]) -> KernelMap:
-        """Build the map unless it is there."""
-        path = self.folder / 'map.h5'
-        if path.exists():
-            return KernelMap.load(path)
+    def keep(self, source: Source) -> None:
+        """Build the map and describe the runs that are not there yet."""
+        if (self.folder / 'done').exists():
+            return
         self.folder.mkdir(parents=True, exist_ok=True)
-        made = replace(build_map(training, seed=0), thumbnails=(), statistics=None)
-        np.save(self.folder / BLACK, made.describer.describe(np.zeros(made.image_shape, np.uint8)))
-        made.save(path)
-        print(f'{self.folder.name}: a map of {len(made)} images', file=sys.stderr, flush=True)
-        return made
+        training, runs = source()
+        path = self.folder / 'map.h5'
+        if not path.exists():
+            made = replace(build_map(training, seed=0), thumbnails=(), statistics=None)
+            black = made.describer.describe(np.zeros(made.image_shape, np.uint8))
+            np.save(self.folder / BLACK, black)
+            made.save(path)
+        for name, run in runs.items():
+            self.keep_run(name, run)
+        (self.folder / 'done').touch()
 
-    def lacks(self, name: str) -> bool:
-        """Whether a run must be described."""
-        return not (self.folder / f'{name}.npz').exists()
-
-    def keep(self, name: str, run: Dataset) -> None:
-        """Describe a run unless it is there."""
-        if self.lacks(name):
-            describer = KernelMap.load(self.folder / 'map.h5').describer
-            Taken.of(describe_run(describer, run)).save(self.folder / f'{name}.npz')
+    def keep_run(self, name: str, run: Dataset) -> None:
+        """Describe a run unless it is there; photographs of strangers are fitted to the map's."""
+        path = self.folder / f'{name}.npz'
+        if not path.exists():
+            known = KernelMap.load(self.folder / 'map.h5')
+            fitted = Fitted(run, known.image_shape) if name in STRANGERS else run
+            Taken.of(describe_run(known.describer, fitted)).save(path)
             print(f'{self.folder.name}: {name}', file=sys.stderr, flush=True)
 
 
@@ -200,70 +204,57 @@ class Loaded(Dataset):
         return self._frames[index]
 
 
-def keep_corridors(cache: Path, data: Path) -> None:
-    """Describe the corridors, and photographs with the corridors' describer."""
-    place, runs = Place(cache / 'corridors'), data / 'cold_like'
-    training = [open_dataset(runs / f'seq1_cloudy{number}') for number in (1, 2)]
-    shape = place.keep_map(training).image_shape
-    place.keep('day', open_dataset(runs / 'seq1_cloudy3'))
-    place.keep('night', open_dataset(runs / 'seq1_night1'))
-    for name, (path, spacing) in STRANGERS.items():
-        place.keep(name, Fitted(open_dataset(data / path, spacing=spacing), shape))
+def sources(data: Path, mrclam: Path | None, corridor: str | None) -> dict[str, Source]:
+    """Say what the places are made of; `mrclam`, `corridor`: of real odometry, if given."""
+
+    def run(path: str, spacing: float | None = None) -> Dataset:
+        return open_dataset(data / path, spacing=spacing)
+
+    def corridors() -> Made:
+        runs = {'day': run('cold_like/seq1_cloudy3'), 'night': run('cold_like/seq1_night1')}
+        strangers = {name: run(*stranger) for name, stranger in STRANGERS.items()}
+        return [run(f'cold_like/seq1_cloudy{number}') for number in (1, 2)], runs | strangers
+
+    def pair(folder: str, mapped: str, test: str, spacing: float | None = None) -> Made:
+        return [run(f'{folder}/{mapped}', spacing)], {'test': run(f'{folder}/{test}', spacing)}
+
+    def rover() -> Made:
+        return [run('rover/map')], {'test': run('rover/test'), 'map': run('rover/map')}
+
+    made: dict[str, Source] = {'corridors': corridors, 'rover': rover}
+    for name, walk in PAIRS.items():
+        made[name] = functools.partial(pair, 'gardens_point', *walk)
+    for way in (('map', 'test'), ('test', 'map')):
+        made[f'kitchen {way[0]}'] = functools.partial(pair, 'seven_scenes_kitchen', *way)
+    for seed in OFFICES:
+        made[f'office {seed}'] = functools.partial(_office, seed)
+    if mrclam:
+        made['mrclam'] = functools.partial(acceptance_real.hall, mrclam)
+    if corridor:
+        made['tuc'] = functools.partial(acceptance_real.corridor, corridor)
+    return made
 
 
-def keep_photographs(cache: Path, data: Path, name: str) -> None:
-    """Describe a pair of traverses."""
-    mapped, test, spacing = PAIRS[name]
-    place, folder = Place(cache / name), data / 'gardens_point'
-    place.keep_map([open_dataset(folder / mapped, spacing=spacing)])
-    place.keep('test', open_dataset(folder / test, spacing=spacing))
-
-
-def keep_kitchen(cache: Path, data: Path, mapped: str, test: str) -> None:
-    """Describe the kitchen one way round."""
-    place, folder = Place(cache / f'kitchen {mapped}'), data / 'seven_scenes_kitchen'
-    place.keep_map([open_dataset(folder / mapped)])
-    place.keep('test', open_dataset(folder / test))
-
-
-def keep_rover(cache: Path, data: Path) -> None:
-    """Describe the rover's drives; the one that is mapped also as one to be driven."""
-    place = Place(cache / 'rover')
-    place.keep_map([open_dataset(data / 'rover/map')])
-    for name in ('test', 'map'):
-        place.keep(name, open_dataset(data / 'rover' / name))
-
-
-def keep_office(cache: Path, seed: int) -> None:
-    """Map a rendered building."""
-    Place(cache / f'office {seed}').keep_map(rendered(seed)[0])
+def _office(seed: int) -> Made:
+    return rendered(seed)[0], {}
 
 
 def keep_night(cache: Path, seed: int) -> None:
     """Describe the night of a building with its own describer and those of three others."""
     places = [Place(cache / f'office {other}') for other in (seed, *others(seed))]
-    lacking = [place for place in places if place.lacks(f'night {seed}')]
+    name = f'night {seed}'
+    lacking = [place for place in places if not (place.folder / f'{name}.npz').exists()]
     if lacking:
         robot = random_robot(seed) if seed in DRAWN else None
         night = Loaded(rendered(seed, robot)[1])
         for place in lacking:
-            place.keep(f'night {seed}', night)
+            place.keep_run(name, night)
 
 
 def others(seed: int) -> tuple[int, ...]:
     """Seeds of the buildings on whose maps the night of one is driven."""
     first = OFFICES[0] + (seed - OFFICES[0]) // 4 * 4
     return tuple(other for other in range(first, first + 4) if other != seed)
-
-
-def keep_real(place: Place, render: Callable[[Any], Rendered], name: Any) -> None:
-    """Describe drives with the odometry of real robots, in what is rendered about them."""
-    if not (place.folder / 'done').exists():
-        training, test = render(name)
-        place.keep_map(training)
-        for run_name, run in test.items():
-            place.keep(run_name, run)
-        (place.folder / 'done').touch()
 
 
 def rendered(
@@ -279,22 +270,13 @@ def rendered(
 def describe_all(
     cache: Path, data: Path, jobs: int, mrclam: Path | None, corridor: str | None
 ) -> None:
-    """Describe what the cache lacks; `mrclam`, `corridor`: of the real odometry, if given."""
-    first = [delayed(_quietly)(keep_corridors, cache, data)]
-    first += [delayed(_quietly)(keep_photographs, cache, data, name) for name in PAIRS]
-    for way in (('map', 'test'), ('test', 'map')):
-        first.append(delayed(_quietly)(keep_kitchen, cache, data, *way))
-    first += [delayed(_quietly)(keep_office, cache, seed) for seed in OFFICES]
-    first.append(delayed(_quietly)(keep_rover, cache, data))
-    if mrclam:
-        first.append(delayed(_quietly)(keep_real, Place(cache / 'mrclam'), hall, mrclam))
-    if corridor:
-        first.append(delayed(_quietly)(keep_real, Place(cache / 'tuc'), tuc, corridor))
-    then = [delayed(_quietly)(keep_night, cache, seed) for seed in OFFICES]
-    for calls in (first, then):
-        Parallel(n_jobs=jobs)(calls)
+    """Describe what the cache lacks."""
+    made = sources(data, mrclam, corridor)
+    parallel = Parallel(n_jobs=jobs)
+    parallel(delayed(_alone)(Place(cache / name).keep, source) for name, source in made.items())
+    parallel(delayed(_alone)(keep_night, cache, seed) for seed in OFFICES)
 
 
-def _quietly(function, *arguments) -> None:
+def _alone(function: Callable[..., None], *arguments: Any) -> None:
     threadpool_limits(1, 'blas')
     function(*arguments)

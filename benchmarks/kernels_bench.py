@@ -9,7 +9,6 @@ narrow one, which is what a filter predicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 import functools
 from typing import Any
 
@@ -18,7 +17,6 @@ from kbr_localization.kernels import (
     GaussianKernel,
     incomplete_cholesky,
     KernelMean,
-    LowRankGram,
     median_distance,
     regularise,
     squared_bayes_rule,
@@ -64,66 +62,42 @@ def textbook_squared(gram: Any, mu: Any, k_y: Any, delta: float) -> Any:
     return product @ np.linalg.solve(shifted, mu * k_y)
 
 
-def compare_rules(size: int, prior: str, rounds: int = 11) -> dict[str, float]:
-    """Squared update, ours and as printed, over the thresholded one; all dense."""
+def compare_rules(size: int, prior: str, rounds: int = 11) -> list[float]:
+    """Positive weights, ms of the thresholded update, and both squared ones over it; all dense."""
     problem = Problem(size)
     mu = problem.prior_weights(prior)
     gram = problem.kernel_y.gram(problem.y)
-    rules = {'textbook': textbook_squared, **RULES}
     times = results.interleaved(
         {
             name: functools.partial(rule, gram, mu, problem.k_y, DELTA)
-            for name, rule in rules.items()
+            for name, rule in (RULES | {'textbook': textbook_squared}).items()
         },
         rounds,
     )
-    return {
-        'positive': float(np.mean(mu > 0)),
-        'thresholded ms': results.median_ms(times['thresholded']),
-        'squared': results.ratio(times, 'squared', 'thresholded'),
-        'textbook': results.ratio(times, 'textbook', 'thresholded'),
-    }
+    over = [results.ratio(times, name, 'thresholded') for name in ('squared', 'textbook')]
+    return [float(np.mean(mu > 0)), results.median_ms(times['thresholded']), *over]
 
 
-def compare_low_rank(size: int, dimension: int, method: str) -> dict[str, float]:
-    """Dense over low-rank update, alone and together with what makes the Gram matrix."""
+def compare_low_rank(size: int, dimension: int, method: str) -> list[float]:
+    """Rank, ms of the low-rank update, the dense one over it, and the error of the posterior."""
     problem = Problem(size, dimension)
-    kernel, y, mu = problem.kernel_y, problem.y, problem.prior_weights('broad')
-    update = functools.partial(RULES[method], mu=mu, k_y=problem.k_y, delta=DELTA)
-    gram, low = kernel.gram(y), incomplete_cholesky(kernel, y, TOLERANCE)
+    update = functools.partial(
+        RULES[method], mu=problem.prior_weights('broad'), k_y=problem.k_y, delta=DELTA
+    )
+    low = incomplete_cholesky(problem.kernel_y, problem.y, TOLERANCE)
+    matrices = {'dense': problem.kernel_y.gram(problem.y), 'low': low}
     times = results.interleaved(
-        {
-            'dense': lambda: update(gram),
-            'low': lambda: update(low),
-            'dense gram': lambda: kernel.gram(y),
-            'low gram': lambda: incomplete_cholesky(kernel, y, TOLERANCE),
-        },
-        1,
+        {name: functools.partial(update, matrix) for name, matrix in matrices.items()}, 1
     )
-    together = {
-        kind: [a + b for a, b in zip(times[kind], times[f'{kind} gram'], strict=True)]
-        for kind in ('dense', 'low')
-    }
-    return {
-        'rank': float(low.rank),
-        'low ms': results.median_ms(times['low']),
-        'update': results.ratio(times, 'dense', 'low'),
-        'with Gram': results.ratio(together, 'dense', 'low'),
-        'error': _relative_error(problem, update, gram, low),
-    }
-
-
-def _relative_error(
-    problem: Problem, update: Callable[[Any], Any], gram: Any, low: LowRankGram
-) -> float:
-    """RKHS distance of the low-rank posterior from the dense one, relative to its norm."""
     dense, approximate = (
-        KernelMean(problem.kernel_x, problem.x, update(matrix)) for matrix in (gram, low)
+        KernelMean(problem.kernel_x, problem.x, update(matrix)) for matrix in matrices.values()
     )
-    return approximate.mmd(dense) / dense.norm()
+    error = approximate.mmd(dense) / dense.norm()
+    ratio = results.ratio(times, 'dense', 'low')
+    return [float(low.rank), results.median_ms(times['low']), ratio, float(error)]
 
 
-def main() -> dict[str, float]:
+def main() -> None:
     """Measure, print and write the ratios."""
     rules = {prior: compare_rules(1000, prior) for prior in PRIORS}
     low = {
@@ -131,34 +105,26 @@ def main() -> dict[str, float]:
         for dimension in (2, 4)
         for method in RULES
     }
-    figures = {
-        f'squared_over_thresholded_1k_{prior}': found['squared'] for prior, found in rules.items()
-    } | {
-        f'{method}_dense_over_low_rank_6k_d{dimension}': found['update']
-        for (method, dimension), found in low.items()
-    }
-    results.merge_figures(figures)
-    text = _section(rules, low)
-    results.publish(text, 'kernels')
-    return figures
-
-
-def _section(rules: dict[str, Any], low: dict[tuple[str, int], Any]) -> str:
+    results.merge_figures(
+        {f'squared_over_thresholded_1k_{prior}': found[2] for prior, found in rules.items()}
+        | {f'{rule}_dense_over_low_rank_6k_d{d}': found[2] for (rule, d), found in low.items()}
+    )
     of_rules = results.table(
         ['prior', 'positive weights', 'thresholded ms', 'squared, ours', 'squared as printed'],
-        [[prior, *found.values()] for prior, found in rules.items()],
+        [[prior, *found] for prior, found in rules.items()],
     )
     of_low = results.table(
-        ['rule', 'd', 'rank', 'low rank ms', 'dense', 'dense, with Gram', 'relative error'],
-        [[*key, *found.values()] for key, found in low.items()],
+        ['rule', 'd', 'rank', 'low rank ms', 'dense', 'relative error'],
+        [[*key, *found] for key, found in low.items()],
     )
-    return (
+    text = (
         f'## Rules of kernel Bayesian inference\n\n{results.machine()}.\n\n'
         "### Bayes' rule at n = 1000, dense: squared over thresholded\n\n"
         f'{of_rules}\n\n'
         '### Dense over low rank at n = 6000 (incomplete Cholesky, tolerance 0.001)\n\n'
         f'{of_low}'
     )
+    results.publish(text, 'kernels')
 
 
 if __name__ == '__main__':

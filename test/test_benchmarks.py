@@ -177,8 +177,7 @@ def test_a_drive_of_the_acceptance_set_is_scored(tmp_path, cases_module):
     train, test = (
         open_dataset(write_tiny_cold_run(tmp_path / run, frames=80)) for run in ('a', 'b')
     )
-    place.keep_map([train])
-    place.keep('run', test)
+    place.keep(lambda: ([train], {'run': test}))
     case = cases_module.Case('group', 'choose', cases_module.MapOf('place', 60), 'run')
     (row,) = acceptance.drive_all(case.map, [(0, case)], tmp_path, 'nearest', [0])
     assert row['right'] == 1.0 and row['found m'] == 0.0 and row['RMSE m'] < 0.5
