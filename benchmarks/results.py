@@ -8,9 +8,7 @@ benchmark replaces its own part of them and leaves the others' alone.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-import fcntl
+from collections.abc import Callable, Mapping, Sequence
 import gc
 import json
 import os
@@ -21,9 +19,11 @@ import subprocess
 import time
 from typing import Any
 
+import cv2
 from kbr_localization.files import write_text
 from kbr_localization.resources import package_version
 import numpy as np
+import scipy
 
 FOLDER = Path(__file__).parent
 FIGURES = FOLDER / 'latest.json'
@@ -79,10 +79,9 @@ def median_ms(seconds: Sequence[float]) -> float:
 
 def merge_figures(figures: Mapping[str, float], path: Path = FIGURES) -> dict[str, Any]:
     """Put figures into `latest.json` beside those that others measured; returns all of them."""
-    with _locked(path):
-        known = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
-        merged = known | {name: _rounded(value) for name, value in figures.items()}
-        write_text(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
+    known = json.loads(path.read_text(encoding='utf-8')) if path.exists() else {}
+    merged = known | {name: float(f'{value:.4g}') for name, value in figures.items()}
+    write_text(path, json.dumps(dict(sorted(merged.items())), indent=2) + '\n')
     return merged
 
 
@@ -99,12 +98,11 @@ def write_section(name: str, text: str, path: Path = PAGE) -> None:
 
     Below it stands what was measured (`measured_with`).
     """
-    with _locked(path):
-        page = path.read_text(encoding='utf-8') if path.exists() else ''
-        found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
-        found[name] = f'{text.strip()}\n\n{measured_with()}'
-        parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
-        write_text(path, '\n'.join([_TITLE, *parts]) + '\n')
+    page = path.read_text(encoding='utf-8') if path.exists() else ''
+    found = dict(re.findall(r'<!-- (\w+) -->\n(.*?)\n<!-- end -->', page, re.DOTALL))
+    found[name] = f'{text.strip()}\n\n{measured_with()}'
+    parts = [f'<!-- {key} -->\n{found[key]}\n<!-- end -->' for key in sorted(found)]
+    write_text(path, '\n'.join([_TITLE, *parts]) + '\n')
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -125,38 +123,15 @@ def measured_with() -> str:
 
 def machine() -> str:
     """Say in one line what the figures were measured on."""
-    import cv2  # noqa: PLC0415
-    import scipy  # noqa: PLC0415
-
+    known = Path('/proc/cpuinfo').read_text(encoding='utf-8')
+    processor = known.partition('model name')[2].split('\n')[0].strip('\t :') or platform.machine()
     return (
-        f'{_processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, '
+        f'{processor}, {os.cpu_count()} cores; Python {platform.python_version()}, '
         f'NumPy {np.__version__}, SciPy {scipy.__version__}, OpenCV {cv2.__version__}'
     )
-
-
-def _processor() -> str:
-    information = Path('/proc/cpuinfo')
-    lines = information.read_text(encoding='utf-8').splitlines() if information.exists() else []
-    named = [line.split(':', 1)[1].strip() for line in lines if line.startswith('model name')]
-    return named[0] if named else platform.machine()
 
 
 def _shown(cell: Any) -> str:
     if not isinstance(cell, float):
         return str(cell)
     return f'{cell:.0f}' if abs(cell) >= 100 else f'{cell:.3g}'
-
-
-def _rounded(value: float) -> float:
-    return float(f'{float(value):.4g}')
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Let one process at a time read and replace the files of a folder."""
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
