@@ -44,8 +44,6 @@ STEPS = 24
 """Frames that each method takes in."""
 REPEATED, FEW = 9, 3
 """Times that the runs are given to the build of a large map and of a small one."""
-LOOP, TRIES, FREE = 60_000_000, 12, 1.7
-"""A build counts while a loop that shares nothing is so many times faster in two processes."""
 COMMAND = """
 import atexit
 from kbr_localization.cli import main
@@ -155,13 +153,6 @@ def together(measure: Callable[[Scene], Times], scene: Scene) -> Times:
     return {name: [one for times in rounds for one in times[name]] for name in rounds[0]}
 
 
-def share_nothing(processes: int) -> None:
-    """Let processes count without sharing anything: as much faster as this machine gets now."""
-    command = [sys.executable, '-c', f'for _ in range({LOOP // processes}): pass']
-    for process in [subprocess.Popen(command) for _ in range(processes)]:
-        process.wait()
-
-
 def build(scene: Scene, folder: Path, repeated: int, jobs: int) -> float:
     """Run `kbr map build`; returns its peak memory in megabytes."""
     runs = [str(run) for run in scene.training] * repeated
@@ -172,20 +163,11 @@ def build(scene: Scene, folder: Path, repeated: int, jobs: int) -> float:
 
 
 def build_times(scene: Scene, folder: Path, repeated: int) -> Times:
-    """Time a build by one process and by two, and the loops, while two cores are free."""
-    functions: dict[str, Callable[[], Any]] = {
-        f'{what} {jobs}': functools.partial(run, jobs)
-        for what, run in (
-            ('loop', share_nothing),
-            ('build', functools.partial(build, scene, folder, repeated)),
-        )
-        for jobs in (1, 2)
+    """Seconds of builds by the number of processes."""
+    functions = {
+        str(jobs): functools.partial(build, scene, folder, repeated, jobs) for jobs in (1, 2)
     }
-    for _ in range(TRIES):
-        times = results.interleaved(functions, 1, warm_up=False)
-        if results.ratio(times, 'loop 1', 'loop 2') >= FREE:
-            break
-    return times
+    return results.interleaved(functions, 2, warm_up=False)
 
 
 def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
@@ -194,16 +176,15 @@ def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
     maps = [KernelMap.load(folder / f'{jobs}.h5') for jobs in (1, 2)]
     assert np.array_equal(maps[0].descriptors, maps[1].descriptors)
     opening = results.interleaved({'load': lambda: KernelMap.load(folder / '1.h5')}, 5)
-    images, speedup = len(maps[0]), results.ratio(many, 'build 1', 'build 2')
+    images, speedup = len(maps[0]), results.ratio(many, '1', '2')
     rows = [
-        ['map build, one process', f'{many["build 1"][0]:.2f} s'],
-        ['map build, two processes', f'{many["build 2"][0]:.2f} s'],
+        ['map build, one process', f'{np.median(many["1"]):.2f} s'],
+        ['map build, two processes', f'{np.median(many["2"]):.2f} s'],
         ['one over two', speedup],
         [
             f'the same of {images * FEW // REPEATED} images',
-            results.ratio(few, 'build 1', 'build 2'),
+            results.ratio(few, '1', '2'),
         ],
-        ['the same of a loop that shares nothing', results.ratio(many, 'loop 1', 'loop 2')],
         ['peak memory of the build', f'{build(scene, folder, REPEATED, 1):.0f} MB'],
         ['opening the map', f'{results.median_ms(opening["load"]):.0f} ms'],
         ['file', f'{(folder / "1.h5").stat().st_size / images:.0f} bytes an image'],

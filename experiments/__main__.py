@@ -1,10 +1,9 @@
-"""Run all experiments one after the other, or only assemble the page of their results."""
+"""Run experiments one after the other, or only assemble the page of their results."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 import importlib
-import sys
 
 from experiments import common, report
 
@@ -21,20 +20,22 @@ NAMES = (
     'convergence',
     'slides_regression',
 )
-"""In the order of the papers; each is a module of this package with a `main`."""
+"""In the order of the papers; each is a module of this package with an `EXPERIMENT`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run every experiment with the same options; `--table` runs none."""
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    parser = common.parser('All experiments of the papers.')
+    """Run the experiments that are named, or all, with the same options; `--table` runs none."""
+    parser = common.parser('Experiments of the papers.')
+    parser.add_argument('names', nargs='*', metavar='NAME', help=f'some of {", ".join(NAMES)}')
     parser.add_argument('--table', action='store_true', help='assemble the page, run nothing')
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
+    if unknown := set(options.names) - set(NAMES):
+        parser.error(f'expected some of {", ".join(NAMES)}, got {", ".join(sorted(unknown))}')
     if options.table:
         report.write_page(options.out)
         return
-    for name in NAMES:
-        importlib.import_module(f'experiments.{name}').main(given)
+    for name in options.names or NAMES:
+        common.run(importlib.import_module(f'experiments.{name}').EXPERIMENT, options)
 
 
 if __name__ == '__main__':

@@ -1,5 +1,5 @@
 """
-Kalman, extended and unscented Kalman and bootstrap particle filters, for comparison only.
+Kalman, extended and unscented Kalman filters, for comparison only.
 
 Thin adapters of Stone Soup (https://stonesoup.rtfd.io), which is the extra `compare`: only the
 experiments need it.
@@ -9,16 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-import importlib
+from datetime import datetime, timedelta
 from typing import Any
 
-from kbr_localization.errors import KernelError
-from kbr_localization.kernels.checks import as_count, as_floats, as_positive, FloatArray, require
-from numpy.typing import ArrayLike
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+try:
+    from stonesoup.base import Property
+    from stonesoup.models.base import TimeInvariantModel
+    from stonesoup.models.measurement.linear import LinearGaussian
+    from stonesoup.models.measurement.nonlinear import NonLinearGaussianMeasurement
+    from stonesoup.models.transition.linear import LinearGaussianTimeInvariantTransitionModel
+    from stonesoup.models.transition.nonlinear import GaussianTransitionModel
+    from stonesoup.predictor import kalman as predictors
+    from stonesoup.types.array import StateVector, StateVectors
+    from stonesoup.types.detection import Detection
+    from stonesoup.types.hypothesis import SingleHypothesis
+    from stonesoup.types.prediction import GaussianStatePrediction
+    from stonesoup.updater import kalman as updaters
+except ImportError as error:
+    raise ImportError(
+        f'the Kalman filters need Stone Soup: pip install stonesoup ({error})'
+    ) from error
 
 Function = Callable[[FloatArray], Any]
-
-METHODS = ('kalman', 'extended', 'unscented', 'particle')
+EPOCH = datetime(2000, 1, 1)
+PREFIXES = {'kalman': '', 'extended': 'Extended', 'unscented': 'Unscented'}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,73 +56,107 @@ class GaussianStateSpaceModel:
     mean: FloatArray
     covariance: FloatArray
 
-    def __post_init__(self) -> None:
-        size = _sized('mean', self.mean, (None,))[0]
-        outputs = _sized('observation_covariance', self.observation_covariance, (None, None))[0]
-        expected = {
-            'covariance': (size, size),
-            'transition_covariance': (size, size),
-            'observation_covariance': (outputs, outputs),
-            'transition': (size, size),
-            'observation': (outputs, size),
-        }
-        for name, shape in expected.items():
-            value = getattr(self, name)
-            if not callable(value):
-                _sized(name, value, shape)
+
+class FunctionTransition(GaussianTransitionModel, TimeInvariantModel):  # type: ignore[misc]
+    """Transition model x' = f(x) + e from a function of points (n, d)."""
+
+    step: Any = Property(doc='f: (n, d) -> (n, d)')
+    noise_covariance: Any = Property(doc='covariance of e (d, d)')
+
+    @property
+    def ndim_state(self) -> int:
+        """Return the dimension of the state."""
+        return int(self.noise_covariance.shape[0])
+
+    def covar(self, **_: Any) -> Any:
+        """Return the covariance of the noise."""
+        return self.noise_covariance
+
+    def function(self, state: Any, noise: Any = False, **_: Any) -> Any:
+        """Return f(x), for one state vector or many."""
+        return _images(self.step, state, noise)
+
+
+class FunctionMeasurement(NonLinearGaussianMeasurement):  # type: ignore[misc]
+    """Observation model y = h(x) + r from a function of points (n, d)."""
+
+    observe: Any = Property(doc='h: (n, d) -> (n, d_y)')
+
+    @property
+    def ndim_meas(self) -> int:
+        """Return the dimension of the observation."""
+        return int(self.noise_covar.shape[0])
+
+    def function(self, state: Any, noise: Any = False, **_: Any) -> Any:
+        """Return h(x), for one state vector or many."""
+        return _images(self.observe, state, noise)
+
+
+class MatrixMeasurement(LinearGaussian):  # type: ignore[misc]
+    """Observation model y = H x + r."""
+
+    observation_matrix: Any = Property(doc='H (d_y, d)')
+
+    def matrix(self, **_: Any) -> Any:
+        """Return H."""
+        return self.observation_matrix
+
+
+def _images(function: Function, state: Any, noise: Any) -> Any:
+    images = np.asarray(function(np.asarray(state.state_vector, dtype=np.float64).T)).T
+    # an array is given noise, False or None is none; the Kalman filters draw no noise
+    images = images + noise if isinstance(noise, np.ndarray) else images.astype(np.float64)
+    return images.view(StateVector if images.shape[1] == 1 else StateVectors)
 
 
 def classical_filter(
-    method: str,
-    model: GaussianStateSpaceModel,
-    observations: ArrayLike,
-    particles: int = 1000,
-    seed: int = 0,
-    spread: float = 0.5,
+    method: str, model: GaussianStateSpaceModel, observations: FloatArray, spread: float = 0.5
 ) -> tuple[FloatArray, FloatArray]:
     """
     Posterior means (T, d) and covariances (T, d, d) of the states given observations (T, d_y).
 
-    `method`: 'kalman' (both functions given as matrices), 'extended', 'unscented' or 'particle'.
-    `spread`: alpha of the unscented transform, the distance of its sigma points from the mean.
-    Raises KernelError when Stone Soup is not installed.
+    `method`: 'kalman' (both functions given as matrices), 'extended' or 'unscented'. `spread`:
+    alpha of the unscented transform, the distance of its sigma points from the mean.
     """
-    if method not in METHODS:
-        raise KernelError(f'method: expected one of {", ".join(METHODS)}, got {method!r}')
-    require('model', model, GaussianStateSpaceModel, 'a GaussianStateSpaceModel')
-    is_linear = not callable(model.transition) and not callable(model.observation)
-    if method == 'kalman' and not is_linear:
-        raise KernelError(
-            'method: kalman expects matrices for transition and observation, got a function: '
-            'use extended or unscented'
-        )
-    as_count('particles', particles)
-    as_positive('spread', spread)
-    sequence = as_floats('observations', observations)
-    if sequence.ndim != 2 or len(sequence) == 0:
-        raise KernelError(
-            f'observations: expected shape (T, d_y) with T > 0, got {sequence.shape}: reshape '
-            'scalars with y.reshape(-1, 1)'
-        )
-    try:
-        adapter = importlib.import_module('experiments.stonesoup_adapter')
-    except ImportError as error:
-        raise KernelError(
-            f'method: {method} needs Stone Soup, which is not installed ({error}): '
-            'pip install stonesoup'
-        ) from error
-    means, covariances = adapter.run(method, model, sequence, particles, seed, spread)
-    return means, covariances
+    options = {'alpha': spread} if method == 'unscented' else {}
+    prefix = PREFIXES[method]
+    predictor = getattr(predictors, f'{prefix}KalmanPredictor')(_transition(model), **options)
+    updater = getattr(updaters, f'{prefix}KalmanUpdater')(_measurement(model), **options)
+    mean = np.asarray(model.mean, dtype=np.float64)[:, np.newaxis]
+    prediction = GaussianStatePrediction(mean, model.covariance, timestamp=EPOCH)
+    means, covariances = [], []
+    for t, observation in enumerate(observations):
+        now, then = (EPOCH + timedelta(seconds=step) for step in (t, t + 1))
+        detection = Detection(observation[:, np.newaxis], timestamp=now)
+        posterior = updater.update(SingleHypothesis(prediction, detection))
+        means.append(np.ravel(posterior.mean).astype(np.float64))
+        covariances.append(np.asarray(posterior.covar, dtype=np.float64))
+        prediction = predictor.predict(posterior, timestamp=then)
+    return np.array(means), np.array(covariances)
 
 
-def _sized(name: str, value: ArrayLike, shape: tuple[int | None, ...]) -> tuple[int, ...]:
-    """Return the shape of a finite array, which must be as expected; None is any size > 0."""
-    found = as_floats(name, value).shape
-    fits = len(found) == len(shape) and 0 not in found
-    if not fits or any(want not in (None, got) for want, got in zip(shape, found, strict=True)):
-        wanted = ', '.join('n' if size is None else str(size) for size in shape)
-        raise KernelError(
-            f'{name}: expected shape ({wanted}), got {found}: covariances and matrices have the '
-            'dimensions of the mean and of an observation'
+def _transition(model: GaussianStateSpaceModel) -> Any:
+    covariance = np.asarray(model.transition_covariance, dtype=np.float64)
+    if callable(model.transition):
+        return FunctionTransition(step=model.transition, noise_covariance=covariance)
+    return LinearGaussianTimeInvariantTransitionModel(
+        transition_matrix=np.asarray(model.transition), covariance_matrix=covariance
+    )
+
+
+def _measurement(model: GaussianStateSpaceModel) -> Any:
+    dimension = len(model.mean)
+    covariance = np.asarray(model.observation_covariance, dtype=np.float64)
+    if callable(model.observation):
+        return FunctionMeasurement(
+            ndim_state=dimension,
+            mapping=list(range(dimension)),
+            noise_covar=covariance,
+            observe=model.observation,
         )
-    return found
+    return MatrixMeasurement(
+        ndim_state=dimension,
+        mapping=[None] * len(covariance),  # its length is the dimension of the observation
+        noise_covar=covariance,
+        observation_matrix=np.asarray(model.observation, dtype=np.float64),
+    )

@@ -8,14 +8,10 @@ all of them into rows, claims and a figure. Its verdict is computed and never ed
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 import csv
 from dataclasses import dataclass
-import functools
-import importlib
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +67,8 @@ class Experiment:
     unavailable: Callable[[Size], str] = lambda size: ''
 
 
-def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outcome | None:
-    """Run an experiment from the command line; write and print what it found."""
-    options = parser(experiment.source).parse_args(arguments)
+def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
+    """Run an experiment with options of `parser`; write and print what it found."""
     size = experiment.sizes[options.size]
     reason = '' if options.judge else experiment.unavailable(size)
     if reason:
@@ -84,10 +79,8 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outco
     store = Store(results, experiment.name, options.size)
     # judged again from what is stored
     resume, minutes = (True, 0.0) if options.judge else (options.resume, options.minutes)
-    # another process cannot take a function of the script that was started, only of a module
-    by_name = functools.partial(trial_of, experiment.name)
-    trial = experiment.trial if options.jobs == 1 else by_name
-    records = run_tasks(trial, size.fixed, tasks, store, resume, options.jobs, minutes)
+    trial, jobs = experiment.trial, options.jobs
+    records = run_tasks(trial, size.fixed, tasks, store, resume, jobs, minutes)
     if not records.done:
         print(f'{experiment.source}: nothing is stored of the {options.size} size')
         return None
@@ -101,11 +94,6 @@ def run(experiment: Experiment, arguments: Sequence[str] | None = None) -> Outco
         _with_times(experiment, records, tasks, options)
     report.write_page(options.out)
     return outcome
-
-
-def trial_of(name: str, rng: np.random.Generator, **arguments: Any) -> Any:
-    """Run a trial of the experiment of this name."""
-    return importlib.import_module(f'experiments.{name}').EXPERIMENT.trial(rng, **arguments)
 
 
 def _with_times(
@@ -234,18 +222,6 @@ def rows_over(
         for method, values in trials.items()
         for i, point in enumerate(grid)
     ]
-
-
-@contextmanager
-def expected_warnings(name: str) -> Iterator[None]:
-    """Keep out of the output what a library warns of while a search tries poor settings."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _numbers(text: str) -> tuple[int, ...]:

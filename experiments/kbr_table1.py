@@ -206,12 +206,3 @@ EXPERIMENT = common.Experiment(
     trial=trial,
     judge=judge,
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiment."""
-    common.run(EXPERIMENT, arguments)
-
-
-if __name__ == '__main__':
-    main()

@@ -209,12 +209,3 @@ EXPERIMENT = common.Experiment(
     judge=judge,
     judge_times=judge_times,
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiment."""
-    common.run(EXPERIMENT, arguments)
-
-
-if __name__ == '__main__':
-    main()

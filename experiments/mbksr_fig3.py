@@ -7,7 +7,7 @@ embeddings of the true laws of y and z, and the distance to them, have closed fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,12 +233,3 @@ EXPERIMENT = common.Experiment(
     trial=trial,
     judge=judge,
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiment."""
-    common.run(EXPERIMENT, arguments)
-
-
-if __name__ == '__main__':
-    main()

@@ -163,12 +163,3 @@ EXPERIMENT = common.Experiment(
     judge=judge,
     unavailable=missing,
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the experiment."""
-    common.run(EXPERIMENT, arguments)
-
-
-if __name__ == '__main__':
-    main()

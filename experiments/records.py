@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-import importlib
 import itertools
 import json
+import logging
 from pathlib import Path
 import time
 from typing import Any
 import zlib
 
+from joblib import delayed, Parallel
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 Values = dict[str, Any]
 Trial = Callable[..., Values]
@@ -172,18 +174,14 @@ def _outcomes(
     if jobs == 1:
         yield from (_run(trial, fixed, task) for task in in_time)
         return
-    joblib = importlib.import_module('joblib')
-    options = {'n_jobs': jobs, 'return_as': 'generator_unordered', 'pre_dispatch': jobs}
-    yield from joblib.Parallel(**options)(
-        joblib.delayed(_run)(trial, fixed, task) for task in in_time
-    )
+    parallel = Parallel(jobs, return_as='generator_unordered', pre_dispatch=jobs)
+    yield from parallel(delayed(_run)(trial, fixed, task) for task in in_time)
 
 
 def _run(trial: Trial, fixed: Mapping[str, Any], task: Task) -> Record:
-    # more threads would change the last bits, and with them what is stored
-    limits = importlib.import_module('threadpoolctl').threadpool_limits
-    common = importlib.import_module('experiments.common')
-    with limits(1), common.expected_warnings('kbr_localization.kernels'):
+    # of poor settings that a search tries
+    logging.getLogger('kbr_localization.kernels').setLevel(logging.ERROR)
+    with threadpool_limits(1):  # more threads would change the last bits, and what is stored
         values = trial(task.rng(), **dict(task.cell), **fixed)
     seconds = values.pop('seconds', {})
     return Record(task, _rounded(values), _rounded(seconds))

@@ -41,8 +41,7 @@ def rows_in(path):
 
 
 def run(name, out, *options):
-    arguments = ['--size', 'tiny', '--out', str(out), *options]
-    importlib.import_module(f'experiments.{name}').main(arguments)
+    experiments.main([name, '--size', 'tiny', '--out', str(out), *options])
 
 
 @pytest.mark.parametrize('name', experiments.NAMES)
@@ -111,7 +110,7 @@ def test_processes_find_the_same_numbers(tmp_path):
 def test_runs_in_cold_format_that_are_absent_are_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv('KBR_COLD_RUNS', str(tmp_path))
     module = importlib.import_module('experiments.mbksr_fig6')
-    module.main(['--full', '--out', str(tmp_path)])
+    experiments.main(['mbksr_fig6', '--full', '--out', str(tmp_path)])
     assert 'skipped' in capsys.readouterr().out
     monkeypatch.delenv('KBR_COLD_RUNS')
     assert 'KBR_COLD_RUNS' in module.missing(module.EXPERIMENT.sizes['full'])

@@ -2,15 +2,14 @@
 
 import importlib
 from pathlib import Path
-import sys
 
-from kbr_localization.errors import KernelError
 import numpy as np
 import pytest
 
 if not (Path(__file__).parents[1] / 'experiments').is_dir():
     pytest.skip('the folder experiments/ is not installed', allow_module_level=True)
 
+pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
 classical = importlib.import_module('experiments.classical')
 classical_filter = classical.classical_filter
 GaussianStateSpaceModel = classical.GaussianStateSpaceModel
@@ -49,25 +48,8 @@ def written_out(y):
     [('kalman', LINEAR), ('extended', AS_FUNCTIONS), ('unscented', AS_FUNCTIONS)],
 )
 def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
-    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
     y = observations()
     means, covariances = classical_filter(method, model, y)
     expected, expected_covariances = written_out(y)
     np.testing.assert_allclose(means, expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
-
-
-def test_particle_filter_approaches_the_exact_mean_and_is_reproducible():
-    pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
-    y = observations()
-    means, _ = classical_filter('particle', AS_FUNCTIONS, y, particles=4000, seed=3)
-    again, _ = classical_filter('particle', AS_FUNCTIONS, y, particles=4000, seed=3)
-    np.testing.assert_array_equal(means, again)
-    assert np.sqrt(np.mean((means - written_out(y)[0]) ** 2)) < 0.04
-
-
-def test_a_missing_library_is_named_with_the_remedy(monkeypatch):
-    # None in sys.modules is how Python marks a module that cannot be imported
-    monkeypatch.setitem(sys.modules, 'experiments.stonesoup_adapter', None)
-    with pytest.raises(KernelError, match=r'needs Stone Soup.*pip install'):
-        classical_filter('extended', AS_FUNCTIONS, observations(2))
