@@ -3,7 +3,11 @@
 from helpers import textured_image
 from kbr_localization.datasets.bag_reader import TYPESTORE
 import numpy as np
+from rosbags import rosbag1
 from rosbags.rosbag2 import StoragePlugin, Writer
+from rosbags.typesys import get_typestore, Stores
+
+NOETIC = get_typestore(Stores.ROS1_NOETIC)
 
 STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
@@ -95,6 +99,22 @@ def write_messages(path, messages, storage='mcap'):
             time_ns = stamp_of(message) if recorded is None else recorded
             data = TYPESTORE.serialize_cdr(message, name)
             writer.write(connections[topic], time_ns, data)
+    return path
+
+
+def write_ros1(path, messages, compression=None):
+    """Write (topic, message, recorded) as a bag of ROS 1, at the header stamps."""
+    writer = rosbag1.Writer(path)
+    if compression:
+        writer.set_compression(rosbag1.Writer.CompressionFormat[compression.upper()])
+    with writer:
+        connections = {}
+        for topic, message, _ in messages:
+            name = message.__msgtype__
+            if topic not in connections:
+                connections[topic] = writer.add_connection(topic, name, typestore=NOETIC)
+            data = TYPESTORE.cdr_to_ros1(TYPESTORE.serialize_cdr(message, name), name)
+            writer.write(connections[topic], stamp_of(message), data)
     return path
 
 

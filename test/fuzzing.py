@@ -4,9 +4,6 @@ import os
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import KbrError
-import numpy as np
 
 EXAMPLES = int(os.environ.get('KBR_FUZZ_EXAMPLES', '0'))
 """Examples per test; 0: few, and the same ones in every run."""
@@ -37,16 +34,3 @@ def damaged(data, draw):
         return before + bytes([after[0] ^ piece[0]]) + after[1:]
     past = at + len(piece)
     return before + piece + data[past:]
-
-
-def read_everything(path):
-    """Open a run and read all of it; an error of the package is as good."""
-    try:
-        run = open_dataset(path)
-        assert np.isfinite(run.odometry.poses).all()
-        for frame in run:
-            assert np.isfinite(frame.odometry).all()
-            assert frame.reference is None or np.isfinite(frame.reference).all()
-            frame.load_image()
-    except KbrError as error:
-        assert '\n' not in str(error)

@@ -6,13 +6,18 @@ from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.camera_names import camera_name, camera_names
 from kbr_localization.datasets.cold import ColdRun
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.datasets.multi_camera import MultiCameraRun, MultiImage, one_picture
+from kbr_localization.datasets.images import encode_jpeg
+from kbr_localization.datasets.multi_camera import (
+    camera_name,
+    camera_names,
+    MultiCameraRun,
+    MultiImage,
+    one_picture,
+    Synchronizer,
+)
 from kbr_localization.datasets.rosbag import write_bag
-from kbr_localization.datasets.synchronizer import Synchronizer
 from kbr_localization.errors import DatasetError
 from map_helpers import TinyRun
 import numpy as np

@@ -4,11 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fuzzing import budget, damaged, EXAMPLES
-from helpers import textured_image
 from hypothesis import given
 from hypothesis import strategies as st
-from kbr_localization.datasets.image_file import decode_image, encode_jpeg
-from kbr_localization.datasets.image_size import encoded_size
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.map import storage
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -21,7 +18,6 @@ from onnx_file import convolution_network
 import pytest
 
 NETWORK = convolution_network(np.ones((2, 3, 5, 5), np.float32), 16)
-JPEG = encode_jpeg(textured_image(0), 'test')
 
 
 @pytest.fixture(scope='module')
@@ -77,16 +73,3 @@ def test_damaged_networks(content):
             look(network)
         except KbrError as error:
             assert '\n' not in str(error)
-
-
-@budget(300)
-@given(data=st.data())
-def test_the_size_in_a_damaged_header_is_what_is_decoded(data):
-    content = damaged(JPEG, data.draw)
-    size = encoded_size(content)
-    try:
-        image = decode_image(content, 'test')
-    except KbrError as error:
-        assert '\n' not in str(error)
-        return
-    assert size == image.shape[1::-1]

@@ -8,7 +8,7 @@ from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization.datasets import open_dataset
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.multi_camera import LazyImages
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.localization.map.build import build_map

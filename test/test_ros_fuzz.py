@@ -9,8 +9,7 @@ from geometry_msgs.msg import Pose
 from helpers import START_NS, tiny_frames
 from hypothesis import given
 from hypothesis import strategies as st
-from kbr_localization.datasets.image_file import encode_jpeg
-from kbr_localization.datasets.image_message import ENCODINGS
+from kbr_localization.datasets.images import encode_jpeg, ENCODINGS
 from kbr_localization.errors import KbrError
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer

@@ -13,7 +13,7 @@ from helpers import textured_image, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.image_file import decode_image, encode_jpeg
+from kbr_localization.datasets.images import decode_image, encode_jpeg
 from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map

@@ -158,7 +158,7 @@ def prepare_output(path: Path, *inputs: Path) -> Path:
 
 def refuse_file_of(run: Path, path: Path) -> None:
     """Raise KbrError for an output that is a file of a run, or would be taken for one."""
-    from kbr_localization.datasets.run_files import has_meaning  # noqa: PLC0415
+    from kbr_localization.datasets.opening import has_meaning  # noqa: PLC0415
 
     # a link in the run is a part of it, wherever it leads to
     # (realpath, since resolve has no words for links in a circle: the writer has)

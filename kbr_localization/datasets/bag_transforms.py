@@ -2,31 +2,157 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 import functools
-import logging
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
-from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
-from kbr_localization.datasets.frame import OdometryTrack
-from kbr_localization.datasets.pose_message import planar_pose
-from kbr_localization.datasets.selection import of_another_clock
-from kbr_localization.datasets.transform_tree import (
-    BASE_FRAMES,
-    Edge,
-    MAP_FRAMES,
-    ODOMETRY_FRAMES,
-    Transform,
-    TransformTree,
-)
+from kbr_localization import se2
+from kbr_localization.datasets.bag_reader import Bag, TF, Topic
+from kbr_localization.datasets.frame import OdometryTrack, Skipped
+from kbr_localization.datasets.poses import planar_pose
+from kbr_localization.datasets.selection import foreign_stamps
 from kbr_localization.errors import DatasetError
+import numpy as np
 
-LOG = logging.getLogger(__name__)
+MAP_FRAMES, ODOMETRY_FRAMES = ('map',), ('odom',)
+BASE_FRAMES = ('base_footprint', 'base_link', 'base')
+Edge = tuple[str, str]
 
-TF = 'tf2_msgs/msg/TFMessage'
-STATIC = 'tf_static'
+
+@dataclass(frozen=True)
+class Transform:
+    """
+    A pose (3,) of a child frame in its parent at a stamp, or for all times where `fixed`.
+
+    `stamped`: whether the stamp is its own, not a time of recording.
+    """
+
+    parent: str
+    child: str
+    stamp_ns: int
+    pose: se2.FloatArray
+    fixed: bool = False
+    stamped: bool = True
+
+
+class _Samples:
+    """Samples of one transform, in little memory: a bag has millions of them."""
+
+    def __init__(self) -> None:
+        self.fixed = True
+        self._stamps, self._unstamped, self._poses = array('q'), array('b'), array('d')
+
+    def add(self, transform: Transform) -> None:
+        self.fixed = self.fixed and transform.fixed
+        self._stamps.append(transform.stamp_ns)
+        self._unstamped.append(not (transform.stamped or transform.fixed))
+        self._poses.extend(transform.pose)
+
+    def track(self) -> OdometryTrack:
+        """Return them by time; of equal stamps the first counts."""
+        stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
+        foreign = foreign_stamps(stamps[~unstamped].tolist(), stamps[unstamped].tolist())
+        kept = ~(unstamped & np.isin(stamps, list(foreign)))
+        unique, first = np.unique(stamps[kept], return_index=True)
+        return OdometryTrack(unique, np.reshape(self._poses, (-1, 3))[kept][first])
+
+
+class TransformTree:
+    """
+    Planar poses of frames in each other, over time.
+
+    Of a frame with several parents the last one counts, as in tf2.
+    """
+
+    def __init__(self, transforms: Iterable[Transform] = ()) -> None:
+        self._parents: dict[str, str] = {}
+        self._samples: dict[Edge, _Samples] = {}
+        self.add(transforms)
+
+    def add(self, transforms: Iterable[Transform], placed: Sequence[str] = ()) -> None:
+        """Take in transforms in any order, but those of frames that are `placed`."""
+        for transform in transforms:
+            if transform.child not in placed:
+                self._parents[transform.child] = transform.parent
+                edge = transform.parent, transform.child
+                self._samples.setdefault(edge, _Samples()).add(transform)
+
+    @property
+    def frames(self) -> tuple[str, ...]:
+        """Frames that have a parent."""
+        return tuple(self._parents)
+
+    @functools.cached_property
+    def _tracks(self) -> dict[Edge, OdometryTrack]:
+        return {edge: samples.track() for edge, samples in self._samples.items()}
+
+    def chain(self, above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
+        """
+        Frames from one of `above` down to one of `below`, both in order of preference.
+
+        A name stands for the frame of any robot that ends with it (`robot1/base_link`). Empty
+        where there is no such chain.
+        """
+        for name in below:
+            called = [frame for frame in sorted(self._parents) if _is_called(frame, name)]
+            for frame in [name] if name in called else called:
+                upward = self._up(frame)
+                tops = [f for top in above for f in upward[1:] if _is_called(f, top)]
+                if tops:
+                    return tuple(upward[: upward.index(tops[0]) + 1][::-1])
+        return ()
+
+    def track(self, chain: Sequence[str]) -> OdometryTrack:
+        """
+        Poses of the last frame of a chain in its first, at the stamps of its quickest transform.
+
+        Raises DatasetError when the transforms do not overlap in time.
+        """
+        stamps = self.stamps(chain)
+        if stamps.size == 0:
+            raise DatasetError(
+                f'transforms {" -> ".join(chain)} do not overlap in time: expected all of them '
+                'over the whole recording'
+            )
+        poses = np.zeros((stamps.size, 3))
+        for edge in itertools.pairwise(chain):
+            track = self._tracks[edge]
+            constant = self._is_constant(edge)
+            poses = se2.compose(
+                poses,
+                track.poses[-1]
+                if constant
+                else se2.interpolate(track.stamps_ns, track.poses, stamps),
+            )
+        return OdometryTrack(stamps, poses)
+
+    def stamps(self, chain: Sequence[str]) -> se2.StampArray:
+        """Stamps (m,) of the quickest transform of a chain at which all of them are known."""
+        edges = list(itertools.pairwise(chain))
+        moving = [edge for edge in edges if not self._is_constant(edge)] or edges[-1:]
+        tracks = [self._tracks[edge].stamps_ns for edge in moving]
+        start, end = max(t[0] for t in tracks), min(t[-1] for t in tracks)
+        quickest = max(tracks, key=len)
+        return np.asarray(quickest[(quickest >= start) & (quickest <= end)])
+
+    def _is_constant(self, edge: Edge) -> bool:
+        """Whether a transform holds for all times: a fixed one, or one that was sent once."""
+        return self._samples[edge].fixed or len(self._tracks[edge].stamps_ns) == 1
+
+    def _up(self, frame: str) -> list[str]:
+        chain = [frame]
+        # stop where a circle closes
+        while chain[-1] in self._parents and self._parents[chain[-1]] not in chain:
+            chain.append(self._parents[chain[-1]])
+        return chain
+
+
+def _is_called(frame: str, name: str) -> bool:
+    return frame == name or frame.rpartition('/')[2] == name
 
 
 class BagTransforms:
@@ -37,114 +163,86 @@ class BagTransforms:
     where /tf has none, or None.
     """
 
-    def __init__(self, bag: Bag, odometry: Topic | None = None) -> None:
-        self._bag, self._odometry = bag, odometry
+    def __init__(self, bag: Bag, skipped: Skipped, odometry: Topic | None = None) -> None:
+        self._bag, self._skipped, self._odometry = bag, skipped, odometry
         self._topics = [topic for topic in bag.topics if topic.message_type == TF]
 
     def odometry_topic(self) -> Topic | None:
         """Return the topic of transforms from odom to the base, None where there are none."""
-        return self._topic(self.odometry_way)
+        return self._topic(self.odometry_chain)
 
     def reference_topic(self) -> Topic | None:
         """Return the topic of transforms from map to the base, None where there are none."""
-        return self._topic(self.reference_way)
+        return self._topic(self.reference_chain)
 
     @property
-    def odometry_way(self) -> tuple[str, ...]:
+    def odometry_chain(self) -> tuple[str, ...]:
         """Frames from odom down to the base."""
-        return self._tree.way(ODOMETRY_FRAMES, BASE_FRAMES)
+        return self._tree.chain(ODOMETRY_FRAMES, BASE_FRAMES)
 
     @property
-    def reference_way(self) -> tuple[str, ...]:
-        """Frames from map down to the base."""
-        return self._tree.way(MAP_FRAMES, self._bases)
+    def reference_chain(self) -> tuple[str, ...]:
+        """Frames from map down to the base, which may be called as the odometry calls it."""
+        bases = [t.child for t in itertools.islice(self._from_odometry(), 1)]
+        return self._tree.chain(MAP_FRAMES, (*bases, *BASE_FRAMES))
 
-    def track(self, way: Sequence[str]) -> OdometryTrack:
-        """Poses of the last frame of a way in its first; raises DatasetError."""
+    def track(self, chain: Sequence[str]) -> OdometryTrack:
+        """Poses of the last frame of a chain in its first; raises DatasetError."""
         try:
-            return self._tree.track(way)
+            return self._tree.track(chain)
         except DatasetError as error:
             raise DatasetError(f'bag {self._bag.path}: {error}') from error
 
-    def _topic(self, way: tuple[str, ...]) -> Topic | None:
-        if not (self._topics and way and self._tree.stamps(way).size):
+    def _topic(self, chain: tuple[str, ...]) -> Topic | None:
+        if not (self._topics and chain and self._tree.stamps(chain).size):
             return None
         return self._topics[0]
 
-    @property
-    def _bases(self) -> Sequence[str]:
-        child = next((t.child for t in self._from_odometry()), '')
-        return (child, *BASE_FRAMES) if child else BASE_FRAMES
-
     @functools.cached_property
     def _tree(self) -> TransformTree:
-        if not self._topics:
-            return TransformTree(())
-        tree = TransformTree(_of_one_clock(self._sent()))
-        tree.complete(_of_one_clock(self._from_odometry()))
-        return tree
-
-    def _sent(self) -> Iterator[Transform]:
+        tree = TransformTree()
         for topic in self._topics:
+            fixed = topic.name.endswith('tf_static')
             for message, time_ns in self._messages(topic):
-                for transform in message.transforms:
-                    yield from _read(transform, time_ns, topic.name.endswith(STATIC))
+                for sent in message.transforms:
+                    pose = SimpleNamespace(
+                        position=sent.transform.translation, orientation=sent.transform.rotation
+                    )
+                    tree.add(self._placed(topic, sent, pose, time_ns, fixed))
+        if self._topics:
+            tree.add(self._from_odometry(), placed=tree.frames)
+        return tree
 
     def _from_odometry(self) -> Iterator[Transform]:
         if self._odometry is not None:
             for message, time_ns in self._messages(self._odometry):
-                yield from _of_odometry(message, time_ns)
+                yield from self._placed(
+                    self._odometry, message, message.pose.pose, time_ns, fixed=False
+                )
 
     def _messages(self, topic: Topic) -> Iterator[tuple[Any, int]]:
-        """Messages of a topic with the times of their recording; broken ones are left out."""
-        for name, time_ns, data in self._bag.messages([topic.name]):
+        for _, time_ns, data in self._bag.messages([topic]):
             try:
-                message = deserialize(data, topic.message_type)
+                yield self._bag.deserialize(topic, data), time_ns
             except DatasetError as error:
-                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
-            else:
-                yield message, time_ns
+                self._skip(topic, error)
 
+    def _placed(
+        self, topic: Topic, message: Any, pose: Any, time_ns: int, fixed: bool
+    ) -> Iterator[Transform]:
+        """Give the transform of a message, or nothing where it is no pose in the plane."""
+        parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
+        stamp = message.header.stamp
+        header_ns = stamp.sec * 10**9 + stamp.nanosec
+        stamp_ns = header_ns or time_ns
+        try:
+            if parent and child and (fixed or stamp_ns >= 0):
+                planar = planar_pose(pose)
+                yield Transform(parent, child, stamp_ns, planar, fixed, header_ns != 0)
+        except DatasetError as error:
+            self._skip(topic, error)
 
-def _of_one_clock(sent: Iterable[Transform]) -> Iterator[Transform]:
-    """
-    Leave out those without a stamp whose times of recording do not go with the other stamps.
-
-    They come last; the others are not kept, as a bag has millions of them.
-    """
-    spans: dict[Edge, tuple[int, int]] = {}
-    unstamped = defaultdict[Edge, list[Transform]](list)
-    for transform in sent:
-        if transform.fixed or transform.stamped:
-            first, last = spans.get(transform.edge, (transform.stamp_ns,) * 2)
-            spans[transform.edge] = min(first, transform.stamp_ns), max(last, transform.stamp_ns)
-            yield transform
-        else:
-            unstamped[transform.edge].append(transform)
-    for edge, transforms in unstamped.items():
-        foreign = of_another_clock(spans.get(edge, ()), [t.stamp_ns for t in transforms])
-        yield from (t for t in transforms if t.stamp_ns not in foreign)
-
-
-def _read(message: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
-    """Give the transform of a message, or nothing where it is no pose in the plane."""
-    moved = message.transform
-    pose = SimpleNamespace(position=moved.translation, orientation=moved.rotation)
-    yield from _placed(message, pose, time_ns, fixed)
-
-
-def _of_odometry(message: Any, time_ns: int) -> Iterator[Transform]:
-    yield from _placed(message, message.pose.pose, time_ns, False)
-
-
-def _placed(message: Any, pose: Any, time_ns: int, fixed: bool) -> Iterator[Transform]:
-    parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
-    stamp = message.header.stamp
-    header_ns = stamp.sec * 10**9 + stamp.nanosec
-    stamp_ns = header_ns or time_ns
-    try:
-        # no run has a time before zero, see `header_stamp_ns`
-        if parent and child and (fixed or stamp_ns >= 0):
-            yield Transform(parent, child, stamp_ns, planar_pose(pose), fixed, header_ns != 0)
-    except DatasetError as error:
-        LOG.debug('%s -> %s at %d ns skipped: %s', parent, child, stamp_ns, error)
+    def _skip(self, topic: Topic, error: DatasetError) -> None:
+        # messages of the odometry are counted where their poses are read
+        if topic != self._odometry:
+            self._skipped.add(f'bad message on {topic.name}', error)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 import math
 from pathlib import Path
 import sqlite3
 from typing import Any, Literal
 
-from kbr_localization.datasets.bag_reader import TYPESTORE
+from kbr_localization.datasets.bag_reader import TF, TYPESTORE
 from kbr_localization.datasets.bag_topics import (
     COMPRESSED,
     drifts,
@@ -16,8 +15,8 @@ from kbr_localization.datasets.bag_topics import (
     POSE_WITH_COVARIANCE,
     RAW,
 )
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
-from kbr_localization.datasets.image_file import encoded_bytes
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
 from kbr_localization.datasets.run_folder import leave_out_image, new_folder, write_notes
 from kbr_localization.errors import DatasetError
@@ -26,6 +25,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from rosbags.interfaces import (
     Connection,
+    Nodetype,
     Qos,
     QosDurability,
     QosHistory,
@@ -36,13 +36,10 @@ from rosbags.interfaces import (
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
-TRANSPORTS = ('compressed', 'raw')
 METADATA_VERSION: Literal[8] = 8
 """The newest that every distribution from Humble on can read."""
 MAP_FRAME, ODOMETRY_FRAME, BASE_FRAME, CAMERA_FRAME = 'map', 'odom', 'base_footprint', 'camera'
 REFERENCE_VARIANCE = 1e-6
-TF = 'tf2_msgs/msg/TFMessage'
-PNG_START = b'\x89PNG'
 
 _FOREVER = QosTime(9223372036, 854775807)
 _QOS = Qos(
@@ -64,26 +61,21 @@ def write_bag(
 
     Topics: `/image/compressed` (JPEG or PNG bytes of the run are copied) or `/image`, with several
     cameras `/<camera>/image/compressed` or `/<camera>/image`, `/odom` at full rate,
-    `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. The notes of the run
-    go to a file in the folder. Messages are
-    recorded at their stamps, so that a player keeps the run's time. Images that cannot be read are
-    left out; returns their number by reason. `progress(what, done, total)` is called for every
-    frame. Raises DatasetError when `out` exists, for an unknown storage or transport, and when no
-    image can be read.
+    `/reference_pose` where known, and with `tf` also `/tf` with odom -> base. Messages are
+    recorded at their stamps. Images that cannot be read are left out; returns their number by
+    reason. `progress(what, done, total)` is called for every frame. Raises DatasetError when `out`
+    exists, for an unknown storage or transport, and when no image can be read.
     """
-    _check_choice('storage', storage, STORAGES)
-    _check_choice('image_transport', image_transport, TRANSPORTS)
+    _check_choice('storage', storage, *STORAGES)
+    _check_choice('image_transport', image_transport, 'compressed', 'raw')
     try:
         with new_folder(out) as folder:
             # rosbags makes the folder itself
             folder.rmdir()
-            with Writer(
-                folder, version=METADATA_VERSION, storage_plugin=STORAGES[storage]
-            ) as writer:
-                bag = _BagWriter(
-                    writer, image_transport, tf, dataset.cameras, dataset.reference_frame
-                )
-                _write_frames(bag, dataset, progress)
+            plugin = STORAGES[storage]
+            with Writer(folder, version=METADATA_VERSION, storage_plugin=plugin) as writer:
+                bag = _BagWriter(writer, dataset, image_transport == 'compressed', tf)
+                bag.write(dataset, progress)
             write_notes(folder, dataset.notes)
     # of a full disk
     except sqlite3.Error as error:
@@ -91,64 +83,75 @@ def write_bag(
     return bag.skipped
 
 
-def _write_frames(bag: _BagWriter, dataset: Dataset, progress: Progress | None) -> None:
-    for done, frame in _in_order_of_time(bag, dataset):
-        bag.write_frame(frame)
-        if progress:
-            progress('writing bag', done, len(dataset))
-    if bag.images == 0:
-        raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
+def _check_choice(name: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise DatasetError(f'{name} {value!r}: expected one of {", ".join(choices)}')
 
 
 class _BagWriter:
     """Messages of a run into an open bag."""
 
-    def __init__(
-        self,
-        writer: Writer,
-        transport: str,
-        tf: bool,
-        cameras: tuple[str, ...],
-        frame: str,
-    ) -> None:
-        # of a frame of odometry, whose poses somebody has chosen, readers would take none
+    def __init__(self, writer: Writer, dataset: Dataset, compressed: bool, tf: bool) -> None:
+        frame = dataset.reference_frame
+        # readers take no reference poses in a frame of odometry, as somebody may have chosen
         self._frame = frame if frame and not drifts(frame, ODOMETRY_FRAME) else MAP_FRAME
-        self._writer, self._compressed = writer, transport == 'compressed'
-        name, kind = ('image/compressed', COMPRESSED) if self._compressed else ('image', RAW)
-        places = [f'/{camera}/{name}' for camera in cameras] or [f'/{name}']
+        self._writer, self._compressed = writer, compressed
+        name, kind = ('image/compressed', COMPRESSED) if compressed else ('image', RAW)
+        places = [f'/{camera}/{name}' for camera in dataset.cameras] or [f'/{name}']
         self._images = [self._topic(place, kind) for place in places]
         self._odometry = self._topic('/odom', ODOMETRY)
         self._tf = self._topic('/tf', TF) if tf else None
         self._reference: Connection | None = None
-        self.images, self.skipped = 0, dict[str, int]()
+        self.skipped = Skipped()
 
-    def write_odometry(self, track: OdometryTrack, part: slice) -> None:
-        """Record odometry messages, and their transforms."""
+    def write(self, dataset: Dataset, progress: Progress | None) -> None:
+        """Write the frames one by one, the odometry up to each before it."""
+        track, written, images = dataset.odometry.recorded or dataset.odometry, 0, 0
+        for done, frame in enumerate(dataset, start=1):
+            due = int(np.searchsorted(track.stamps_ns, frame.stamp_ns, side='right'))
+            self._write_odometry(track, slice(written, due))
+            written = due
+            images += self._write_frame(frame)
+            if progress:
+                progress('writing bag', done, len(dataset))
+        self._write_odometry(track, slice(written, None))
+        if images == 0:
+            raise DatasetError(f'cannot write a bag: no image of {dataset.name} can be read')
+
+    def _write_odometry(self, track: OdometryTrack, part: slice) -> None:
         for stamp, pose in zip(track.stamps_ns[part].tolist(), track.poses[part], strict=True):
-            self._write(
-                self._odometry, stamp,
-                header=_header(stamp, ODOMETRY_FRAME), child_frame_id=BASE_FRAME,
-                pose=_pose_with_covariance(pose, 0.0), twist=_still(),
-            )  # fmt: skip
+            place = {'header': _header(stamp, ODOMETRY_FRAME), 'child_frame_id': BASE_FRAME}
+            self._write(self._odometry, stamp, **place, pose=_with_covariance(pose, 0.0))
             if self._tf:
-                self._write(self._tf, stamp, transforms=[_transform(stamp, pose)])
+                spatial = _pose(pose)
+                transform = {
+                    'translation': spatial['position'],
+                    'rotation': spatial['orientation'],
+                }
+                sent = _make(
+                    'geometry_msgs/msg/TransformStamped', {**place, 'transform': transform}
+                )
+                self._write(self._tf, stamp, transforms=[sent])
 
-    def write_frame(self, frame: Frame) -> None:
-        """Record an image and, where known, the reference pose."""
-        written = [
+    def _write_frame(self, frame: Frame) -> int:
+        """Record the images and, where known, the reference pose; return how many images."""
+        written = sum(
             self._write_image(topic, frame.stamp_ns, image, frame.name)
             for topic, image in zip(self._images, sources_of(frame), strict=True)
             if image is not None
-        ]
-        if any(written) and frame.reference is not None:
+        )
+        if written and frame.reference is not None:
             # a topic without messages would be no reference
             self._reference = self._reference or self._topic(
                 '/reference_pose', POSE_WITH_COVARIANCE
             )
             self._write(
-                self._reference, frame.stamp_ns, header=_header(frame.stamp_ns, self._frame),
-                pose=_pose_with_covariance(frame.reference, REFERENCE_VARIANCE),
-            )  # fmt: skip
+                self._reference,
+                frame.stamp_ns,
+                header=_header(frame.stamp_ns, self._frame),
+                pose=_with_covariance(frame.reference, REFERENCE_VARIANCE),
+            )
+        return written
 
     def _write_image(self, topic: Connection, stamp_ns: int, image: Source, name: str) -> bool:
         try:
@@ -156,21 +159,19 @@ class _BagWriter:
         except DatasetError as error:
             leave_out_image(self.skipped, name, error)
             return False
-        self.images += 1
         self._write(topic, stamp_ns, header=_header(stamp_ns, CAMERA_FRAME), **fields)
         return True
 
     def _image_fields(self, image: Source, name: str) -> dict[str, Any]:
         if self._compressed:
             data = encoded_bytes(image, name)
-            kind = 'png' if data.startswith(PNG_START) else 'jpeg'
+            kind = 'png' if data.startswith(b'\x89PNG') else 'jpeg'
             return {'format': kind, 'data': np.frombuffer(data, np.uint8)}
         pixels = np.ascontiguousarray(image() if callable(image) else image)
         return {
             'height': pixels.shape[0],
             'width': pixels.shape[1],
             'encoding': 'mono8' if pixels.ndim == 2 else 'bgr8',
-            'is_bigendian': 0,
             'step': pixels.strides[0],
             'data': pixels.reshape(-1),
         }
@@ -181,66 +182,38 @@ class _BagWriter:
         )
 
     def _write(self, connection: Connection, stamp_ns: int, **fields: Any) -> None:
-        message = TYPESTORE.types[connection.msgtype](**fields)
+        message = _make(connection.msgtype, fields)
         data = TYPESTORE.serialize_cdr(message, connection.msgtype)
         self._writer.write(connection, stamp_ns, data)
 
 
-def _in_order_of_time(bag: _BagWriter, dataset: Dataset) -> Iterator[tuple[int, Frame]]:
-    """Give the frames one by one, the odometry up to each being written before it."""
-    track, written = dataset.odometry.recorded or dataset.odometry, 0
-    for done, frame in enumerate(dataset, start=1):
-        due = int(np.searchsorted(track.stamps_ns, frame.stamp_ns, side='right'))
-        bag.write_odometry(track, slice(written, due))
-        written = due
-        yield done, frame
-    bag.write_odometry(track, slice(written, None))
+def _make(type_name: str, fields: dict[str, Any]) -> Any:
+    """Build a message from nested fields; those that are not given are zero."""
+    values = dict(fields)
+    definition: Any = TYPESTORE.fielddefs[type_name]
+    for name, (kind, description) in definition[1]:
+        if kind == Nodetype.NAME:
+            values[name] = _make(description, fields.get(name, {}))
+        elif kind == Nodetype.BASE:
+            values.setdefault(name, 0)
+        elif kind == Nodetype.ARRAY:
+            values.setdefault(name, np.zeros(description[1]))
+    return TYPESTORE.types[type_name](**values)
 
 
-def _make(name: str, **fields: Any) -> Any:
-    return TYPESTORE.types[name](**fields)
+def _header(stamp_ns: int, frame_id: str) -> dict[str, Any]:
+    stamp = {'sec': stamp_ns // 10**9, 'nanosec': stamp_ns % 10**9}
+    return {'stamp': stamp, 'frame_id': frame_id}
 
 
-def _header(stamp_ns: int, frame_id: str) -> Any:
-    stamp = _make('builtin_interfaces/msg/Time', sec=stamp_ns // 10**9, nanosec=stamp_ns % 10**9)
-    return _make('std_msgs/msg/Header', stamp=stamp, frame_id=frame_id)
-
-
-def _quaternion(heading: float) -> Any:
-    return _make(
-        'geometry_msgs/msg/Quaternion',
-        x=0.0, y=0.0, z=math.sin(heading / 2), w=math.cos(heading / 2),
-    )  # fmt: skip
-
-
-def _pose_with_covariance(pose: FloatArray, variance: float) -> Any:
+def _pose(pose: FloatArray) -> dict[str, Any]:
     x, y, heading = (float(value) for value in pose)
-    covariance = np.zeros(36)
+    orientation = {'z': math.sin(heading / 2), 'w': math.cos(heading / 2)}
+    return {'position': {'x': x, 'y': y}, 'orientation': orientation}
+
+
+def _with_covariance(pose: FloatArray, variance: float) -> dict[str, Any]:
     # x, y and yaw of the row-major 6x6 matrix
+    covariance = np.zeros(36)
     covariance[[0, 7, 35]] = variance
-    point = _make('geometry_msgs/msg/Point', x=x, y=y, z=0.0)
-    plain = _make('geometry_msgs/msg/Pose', position=point, orientation=_quaternion(heading))
-    return _make('geometry_msgs/msg/PoseWithCovariance', pose=plain, covariance=covariance)
-
-
-def _still() -> Any:
-    zero = _make('geometry_msgs/msg/Vector3', x=0.0, y=0.0, z=0.0)
-    twist = _make('geometry_msgs/msg/Twist', linear=zero, angular=zero)
-    return _make('geometry_msgs/msg/TwistWithCovariance', twist=twist, covariance=np.zeros(36))
-
-
-def _transform(stamp_ns: int, pose: FloatArray) -> Any:
-    x, y, heading = (float(value) for value in pose)
-    translation = _make('geometry_msgs/msg/Vector3', x=x, y=y, z=0.0)
-    transform = _make(
-        'geometry_msgs/msg/Transform', translation=translation, rotation=_quaternion(heading)
-    )
-    return _make(
-        'geometry_msgs/msg/TransformStamped',
-        header=_header(stamp_ns, ODOMETRY_FRAME), child_frame_id=BASE_FRAME, transform=transform,
-    )  # fmt: skip
-
-
-def _check_choice(name: str, value: str, choices: Any) -> None:
-    if value not in choices:
-        raise DatasetError(f'{name} {value!r}: expected one of {", ".join(choices)}')
+    return {'pose': _pose(pose), 'covariance': covariance}

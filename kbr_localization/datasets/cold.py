@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+import math
 from pathlib import Path
+import re
+from typing import NamedTuple
 
-from kbr_localization import se2
-from kbr_localization.datasets.cold_format import (
-    format_image_name,
-    format_odometry_line,
-    ImageName,
-    parse_image_name,
-    read_odometry,
-    read_places,
-)
-from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack
-from kbr_localization.datasets.image_file import encoded_bytes, ImageFile
+from kbr_localization.datasets.frame import Dataset, Frame, OdometryTrack, Skipped
+from kbr_localization.datasets.images import encoded_bytes, ImageFile
 from kbr_localization.datasets.odometry_jumps import (
     pause_notes,
-    refuse_beginning_over,
+    refuse_repeated_times,
     without_jumps,
 )
+from kbr_localization.datasets.poses import FARTHEST_M
 from kbr_localization.datasets.run_folder import (
     leave_out_image,
     new_folder,
@@ -29,18 +24,113 @@ from kbr_localization.datasets.run_folder import (
     WITHOUT_POSES,
     write_notes,
 )
-from kbr_localization.datasets.selection import make_track, not_covered, select_frames
+from kbr_localization.datasets.selection import make_track, select_images
+from kbr_localization.datasets.tables import read_table
 from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray, wrap_angle
+from kbr_localization.trajectory import LATEST_S
 import numpy as np
 
 CAMERAS = ('std_cam', 'omni_cam')
 SUFFIX = '_cam'
-"""With which the folders of other cameras end as well."""
+"""Ending of the folders of other cameras, too."""
 IMAGE_SUFFIXES = ('.jpeg', '.jpg', '.png')
 PLACES = Path('localization', 'places.lst')
 ODOMETRY = Path('odom_scans', 'odom.tdf')
 DRAWN = 'robot.json'
 """File of a rendered run: its robot, light, route and building."""
+
+_NUMBER = r'([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)'
+_IMAGE_NAME = re.compile(
+    rf't(\d+)(?:\.(\d{{1,9}}))?(?:_x{_NUMBER}_y{_NUMBER}_a{_NUMBER})?\.(?:jpe?g|png)',
+    re.IGNORECASE | re.ASCII,
+)
+
+
+class ImageName(NamedTuple):
+    """Stamp in nanoseconds and reference pose (3,), or None, of the name of an image."""
+
+    stamp_ns: int
+    reference: FloatArray | None
+
+
+class OdometryLine(NamedTuple):
+    """Stamp in nanoseconds and pose (3,) in the odometry frame."""
+
+    stamp_ns: int
+    pose: FloatArray
+
+
+def parse_image_name(name: str) -> ImageName:
+    """
+    Parse `t<seconds>.<fraction>_x<m>_y<m>_a<rad>.jpeg`; the pose may be missing.
+
+    Raises ValueError for any other name.
+    """
+    match = _IMAGE_NAME.fullmatch(name)
+    if match is None:
+        raise ValueError(f'expected t<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg, got {name[:80]!r}')
+    seconds, fraction, *pose = match.groups()
+    stamp_ns = _stamp_ns(int(seconds), int((fraction or '0').ljust(9, '0')))
+    return ImageName(stamp_ns, None if pose[0] is None else _pose(*map(float, pose)))
+
+
+def format_image_name(stamp_ns: int, reference: FloatArray | None) -> str:
+    """Name an image as COLD does: microseconds, metres and radians with seven decimals."""
+    stamp = f't{stamp_ns // 10**9}.{stamp_ns % 10**9 // 1000:06d}'
+    if reference is None:
+        return f'{stamp}.jpeg'
+    x, y, angle = reference
+    return f'{stamp}_x{x:.7f}_y{y:.7f}_a{angle:.7f}.jpeg'
+
+
+def parse_place(words: Sequence[str]) -> tuple[str, str]:
+    """Image name and label of a line of places.lst; raises ValueError for any other line."""
+    if len(words) != 2:
+        raise ValueError(f'expected <image name> <label>, got {" ".join(words)[:80]!r}')
+    parse_image_name(words[0])
+    return words[0], words[1]
+
+
+def parse_odometry(words: Sequence[str]) -> OdometryLine:
+    """
+    Parse `0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0`; raises ValueError otherwise.
+
+    The microseconds are not padded with zeros, and theta is in [0, 2 pi).
+    """
+    try:
+        if len(words) != 14:
+            raise ValueError
+        seconds, microseconds = int(words[3]), int(words[4])
+        x, y, theta = (float(words[index]) for index in (8, 9, 11))
+    except ValueError as error:
+        form = '0 0 0 <sec> <usec> 2 0 6 <x> <y> <z> <theta> 0 0'
+        raise ValueError(f'expected {form}, got {" ".join(words)[:80]!r}') from error
+    if not 0 <= microseconds < 10**6:
+        raise ValueError(f'expected microseconds in [0, 999999], got {microseconds}')
+    return OdometryLine(_stamp_ns(seconds, microseconds * 1000), _pose(x, y, theta))
+
+
+def format_odometry(stamp_ns: int, pose: FloatArray) -> str:
+    """Write one line of odom.tdf, with its end."""
+    x, y, theta = pose
+    seconds, microseconds = stamp_ns // 10**9, stamp_ns % 10**9 // 1000
+    # six decimals of anything up to 2 pi stay below 2 pi
+    turned = theta % (2 * math.pi)
+    return f'0 0 0 {seconds} {microseconds} 2 0 6 {x:.6f} {y:.6f} 0.000000 {turned:.6f} 0 0\n'
+
+
+def _stamp_ns(seconds: int, nanoseconds: int) -> int:
+    if not 0 <= seconds < LATEST_S:
+        raise ValueError(f'expected seconds in [0, {LATEST_S}), got {seconds}')
+    return seconds * 10**9 + nanoseconds
+
+
+def _pose(x: float, y: float, angle: float) -> FloatArray:
+    # a comparison with NaN is false
+    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M and abs(angle) <= FARTHEST_M):
+        raise ValueError(f'expected a finite pose, got x {x}, y {y}, angle {angle}')
+    return np.array([x, y, float(wrap_angle(angle))])
 
 
 class ColdRun(Dataset):
@@ -48,26 +138,36 @@ class ColdRun(Dataset):
     A run of COLD: images with the reference pose in their names, odometry, place labels.
 
     The frames are the images of one camera (`std_cam`, `omni_cam` or another `<name>_cam`; by
-    default the first that the folder has) in order of time, with the odometry interpolated to
-    their stamps. Those of a run that was recorded without poses (`WITHOUT_POSES`) have no
-    reference. Images are read when asked for. `skipped` counts by reason what was left out:
-    images without odometry, with a bad name, of a stamp that was already there, listed in
-    places.lst but missing; bad lines of places.lst and odom.tdf (each is logged with its number).
-    Raises DatasetError when the folder is no such run or nothing usable is left.
+    default the first that the folder has), with the odometry interpolated to their stamps. Images
+    of a run that was recorded without poses (`WITHOUT_POSES`) have no reference. Images are read
+    when asked for. Raises DatasetError when the folder is no such run or nothing usable is left.
     """
 
     def __init__(self, path: Path | str, camera: str | None = None) -> None:
         self.path = Path(path)
         self.name = self.path.resolve().name
-        self.skipped: dict[str, int] = {}
+        self.skipped = Skipped()
         self.notes = read_notes(self.path)
         self._folder = _camera_folder(self.path, camera)
-        self._refuse_nothing()
+        self._refuse_empty_recording()
         self.odometry = self._read_odometry()
-        self._labels = self._read_labels()
-        names = self._read_names()
-        self._count('listed in places.lst but missing', len(self._labels.keys() - names.keys()))
-        self._select(names)
+        places = self.path / PLACES
+        lines = read_table(places, parse_place, self.skipped) if places.is_file() else []
+        self._labels = dict(line for line in lines if line is not None)
+        self._images = self._read_names()
+        missing = len(self._labels.keys() - self._images.keys())
+        self.skipped.add('listed in places.lst but missing', number=missing)
+        if not self._images:
+            raise DatasetError(
+                f'no images in {self._folder}: expected names like '
+                f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg'
+                + ''.join(f', {count} {reason}' for reason, count in self.skipped.items())
+            )
+        images = [(image.stamp_ns, name) for name, image in sorted(self._images.items())]
+        self._names, self.stamps_ns, self._odometry_poses = select_images(
+            str(self._folder), images, self.odometry, self.skipped
+        )
+        self.notes = with_notes(self.notes, pause_notes(self.odometry, self.stamps_ns))
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -80,17 +180,12 @@ class ColdRun(Dataset):
             stamp_ns=int(self.stamps_ns[index]),
             image=ImageFile(self._folder / name),
             odometry=self._odometry_poses[index],
-            reference=self._references[index],
+            reference=None if WITHOUT_POSES in self.notes else self._images[name].reference,
             name=name,
             label=self._labels.get(name, ''),
         )
 
-    def _count(self, reason: str, number: int) -> None:
-        if number:
-            self.skipped[reason] = self.skipped.get(reason, 0) + number
-
-    def _refuse_nothing(self) -> None:
-        """Tell a recording during which no image found its pose from a run that is damaged."""
+    def _refuse_empty_recording(self) -> None:
         places = self.path / PLACES
         started = places.is_file() and places.stat().st_size == 0
         if started and not any(self._folder.iterdir()):
@@ -103,24 +198,13 @@ class ColdRun(Dataset):
         path = self.path / ODOMETRY
         if not path.is_file():
             raise DatasetError(f'no odometry in {self.path}: expected the file {ODOMETRY}')
-        lines, bad = read_odometry(path)
-        self._count('bad line in odom.tdf', bad)
-        stamps = [line.stamp_ns for line in lines]
-        # lines that are there twice do no harm
-        refuse_beginning_over(f'{path}: the times', list(dict.fromkeys(stamps)))
-        track, repeated = make_track(stamps, [line.pose for line in lines])
-        self._count('odometry of a repeated stamp', repeated)
-        track, notes = without_jumps(track)
+        lines = read_table(path, parse_odometry, self.skipped)
+        # identical stamps do no harm
+        stamps = list(dict.fromkeys(line.stamp_ns for line in lines if line))
+        refuse_repeated_times(f'{path}: the times', stamps)
+        track, notes = without_jumps(make_track(lines, self.skipped, f'in {ODOMETRY.name}'))
         self.notes = with_notes(self.notes, notes)
         return track
-
-    def _read_labels(self) -> dict[str, str]:
-        path = self.path / PLACES
-        if not path.is_file():
-            return {}
-        lines, bad = read_places(path)
-        self._count('bad line in places.lst', bad)
-        return {line.name: line.label for line in lines}
 
     def _read_names(self) -> dict[str, ImageName]:
         names = {}
@@ -128,34 +212,9 @@ class ColdRun(Dataset):
             if file.suffix.lower() in IMAGE_SUFFIXES:
                 try:
                     names[file.name] = parse_image_name(file.name)
-                except ValueError:
-                    self._count('bad image name', 1)
+                except ValueError as error:
+                    self.skipped.add('bad image name', error)
         return names
-
-    def _select(self, names: dict[str, ImageName]) -> None:
-        """Keep one image per stamp, in order of time, within the span of the odometry."""
-        ordered = sorted(names, key=lambda name: (names[name].stamp_ns, name))
-        stamps = np.array([names[name].stamp_ns for name in ordered], dtype=np.int64)
-        kept, left_out = select_frames(stamps, self.odometry)
-        self.skipped |= left_out
-        if kept.size == 0:
-            raise DatasetError(self._nothing_left(stamps))
-        self.stamps_ns = stamps[kept]
-        self.notes = with_notes(self.notes, pause_notes(self.odometry, self.stamps_ns))
-        self._names = [ordered[index] for index in kept]
-        unknown = WITHOUT_POSES in self.notes
-        self._references = [None if unknown else names[name].reference for name in self._names]
-        self._odometry_poses = se2.interpolate(
-            self.odometry.stamps_ns, self.odometry.poses, self.stamps_ns
-        )
-
-    def _nothing_left(self, stamps: se2.StampArray) -> str:
-        if stamps.size == 0:
-            return (
-                f'no images in {self._folder}: expected names like '
-                f't<sec>.<usec>_x<m>_y<m>_a<rad>.jpeg{_reasons(self.skipped)}'
-            )
-        return not_covered(str(self._folder), stamps, self.odometry)
 
 
 def write_cold_run(
@@ -166,20 +225,20 @@ def write_cold_run(
     notes: Sequence[str] = (),
 ) -> ColdRun:
     """
-    Write a run in COLD's format and open it; its notes go to a file in it.
+    Write a run in COLD's format, as a whole or not at all, and open it.
 
-    The run appears at `path` as a whole or not at all. Images that come as JPEG or PNG are copied
-    byte by byte, others are encoded as JPEG of the given quality; those that cannot be read are
-    left out, and counted in `skipped` of the run. The odometry is that of the track;
-    `frame.odometry` is not written. Stamps are cut to microseconds, as the format has them.
-    Raises DatasetError when `path` exists, when no image can be read, or when there is no frame.
+    JPEG and PNG files are copied byte by byte, other images are encoded as JPEG of the given
+    quality; those that cannot be read are left out and counted in `skipped` of the run. Stamps
+    are cut to microseconds, as the format has them. Raises DatasetError when `path` exists, when
+    no image can be read, or when there is no frame.
     """
+    skipped = Skipped()
     with new_folder(path) as folder:
-        places, skipped = _write_images(folder / CAMERAS[0], frames, quality)
-        _write_text(folder / PLACES, (f'{name} {label}' for name, label in places.items()))
+        places = _write_images(folder / CAMERAS[0], frames, quality, skipped)
+        _write_lines(folder / PLACES, (f'{name} {label}\n' for name, label in places.items()))
         track = odometry.recorded or odometry
-        lines = zip(track.stamps_ns.tolist(), track.poses, strict=True)
-        _write_text(folder / ODOMETRY, (format_odometry_line(*line) for line in lines))
+        samples = zip(track.stamps_ns.tolist(), track.poses, strict=True)
+        _write_lines(folder / ODOMETRY, (format_odometry(*sample) for sample in samples))
         write_notes(folder, notes)
         ColdRun(folder)
     run = ColdRun(path)
@@ -188,11 +247,11 @@ def write_cold_run(
 
 
 def _write_images(
-    folder: Path, frames: Iterable[Frame], quality: int
-) -> tuple[dict[str, str], dict[str, int]]:
-    """Write images; returns the labels by name, and how many are left out by reason."""
+    folder: Path, frames: Iterable[Frame], quality: int, skipped: Skipped
+) -> dict[str, str]:
+    """Write images; return their labels by name."""
     folder.mkdir()
-    places, skipped, last = dict[str, str](), dict[str, int](), 'give at least one'
+    places, last = dict[str, str](), 'give at least one'
     for frame in frames:
         name = format_image_name(frame.stamp_ns, frame.reference)
         if name in places:
@@ -204,15 +263,20 @@ def _write_images(
             leave_out_image(skipped, name, error)
             continue
         (folder / name).write_bytes(data)
-        places[name] = '_'.join(frame.label.split()) or 'unknown'
+        places[name] = label_word(frame.label)
     if not places:
         raise DatasetError(f'cannot write a run without images: {last}')
-    return places, skipped
+    return places
 
 
-def _write_text(path: Path, lines: Iterable[str]) -> None:
+def label_word(label: str) -> str:
+    """Return a label as places.lst has it: without blanks, never empty."""
+    return '_'.join(label.split()) or 'unknown'
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(''.join(f'{line}\n' for line in lines), encoding='utf-8')
+    path.write_text(''.join(lines), encoding='utf-8')
 
 
 def _camera_folder(path: Path, camera: str | None) -> Path:
@@ -235,9 +299,5 @@ def cameras_in(path: Path) -> list[str]:
 
 
 def folder_of(camera: str) -> str:
-    """Name of the folder of a camera, which may be called by it or without its ending."""
+    """Name of the folder of a camera, which may be given with or without its ending."""
     return camera if camera.endswith(SUFFIX) else camera + SUFFIX
-
-
-def _reasons(skipped: dict[str, int]) -> str:
-    return f' ({", ".join(f"{n} {reason}" for reason, n in skipped.items())})' if skipped else ''

@@ -13,43 +13,41 @@ from kbr_localization.datasets.cold import (
     CAMERAS,
     DRAWN,
     folder_of,
+    format_image_name,
+    format_odometry,
+    ImageName,
+    label_word,
     ODOMETRY,
+    OdometryLine,
+    parse_image_name,
+    parse_odometry,
     PLACES,
     SUFFIX,
 )
-from kbr_localization.datasets.cold_format import (
-    format_image_name,
-    format_odometry_line,
-    ImageName,
-    OdometryLine,
-    parse_image_name,
-    parse_odometry_line,
-    read_odometry,
-)
+from kbr_localization.datasets.frame import Skipped
 from kbr_localization.datasets.run_folder import (
     NOTES,
     read_notes,
     WITHOUT_POSES,
     write_notes,
 )
+from kbr_localization.datasets.tables import read_table
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import claim
 from kbr_localization.se2 import FloatArray
 
 PART = '.part'
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a system says when there is no room."""
 
 
 class ColdRecording:
     """
     Append images and odometry to a run folder, new or existing, for one camera or several.
 
-    An image appears under its name when it is complete, the line of places.lst after it; whoever
-    kills the process loses at most the image being written. What a full disk has cut off is taken
-    back, so that it can be tried again. `last_image` and `last_odometry` are what an existing run
-    ends with, or None. Raises DatasetError when the folder holds something else, cannot be
-    written, or is recorded into by somebody else.
+    An image appears under its name when it is complete, its line of places.lst after it; whoever
+    kills the process loses at most the image being written. What a full disk cuts off is taken
+    back, so that it can be tried again. `last_image` and `last_odometry` are the latest of an
+    existing run, or None. Raises DatasetError when the folder holds something else, cannot be
+    written, or is recorded into by another process.
     """
 
     def __init__(self, path: Path | str, *cameras: str) -> None:
@@ -62,17 +60,13 @@ class ColdRecording:
             for file in (*files, self.path / PLACES, self.path / ODOMETRY):
                 file.parent.mkdir(parents=True, exist_ok=True)
             self.close = self._claim()
-            self.count, self.last_image = self._look_at_images()
+            self.count, self.last_image = self._existing_images()
             self.last_odometry = self._last_odometry()
             for file in (PLACES, ODOMETRY):
                 _end_last_line(self.path / file)
 
     def without_poses(self) -> None:
-        """
-        Note that the poses of the images are not known; raises DatasetError.
-
-        So they are all or none: a run that has known ones is not gone on with.
-        """
+        """Note that the poses are unknown; raises DatasetError for a run with known ones."""
         if self.count and WITHOUT_POSES not in read_notes(self.path):
             raise DatasetError(
                 f'{self.path} has {self.count} images with known poses: give another folder to '
@@ -91,8 +85,8 @@ class ColdRecording:
 
     def append_odometry(self, samples: Sequence[tuple[int, FloatArray]]) -> None:
         """Write stamps in nanoseconds with poses (3,); raises DatasetError."""
-        text = ''.join(format_odometry_line(*sample) + '\n' for sample in samples)
         with self._as_dataset_errors():
+            text = ''.join(format_odometry(*sample) for sample in samples)
             _append(self.path / ODOMETRY, text)
 
     def append_image(
@@ -105,8 +99,8 @@ class ColdRecording:
         """
         Write an image of JPEG or PNG bytes with its pose (3,) in the map; raises DatasetError.
 
-        With several cameras one for each. The odometry must have been appended before, or a reader
-        would find none for it. Returns the path of the first.
+        With several cameras one for each. Append the odometry up to it before, or a reader finds
+        none for it. Returns the path of the first image.
         """
         name = format_image_name(stamp_ns, reference)
         images = [encoded] if isinstance(encoded, bytes) else encoded
@@ -118,23 +112,23 @@ class ColdRecording:
                     part.rename(self.path / camera / name)
                 finally:
                     part.unlink(missing_ok=True)
-            _append(self.path / PLACES, f'{name} {"_".join(label.split()) or "unknown"}\n')
+            _append(self.path / PLACES, f'{name} {label_word(label)}\n')
         self.count += 1
         self.last_image = ImageName(stamp_ns, reference)
         return self._folder / name
 
     def last_files(self) -> list[bytes]:
-        """Return the last image of each camera as it was written; none where one is missing."""
+        """Return the bytes of the last image of each camera; empty where one is missing."""
         if self.last_image is None:
             return []
-        name = format_image_name(self.last_image.stamp_ns, self.last_image.reference)
+        name = format_image_name(*self.last_image)
         try:
             return [(self.path / camera / name).read_bytes() for camera in self.cameras]
         except OSError:
             return []
 
     def _claim(self) -> Callable[[], object]:
-        """Keep others from recording into the folder; returns what lets them again."""
+        """Keep other processes from recording into the folder; return what releases it."""
         file = (self.path / PLACES).open('ab')
         release = weakref.finalize(self, file.close)
         try:
@@ -146,50 +140,43 @@ class ColdRecording:
         return release
 
     def _check_foreign(self) -> None:
-        known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN, *self.cameras}
         if self.path.exists() and not self.path.is_dir():
             raise DatasetError(f'{self.path} is a file: expected a folder to record into')
-        found = {p.name for p in self.path.iterdir()} if self.path.is_dir() else set()
-        foreign = {name for name in found - known if not name.endswith(SUFFIX)}
-        if foreign:
-            raise DatasetError(
-                f'{self.path} holds {sorted(foreign)[0]!r} and is no COLD run: '
-                'give a new folder, or a run to go on with'
-            )
-        self._check_mixed(sorted(name for name in found if name.endswith(SUFFIX)))
-
-    def _check_mixed(self, found: Sequence[str]) -> None:
-        """Refuse cameras with a name beside those of COLD, which are read without the others."""
-        there = [camera for camera in found if any((self.path / camera).glob('*'))]
+        found = sorted(p.name for p in self.path.iterdir()) if self.path.is_dir() else []
+        known = {PLACES.parts[0], ODOMETRY.parts[0], NOTES, DRAWN}
+        for name in found:
+            if name not in known and not name.endswith(SUFFIX):
+                raise DatasetError(
+                    f'{self.path} holds {name!r} and is no COLD run: '
+                    'give a new folder, or a run to go on with'
+                )
+        # readers of the cameras of COLD take no others
+        there = [c for c in found if c.endswith(SUFFIX) and any((self.path / c).glob('*'))]
         if len({camera in CAMERAS for camera in (*there, *self.cameras)}) > 1:
             raise DatasetError(
                 f'{self.path} holds images of {", ".join(there)}: give a new folder to record '
                 f'{", ".join(self.cameras)}'
             )
 
-    def _look_at_images(self) -> tuple[int, ImageName | None]:
-        count, last = 0, None
+    def _existing_images(self) -> tuple[int, ImageName | None]:
         for camera in self.cameras:
             for unfinished in (self.path / camera).glob(f'*{PART}'):
                 unfinished.unlink()
+        names = []
         for file in self._folder.iterdir():
-            try:
-                found = parse_image_name(file.name)
-            except ValueError:
-                continue
-            count += 1
-            if last is None or found.stamp_ns > last.stamp_ns:
-                last = found
-        return count, last
+            with suppress(ValueError):
+                names.append(parse_image_name(file.name))
+        return len(names), max(names, key=lambda name: name.stamp_ns, default=None)
 
     def _last_odometry(self) -> OdometryLine | None:
         path = self.path / ODOMETRY
         if not path.is_file():
             return None
-        _take_back_unfinished(path)
+        _remove_unfinished_line(path)
         if path.stat().st_size == 0:
             return None
-        return max(read_odometry(path)[0], key=lambda line: line.stamp_ns)
+        lines = [line for line in read_table(path, parse_odometry, Skipped()) if line]
+        return max(lines, key=lambda line: line.stamp_ns)
 
     @contextmanager
     def _as_dataset_errors(self) -> Iterator[None]:
@@ -199,7 +186,7 @@ class ColdRecording:
             remedy = ''
             if isinstance(error, (FileNotFoundError, NotADirectoryError)):
                 remedy = 'it was moved or removed: put it back, or '
-            elif error.errno in FULL:
+            elif error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 remedy = 'free some space, or '
             raise DatasetError(
                 f'cannot record into {self.path}: {error.strerror or error}: {remedy}choose '
@@ -222,19 +209,18 @@ def _append(path: Path, text: str) -> None:
             raise
 
 
-def _take_back_unfinished(path: Path) -> None:
-    """Remove what a power cut left of a line of odometry, which may be all that there is."""
+def _remove_unfinished_line(path: Path) -> None:
     content = path.read_bytes()
     whole = content.rfind(b'\n') + 1
     if whole < len(content):
         try:
-            parse_odometry_line(content[whole:].decode(errors='replace'))
+            parse_odometry(content[whole:].decode(errors='replace').split())
         except ValueError:
             os.truncate(path, whole)
 
 
 def _end_last_line(path: Path) -> None:
-    """End a line that a kill or a power cut left unfinished, or it would swallow the next one."""
+    """End a line that a kill or a power cut left unfinished."""
     with path.open('ab+') as file:
         if file.tell() > 0:
             file.seek(-1, 2)

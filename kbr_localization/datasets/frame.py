@@ -1,10 +1,11 @@
-"""What every dataset provides: frames, and the odometry they were taken along."""
+"""What every dataset provides: frames, the odometry along them, and what was left out."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+import hashlib
+from typing import Any, Protocol, runtime_checkable
 
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError, KbrError
@@ -12,20 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
-FARTHEST_M = 1e7
-"""A pose farther away is a broken number; coordinates of maps of countries are nearer."""
 
 
 @dataclass(frozen=True)
 class Frame:
     """
-    One image of a run with the poses that belong to its stamp.
+    One image of a run with the poses at its stamp.
 
     `stamp_ns`: integer nanoseconds. `image`: (height, width) or (height, width, 3) BGR uint8, or a
     function that loads it; with several cameras the function gives a `MultiImage`. `odometry`:
     (3,) pose of the base in the odometry frame at that stamp. `reference`: (3,) ground-truth pose
-    of the base in the map frame, or None. `name`: what messages call the frame. `label`: the
-    place's name where a dataset has one.
+    of the base in the map frame, or None. `name`: used in messages. `label`: name of the place,
+    where a dataset has one.
     """
 
     stamp_ns: int
@@ -45,8 +44,8 @@ class OdometryTrack:
     """
     The odometry of a run at full rate: `stamps_ns` (m,) increasing, `poses` (m, 3).
 
-    `resets_ns`: stamps of samples at which it began again and was made to go on, without motion.
-    `recorded`: the track before that, where it was another: what copies of a run have.
+    `resets_ns`: stamps at which it restarted and was continued without motion. `recorded`: the
+    track as it was recorded, where jumps were removed from it; copies of a run keep this one.
     """
 
     stamps_ns: se2.StampArray
@@ -62,18 +61,35 @@ class OdometryTrack:
             raise DatasetError(f'no odometry: {error}') from error
 
 
+class Skipped(dict[str, int]):
+    """Lines, messages and images that were left out of a run, counted by reason."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reasons: dict[str, str] = {}
+
+    def add(self, what: str, error: object = None, number: int = 1) -> None:
+        """Count `number` of `what`; the reason quotes the first error."""
+        if number:
+            reason = what if error is None else f'{what} (the first: {error})'
+            reason = self._reasons.setdefault(what, reason)
+            self[reason] = self.get(reason, 0) + number
+
+    def reason(self, what: str) -> str:
+        """Return the reason under which `what` is counted, empty if nothing was."""
+        return self._reasons.get(what, '')
+
+
 @runtime_checkable
 class Dataset(Protocol):
     """
     A run: a sequence of frames in order of time, and the odometry at full rate.
 
-    `skipped` counts the images that were left out, by reason: a broken file, no odometry, a bad
-    line. Lazy images that turn out broken are counted by whoever loads them.
-
-    A class that inherits from this has the rest by default. `notes`: what to know about the run, a
-    line each, as that its odometry was made. `sources`: what it was read from, as the topics of a
-    bag. `cameras`: their names where there are several. `reference_frame`: the frame id of the
-    reference poses, empty where none is told. `fixes`: known poses at their own stamps.
+    `skipped` counts what was left out, by reason; lazy images that turn out broken are counted by
+    whoever loads them. A class that inherits from this has the rest by default. `notes`: lines
+    for the user, such as that the odometry is synthetic. `sources`: the topics that were read.
+    `cameras`: their names where there are several. `reference_frame`: frame id of the reference
+    poses, empty where unknown. `fixes`: known poses at their own stamps.
     """
 
     name: str
@@ -104,3 +120,13 @@ class Dataset(Protocol):
     def __iter__(self) -> Iterator[Frame]:
         """Iterate over the frames in order of time."""
         return (self[index] for index in range(len(self)))
+
+
+def identity(dataset: Dataset) -> list[Any]:
+    """Name, length and SHA-256 of the stamps and poses of a run; no image is read."""
+    digest = hashlib.sha256()
+    for frame in dataset:
+        reference = np.zeros(0) if frame.reference is None else frame.reference
+        for array in (np.array([frame.stamp_ns, len(reference)]), frame.odometry, reference):
+            digest.update(array.tobytes())
+    return [dataset.name, len(dataset), digest.hexdigest()]

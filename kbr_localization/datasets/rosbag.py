@@ -1,15 +1,14 @@
-"""Runs recorded as rosbag2: images, odometry and, where there is one, a reference pose."""
+"""Runs recorded as bags: images, odometry and, where there is one, a reference pose."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
-import logging
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kbr_localization import se2
-from kbr_localization.datasets.bag_reader import Bag, deserialize, Topic
+from kbr_localization.datasets.bag_reader import Bag, header_frame, header_stamp_ns, TF, Topic
 from kbr_localization.datasets.bag_topics import (
     choose_image,
     choose_odometry,
@@ -17,53 +16,49 @@ from kbr_localization.datasets.bag_topics import (
     COMPRESSED,
     drifts,
     NO_REFERENCE,
+    POSE,
     reference_candidates,
 )
-from kbr_localization.datasets.bag_transforms import BagTransforms, TF
+from kbr_localization.datasets.bag_transforms import BagTransforms
 from kbr_localization.datasets.bag_writer import write_bag
-from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack
-from kbr_localization.datasets.image_file import decode_image
-from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
+from kbr_localization.datasets.frame import Dataset, Frame, Image, OdometryTrack, Skipped
+from kbr_localization.datasets.images import (
+    check_compressed_format,
+    decode_image,
+    decode_raw_image,
+)
 from kbr_localization.datasets.odometry_jumps import (
     pause_notes,
-    refuse_beginning_over,
+    refuse_repeated_times,
     without_jumps,
 )
-from kbr_localization.datasets.pose_message import (
-    header_frame,
-    header_stamp_ns,
-    odometry_pose,
-    reference_pose,
-)
+from kbr_localization.datasets.poses import planar_pose
 from kbr_localization.datasets.run_folder import read_notes, with_notes
 from kbr_localization.datasets.selection import (
+    foreign_stamps,
     make_track,
-    not_covered,
-    of_another_clock,
     ReferenceTrack,
-    select_frames,
+    select_images,
 )
 from kbr_localization.errors import DatasetError
+from kbr_localization.se2 import FloatArray
 import numpy as np
 
 __all__ = ['BagRun', 'write_bag']
 
-LOG = logging.getLogger(__name__)
-Message = TypeVar('Message')
+UNKNOWN_VARIANCE = 1000.0
+"""Square metres; a reference pose that is less certain is none (AMCL and we send 9999)."""
 
-
-@dataclass(frozen=True)
-class _Recorded:
-    """Where an image is in the bag: time of recording, ordinal among equal times; its stamp."""
-
-    time_ns: int
-    ordinal: int
-    stamp_ns: int
+Item = TypeVar('Item')
 
 
 @dataclass(frozen=True)
 class RawBagImage:
-    """A lazy image of a topic of sensor_msgs/Image."""
+    """
+    A lazy image of a topic of sensor_msgs/Image.
+
+    `time_ns`: time of recording; `ordinal`: number among the messages recorded at that time.
+    """
 
     bag: Bag
     topic: Topic
@@ -72,9 +67,7 @@ class RawBagImage:
 
     def message(self) -> Any:
         """Read the message; raises DatasetError."""
-        return deserialize(
-            self.bag.message(self.topic.name, self.time_ns, self.ordinal), self.topic.message_type
-        )
+        return self.bag.message(self.topic, self.time_ns, self.ordinal)
 
     def __call__(self) -> Image:
         """Read and convert the message; raises DatasetError."""
@@ -104,17 +97,16 @@ class CompressedBagImage(RawBagImage):
 
 class BagRun(Dataset):
     """
-    A rosbag2 (sqlite3 or mcap; a folder, or one file of it) as a dataset.
+    A bag of ROS 2 (mcap or sqlite3; a folder, or one file of it) or ROS 1 as a dataset.
 
     Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
-    for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry; several
-    candidates are refused unless one has a customary name, and what is in the frame of the
-    odometry is no reference unless it is given. Without such topics the poses are taken from /tf:
-    odom -> base_link, map -> base_link or map -> odom -> base_link. `sources` says which topics
-    are used. Times are those of the headers (of the recording where a header has none, unless the
-    other headers of its topic go by another clock). Images are read when asked for; the reference
-    is interpolated to their stamps, None where it is unknown. `skipped` counts by reason what was
-    left out. Raises DatasetError when the bag cannot be read or lacks images or odometry.
+    for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry. Of several
+    candidates one needs a customary name, and poses in the frame of the odometry are no reference
+    unless chosen. Without such topics the poses are taken from /tf: odom -> base_link, map ->
+    base_link or map -> odom -> base_link. `sources` says which topics are used. Times are those of
+    the headers, or of the recording where a header has none, if it is by the same clock. Images
+    are read when asked for; the reference is interpolated to their stamps, None where it is
+    unknown. Raises DatasetError when the bag cannot be read or lacks images or odometry.
     """
 
     def __init__(
@@ -126,31 +118,29 @@ class BagRun(Dataset):
     ) -> None:
         self.path = Path(path)
         self.name = self.path.resolve().name
-        self.skipped: dict[str, int] = {}
-        self._bad: dict[str, str] = {}
+        self.skipped = Skipped()
         self.notes = read_notes(self.path if self.path.is_dir() else self.path.parent)
         self._bag = Bag(self.path)
-        topics = self._bag.topics
-        self.image_topic = choose_image(self._bag.path, topics, image_topic)
-        transforms = BagTransforms(self._bag)
-        self.odometry_topic = choose_odometry(
-            self._bag.path, topics, odometry_topic, transforms.odometry_topic
-        )
-        if self.odometry_topic.message_type != TF:
-            transforms = BagTransforms(self._bag, self.odometry_topic)
-        self._transforms = transforms
-        others = [topic for topic in topics if topic != self.odometry_topic]
-        drifting = self._drifting(reference_candidates(others))
-        self.reference_topic = choose_reference(
-            self._bag.path, others, reference_topic, drifting, transforms.reference_topic
-        )
-        self.reference_frame = self._reference_frame()
+        self._choose_topics(image_topic, odometry_topic, reference_topic)
         images, poses = self._scan()
-        self.sources = self._sources(drifting, poses)
-        self._refuse_beginning_over(images, poses)
-        self.odometry = self._odometry_track(poses)
-        self._reference = self._reference_track(poses)
-        self._select(sorted(images, key=lambda image: image.stamp_ns))
+        reference = self._track(self.reference_topic, poses, is_reference=True)
+        self._reference = None if reference is None else ReferenceTrack(reference)
+        self.sources = self._sources()
+        odometry = self._track(self.odometry_topic, poses)
+        if odometry is None:
+            reason = self.skipped.reason(f'bad message on {self.odometry_topic.name}')
+            raise DatasetError(
+                f'bag {self.path}: expected finite poses on {self.odometry_topic}, got none'
+                + (f', but {reason}' if reason else '')
+            )
+        if not images:
+            raise DatasetError(f'bag {self.path}: no image on {self.image_topic} can be read')
+        self.odometry, notes = without_jumps(odometry)
+        self._images, self.stamps_ns, self._odometry_poses = select_images(
+            str(self.path), images, self.odometry, self.skipped
+        )
+        notes += pause_notes(self.odometry, self.stamps_ns)
+        self.notes = with_notes(self.notes, notes)
 
     def __len__(self) -> int:
         """Count the frames."""
@@ -163,161 +153,129 @@ class BagRun(Dataset):
 
     def __getitem__(self, index: int) -> Frame:
         """Return one frame; its image is read when asked for."""
-        recorded = self._images[index]
+        stamp_ns = int(self.stamps_ns[index])
         load = CompressedBagImage if self.image_topic.message_type == COMPRESSED else RawBagImage
         return Frame(
-            stamp_ns=recorded.stamp_ns,
-            image=load(self._bag, self.image_topic, recorded.time_ns, recorded.ordinal),
+            stamp_ns=stamp_ns,
+            image=load(self._bag, self.image_topic, *self._images[index]),
             odometry=self._odometry_poses[index],
-            reference=self._reference.at(recorded.stamp_ns) if self._reference else None,
+            reference=self._reference.at(stamp_ns) if self._reference else None,
             name=f'{self.name} frame {range(len(self))[index]}',
         )
 
+    def _choose_topics(self, image: str | None, odometry: str | None, ref: str | None) -> None:
+        path, topics = self._bag.path, self._bag.topics
+        self.image_topic = choose_image(path, topics, image)
+        transforms = BagTransforms(self._bag, self.skipped)
+        self.odometry_topic = choose_odometry(path, topics, odometry, transforms.odometry_topic)
+        if self.odometry_topic.message_type != TF:
+            transforms = BagTransforms(self._bag, self.skipped, self.odometry_topic)
+        self._transforms = transforms
+        others = [topic for topic in topics if topic != self.odometry_topic]
+        # a fused odometry looks like a ground truth
+        frame = self._frame(self.odometry_topic)
+        candidates = reference_candidates(others)
+        self._drifting = [topic for topic in candidates if drifts(self._frame(topic), frame)]
+        self.reference_topic = choose_reference(
+            path, others, ref, self._drifting, transforms.reference_topic
+        )
+        self.reference_frame = ''
+        if self.reference_topic and self.reference_topic.message_type == TF:
+            self.reference_frame = transforms.reference_chain[0]
+        elif self.reference_topic:
+            self.reference_frame = self._frame(self.reference_topic)
+
     def _frame(self, topic: Topic) -> str:
-        return next((header_frame(data) for *_, data in self._bag.messages([topic.name])), '')
-
-    def _reference_frame(self) -> str:
-        topic = self.reference_topic
-        if topic is None:
+        try:
+            data = next((data for *_, data in self._bag.messages([topic])), b'')
+            return header_frame(self._bag.cdr(topic, data))
+        except DatasetError:
             return ''
-        if topic.message_type == TF:
-            return self._transforms.reference_way[0]
-        return self._frame(topic)
 
-    def _drifting(self, topics: list[Topic]) -> list[Topic]:
-        """Those in the frame of the odometry: a fused odometry looks like a ground truth."""
-        odometry_frame = self._frame(self.odometry_topic)
-        return [topic for topic in topics if drifts(self._frame(topic), odometry_frame)]
-
-    def _sources(
-        self, drifting: list[Topic], poses: dict[str, list[tuple[int, se2.FloatArray]]]
-    ) -> tuple[str, ...]:
+    def _sources(self) -> tuple[str, ...]:
         """Say which topics are used, and which might have been."""
-        reference, odometry = f'no reference poses ({NO_REFERENCE})', str(self.odometry_topic.name)
+        odometry, reference = self.odometry_topic.name, f'no reference poses ({NO_REFERENCE})'
         if self.odometry_topic.message_type == TF:
-            odometry = f'/tf ({" -> ".join(self._transforms.odometry_way)})'
-        if self.reference_topic is not None and self.reference_topic.message_type == TF:
-            reference = f'reference poses on /tf ({" -> ".join(self._transforms.reference_way)})'
-        elif self.reference_topic is not None and not poses[self.reference_topic.name]:
-            name = self.reference_topic.name
-            reference = f'no reference poses ({self._bad.get(name, f"none on {name}")})'
-        elif self.reference_topic is not None:
+            odometry = f'/tf ({" -> ".join(self._transforms.odometry_chain)})'
+        topic = self.reference_topic
+        if topic is not None and topic.message_type == TF:
+            chain = ' -> '.join(self._transforms.reference_chain)
+            reference = f'reference poses on /tf ({chain})'
+        elif topic is not None and self._reference is None:
+            reason = self.skipped.reason(f'bad message on {topic.name}')
+            reference = f'no reference poses ({reason or f"none on {topic.name}"})'
+        elif topic is not None:
             frame = self.reference_frame or 'without a name'
-            reference = f'reference poses on {self.reference_topic.name} (frame {frame})'
-        elif drifting:
-            names = ', '.join(topic.name for topic in drifting)
+            reference = f'reference poses on {topic.name} (frame {frame})'
+        elif self._drifting:
+            names = ', '.join(drifting.name for drifting in self._drifting)
             reference = (
                 f'no reference poses (in the frame of the odometry: {names}; see '
                 '--reference-topic)'
             )
-        return (
-            f'images on {self.image_topic.name}',
-            f'odometry on {odometry}',
-            reference,
-        )
+        return f'images on {self.image_topic.name}', f'odometry on {odometry}', reference
 
-    def _scan(self) -> tuple[list[_Recorded], dict[str, list[tuple[int, se2.FloatArray]]]]:
-        """Read the bag once: places and stamps of the images, stamped poses by topic."""
-        images: list[_Recorded] = []
-        at = Counter[int]()
-        pose_topics = {
-            topic.name: topic
-            for topic in (self.odometry_topic, self.reference_topic)
-            if topic and topic.message_type != TF
-        }
-        poses: dict[str, list[tuple[int, se2.FloatArray]]] = {name: [] for name in pose_topics}
+    def _scan(
+        self,
+    ) -> tuple[list[tuple[int, tuple[int, int]]], dict[str, list[tuple[int, FloatArray]]]]:
+        """Read the bag once: stamps and places of the images, stamped poses by topic."""
+        chosen = (self.image_topic, self.odometry_topic, self.reference_topic)
+        topics = {topic.name: topic for topic in chosen if topic and topic.message_type != TF}
+        found: dict[str, list[tuple[int, Any]]] = {name: [] for name in topics}
         unstamped = defaultdict[str, set[int]](set)
-        for name, time_ns, data in self._bag.messages([self.image_topic.name, *pose_topics]):
-            if name not in pose_topics:
-                at[time_ns] += 1
+        at = Counter[int]()
+        for name, time_ns, data in self._bag.messages(list(topics.values())):
+            topic, place = topics[name], (time_ns, at[time_ns])
+            at[time_ns] += topic == self.image_topic
             try:
-                stamp_ns = header_stamp_ns(data)
-                if not stamp_ns:
-                    stamp_ns = time_ns
-                    unstamped[name].add(time_ns)
-                if name in pose_topics:
-                    message = deserialize(data, pose_topics[name].message_type)
-                    read = odometry_pose if name == self.odometry_topic.name else reference_pose
-                    poses[name].append((stamp_ns, read(message)))
-                else:
-                    images.append(_Recorded(time_ns, at[time_ns] - 1, stamp_ns))
+                stamp_ns = header_stamp_ns(self._bag.cdr(topic, data))
+                item = place if topic == self.image_topic else self._pose(topic, data)
             except DatasetError as error:
-                first = f'bad message on {name} (the first: {error})'
-                self._count(self._bad.setdefault(name, first), 1)
-                LOG.debug('%s at %d ns skipped: %s', name, time_ns, error)
+                self.skipped.add(f'bad message on {name}', error)
+                continue
+            if not stamp_ns:
+                stamp_ns = time_ns
+                unstamped[name].add(time_ns)
+            found[name].append((stamp_ns, item))
         for name, times in unstamped.items():
-            if name in poses:
-                stamps = [stamp_ns for stamp_ns, _ in poses[name]]
-                poses[name] = self._of_one_clock(name, poses[name], stamps, times)
-            else:
-                stamps = [image.stamp_ns for image in images]
-                images = self._of_one_clock(name, images, stamps, times)
-        return images, poses
+            found[name] = self._of_one_clock(name, found[name], times)
+        for name, topic in topics.items():
+            stamps = [stamp_ns for stamp_ns, _ in found[name]]
+            refuse_repeated_times(f'bag {self.path}: the stamps of {topic}', stamps)
+        return found.pop(self.image_topic.name), found
+
+    def _pose(self, topic: Topic, data: bytes) -> FloatArray:
+        """Pose (3,) of a message; raises DatasetError for a reference that says it is unknown."""
+        pose = self._bag.deserialize(topic, data).pose
+        if topic.message_type != POSE:
+            variances = np.asarray(pose.covariance, dtype=np.float64)[[0, 7]]
+            # that of an odometry is of the whole way, and grows without end
+            if topic != self.odometry_topic and not np.all(variances < UNKNOWN_VARIANCE):
+                raise DatasetError(
+                    f'expected a known pose, got variances of x, y {variances.tolist()}'
+                )
+            pose = pose.pose
+        return planar_pose(pose)
 
     def _of_one_clock(
-        self, name: str, messages: list[Message], stamps_ns: list[int], unstamped_ns: set[int]
-    ) -> list[Message]:
-        """Leave out messages of a topic whose times of recording are no stamps of it."""
-        stamped = [stamp_ns for stamp_ns in stamps_ns if stamp_ns not in unstamped_ns]
-        foreign = of_another_clock(stamped, unstamped_ns)
-        pairs = zip(messages, stamps_ns, strict=True)
-        kept = [message for message, stamp_ns in pairs if stamp_ns not in foreign]
-        self._count(f'message without a stamp on {name}', len(messages) - len(kept))
+        self, name: str, messages: Sequence[tuple[int, Item]], unstamped_ns: set[int]
+    ) -> list[tuple[int, Item]]:
+        """Leave out messages of a topic whose times of recording cannot stand for stamps."""
+        stamped = [stamp_ns for stamp_ns, _ in messages if stamp_ns not in unstamped_ns]
+        foreign = foreign_stamps(stamped, unstamped_ns)
+        kept = [message for message in messages if message[0] not in foreign]
+        self.skipped.add(f'message without a stamp on {name}', number=len(messages) - len(kept))
         return kept
 
-    def _refuse_beginning_over(
-        self, images: list[_Recorded], poses: dict[str, list[tuple[int, se2.FloatArray]]]
-    ) -> None:
-        """Raise DatasetError for a topic of two times."""
-        stamps = {name: [stamp_ns for stamp_ns, _ in stamped] for name, stamped in poses.items()}
-        stamps[self.image_topic.name] = [image.stamp_ns for image in images]
-        for topic in (self.odometry_topic, self.image_topic, self.reference_topic):
-            if topic:
-                what = f'bag {self.path}: the stamps of {topic}'
-                refuse_beginning_over(what, stamps.get(topic.name, ()))
-
-    def _count(self, reason: str, number: int) -> None:
-        if number:
-            self.skipped[reason] = self.skipped.get(reason, 0) + number
-
     def _track(
-        self, poses: dict[str, list[tuple[int, se2.FloatArray]]], topic: Topic
-    ) -> OdometryTrack:
-        stamped = poses[topic.name]
-        if not stamped:
-            bad = f', but {self._bad[topic.name]}' if topic.name in self._bad else ''
-            raise DatasetError(f'bag {self.path}: expected finite poses on {topic}, got none{bad}')
-        track, repeated = make_track(*zip(*stamped, strict=True))
-        self._count(f'repeated stamp on {topic.name}', repeated)
-        return track
-
-    def _odometry_track(self, poses: dict[str, list[tuple[int, se2.FloatArray]]]) -> OdometryTrack:
-        if self.odometry_topic.message_type == TF:
-            track = self._transforms.track(self._transforms.odometry_way)
-        else:
-            track = self._track(poses, self.odometry_topic)
-        track, notes = without_jumps(track)
-        self.notes = with_notes(self.notes, notes)
-        return track
-
-    def _reference_track(
-        self, poses: dict[str, list[tuple[int, se2.FloatArray]]]
-    ) -> ReferenceTrack | None:
-        topic = self.reference_topic
-        if topic and topic.message_type == TF:
-            return ReferenceTrack(self._transforms.track(self._transforms.reference_way))
-        return ReferenceTrack(self._track(poses, topic)) if topic and poses[topic.name] else None
-
-    def _select(self, images: list[_Recorded]) -> None:
-        stamps = np.array([image.stamp_ns for image in images], dtype=np.int64)
-        if stamps.size == 0:
-            raise DatasetError(f'bag {self.path}: no image on {self.image_topic} can be read')
-        kept, left_out = select_frames(stamps, self.odometry)
-        self.skipped |= left_out
-        if kept.size == 0:
-            raise DatasetError(not_covered(str(self.path), stamps, self.odometry))
-        self.notes = with_notes(self.notes, pause_notes(self.odometry, stamps[kept]))
-        self._images = [images[index] for index in kept]
-        self._odometry_poses = se2.interpolate(
-            self.odometry.stamps_ns, self.odometry.poses, stamps[kept]
-        )
+        self,
+        topic: Topic | None,
+        poses: dict[str, list[tuple[int, FloatArray]]],
+        is_reference: bool = False,
+    ) -> OdometryTrack | None:
+        if topic is not None and topic.message_type == TF:
+            tf = self._transforms
+            return tf.track(tf.reference_chain if is_reference else tf.odometry_chain)
+        if topic is None or not poses[topic.name]:
+            return None
+        return make_track(poses[topic.name], self.skipped, f'on {topic.name}')

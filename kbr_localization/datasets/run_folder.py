@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 import shutil
 
+from kbr_localization.datasets.frame import Skipped
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text, temporary_of
 
@@ -15,7 +16,7 @@ LOG = logging.getLogger(__name__)
 
 NOTES = 'kbr_notes.txt'
 WITHOUT_POSES = 'its poses are unknown'
-"""Note of a run whose images have poses by the odometry in their names, for want of others."""
+"""Note of a run whose images have odometry poses in their names, for want of others."""
 
 
 @contextmanager
@@ -27,8 +28,9 @@ def new_folder(path: Path | str) -> Iterator[Path]:
     DatasetError when `path` exists already (an empty folder is taken) or cannot be written.
     """
     target = Path(path)
-    _check_free(target)
     try:
+        if target.exists() and (not target.is_dir() or any(target.iterdir())):
+            raise DatasetError(f'{target} exists already: choose another name or delete it first')
         target.parent.mkdir(parents=True, exist_ok=True)
         with temporary_of(target, lambda part: part.mkdir(0o700)) as workshop:
             try:
@@ -39,26 +41,13 @@ def new_folder(path: Path | str) -> Iterator[Path]:
             finally:
                 shutil.rmtree(workshop, ignore_errors=True)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise DatasetError(f'cannot write {target}: {error.strerror or error}') from error
 
 
-def _check_free(target: Path) -> None:
-    try:
-        taken = target.exists() and (not target.is_dir() or any(target.iterdir()))
-    except OSError as error:
-        raise _unwritable(target, error) from error
-    if taken:
-        raise DatasetError(f'{target} exists already: choose another name or delete it first')
-
-
-def _unwritable(target: Path, error: OSError) -> DatasetError:
-    return DatasetError(f'cannot write {target}: {error.strerror or error}')
-
-
-def leave_out_image(skipped: dict[str, int], name: str, error: DatasetError) -> None:
-    """Count an image that cannot be copied in `skipped`; the first one is told."""
+def leave_out_image(skipped: Skipped, name: str, error: DatasetError) -> None:
+    """Count an image that cannot be copied, and log the first one."""
     LOG.log(logging.DEBUG if skipped else logging.WARNING, '%s left out: %s', name, error)
-    skipped['broken image'] = skipped.get('broken image', 0) + 1
+    skipped.add('broken image')
 
 
 def write_notes(folder: Path, notes: Sequence[str]) -> None:
@@ -68,7 +57,7 @@ def write_notes(folder: Path, notes: Sequence[str]) -> None:
 
 
 def with_notes(notes: tuple[str, ...], further: tuple[str, ...]) -> tuple[str, ...]:
-    """Add notes, each of them once: a copy of a run has those of the run already."""
+    """Add notes that are not there yet: a copy of a run has those of the run already."""
     return tuple(dict.fromkeys(notes + further))
 
 
@@ -78,6 +67,4 @@ def read_notes(folder: Path) -> tuple[str, ...]:
         text = read_text(folder / NOTES, errors='replace')
     except OSError:
         return ()
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    # earlier versions wrote on
-    return tuple(WITHOUT_POSES if line.startswith(WITHOUT_POSES) else line for line in lines)
+    return tuple(line.strip() for line in text.splitlines() if line.strip())

@@ -4,83 +4,104 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
-from kbr_localization.datasets.frame import Dataset, OdometryTrack
+from kbr_localization import se2
+from kbr_localization.datasets.frame import Dataset, OdometryTrack, Skipped
+from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray, StampArray
 import numpy as np
-from numpy.typing import NDArray
+
+Item = TypeVar('Item')
 
 LONGEST_GAP_NS = 10**9
 FARTHEST_GAP_M = 0.3
 """Between reference poses further apart than both of these, nothing is interpolated."""
-
-
 SAME_CLOCK_NS = 60 * 10**9
-"""Times of recording farther from all stamps are of another clock than these."""
+"""Times of recording farther than this from all stamps are of another clock."""
 
 
-def of_another_clock(stamps_ns: Sequence[int], unstamped_ns: Iterable[int]) -> set[int]:
+def foreign_stamps(stamps_ns: Sequence[int], recorded_ns: Iterable[int]) -> set[int]:
     """
-    Return those of the times of recording that cannot stand for stamps that were not set.
+    Return the times of recording that cannot stand in for missing stamps.
 
-    `stamps_ns`: of the messages of a kind that have one. `unstamped_ns`: times of recording of
-    those that have none. In a simulation stamps begin at zero, and what is sent before its clock
-    comes has none, while the recorder goes by the clock of the computer.
+    `stamps_ns`: stamps of the other messages of a topic. `recorded_ns`: when messages without a
+    stamp were recorded. In a simulation stamps begin at zero, and messages sent before the first
+    clock message have none, while the recorder uses the clock of the computer.
     """
     if not stamps_ns:
         return set()
     first, last = min(stamps_ns) - SAME_CLOCK_NS, max(stamps_ns) + SAME_CLOCK_NS
-    return {time_ns for time_ns in unstamped_ns if not first <= time_ns <= last}
+    return {time_ns for time_ns in recorded_ns if not first <= time_ns <= last}
 
 
-def make_track(stamps_ns: Sequence[int], poses: Sequence[FloatArray]) -> tuple[OdometryTrack, int]:
-    """Sort stamped poses by time; of equal stamps the first counts. Also counts the others."""
-    stamps, first = np.unique(np.array(stamps_ns, dtype=np.int64), return_index=True)
-    track = np.array(poses, dtype=np.float64).reshape(-1, 3)[first]
-    return OdometryTrack(stamps, track), len(stamps_ns) - stamps.size
-
-
-def select_frames(
-    stamps_ns: StampArray, odometry: OdometryTrack
-) -> tuple[NDArray[np.int64], dict[str, int]]:
+def make_track(
+    samples: Iterable[tuple[int, FloatArray] | None], skipped: Skipped, where: str
+) -> OdometryTrack:
     """
-    Keep one image per stamp within the span of the odometry.
+    Sort samples (stamp, pose (3,)) by time; of equal stamps the first counts.
 
-    `stamps_ns`: (n,) sorted. Returns the indices kept and, by reason, how many were left out.
+    None is passed over. The others of equal stamps are counted as repeated `where` they stand.
     """
-    first = np.ones(stamps_ns.size, dtype=bool)
-    first[1:] = np.diff(stamps_ns) > 0
-    start, end = odometry.stamps_ns[[0, -1]]
-    covered = (stamps_ns >= start) & (stamps_ns <= end)
-    counts = {
-        'repeated stamp': int(np.sum(~first)),
-        'no odometry': int(np.sum(first & ~covered)),
-    }
-    return np.flatnonzero(first & covered), {reason: n for reason, n in counts.items() if n}
+    stamps, poses = zip(*(sample for sample in samples if sample is not None), strict=True)
+    unique, first = np.unique(np.array(stamps, dtype=np.int64), return_index=True)
+    skipped.add(f'repeated stamp {where}', number=len(stamps) - unique.size)
+    return OdometryTrack(unique, np.array(poses, dtype=np.float64)[first])
 
 
-def not_covered(
-    images: str, stamps_ns: StampArray, track: OdometryTrack, poses: str = 'odometry'
-) -> str:
-    """Say that no image lies within a track, with both spans; `poses`: what its poses are."""
+class Selected(NamedTuple, Generic[Item]):
+    """Images that can be used, in order of time, with their stamps (n,) and odometry (n, 3)."""
+
+    items: list[Item]
+    stamps_ns: StampArray
+    odometry: FloatArray
+
+
+def select_images(
+    run: str,
+    images: Iterable[tuple[int, Item]],
+    odometry: OdometryTrack,
+    skipped: Skipped,
+    lacking: str = 'odometry',
+) -> Selected[Item]:
+    """
+    Keep one image (stamp, item) per stamp within the span of the odometry; count the others.
+
+    `lacking`: what images outside of it have none of. Raises DatasetError when none is left.
+    """
+    ordered = sorted(images, key=lambda image: image[0])
+    stamps = np.array([stamp for stamp, _ in ordered], dtype=np.int64)
+    first = np.diff(stamps, prepend=-1) > 0
+    covered = (stamps >= odometry.stamps_ns[0]) & (stamps <= odometry.stamps_ns[-1])
+    skipped.add('repeated stamp', number=int(np.sum(~first)))
+    skipped.add(f'no {lacking}', number=int(np.sum(first & ~covered)))
+    kept = np.flatnonzero(first & covered)
+    if not kept.size:
+        raise DatasetError(not_covered(run, stamps, odometry, lacking))
+    poses = se2.interpolate(odometry.stamps_ns, odometry.poses, stamps[kept])
+    return Selected([ordered[index][1] for index in kept], stamps[kept], poses)
+
+
+def not_covered(run: str, stamps_ns: StampArray, track: OdometryTrack, poses: str) -> str:
+    """Say that no image lies within a track of `poses`, with both spans."""
     (first, last), (start, end) = stamps_ns[[0, -1]] * 1e-9, track.stamps_ns[[0, -1]] * 1e-9
     return (
-        f'no image of {images} lies within its {poses}: images at [{first:.3f}, {last:.3f}] s, '
+        f'no image of {run} lies within its {poses}: images at [{first:.3f}, {last:.3f}] s, '
         f'{poses} at [{start:.3f}, {end:.3f}] s: are their stamps of one clock?'
     )
 
 
 def outside_fixes(dataset: Dataset) -> str:
     """
-    Say why no image has a known pose although there are some; else nothing.
+    Say why no image has a known pose although the run has some; else return an empty string.
 
-    All images lie before or after them, with both spans, or between two that are far apart.
+    Either all images lie before or after the poses, or between two that are far apart.
     """
     fixes, frames = dataset.fixes, tuple(dataset)
     stamps = np.array([frame.stamp_ns for frame in frames], dtype=np.int64)
     if fixes is None or not stamps.size:
         return ''
-    if not select_frames(stamps, fixes)[0].size:
+    if not np.any((stamps >= fixes.stamps_ns[0]) & (stamps <= fixes.stamps_ns[-1])):
         return not_covered(dataset.name, stamps, fixes, 'reference poses')
     if any(frame.reference is not None for frame in frames):
         return ''

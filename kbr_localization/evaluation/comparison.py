@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.identity import identity
+from kbr_localization.datasets.frame import identity
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.association import reference_trajectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization.datasets import Frame
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.kernel_map import KernelMap

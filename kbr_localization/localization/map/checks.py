@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
-from kbr_localization.datasets.image_size import check_size
+from kbr_localization.datasets.images import check_size
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.map.map_statistics import MapStatistics

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 from kbr_localization import __version__
 from kbr_localization.configuration import from_mapping, to_mapping
-from kbr_localization.datasets.image_size import check_size
+from kbr_localization.datasets.images import check_size
 from kbr_localization.errors import MapError, MissingModuleError
 from kbr_localization.files import new_file
 from kbr_localization.localization.calibration import Calibration

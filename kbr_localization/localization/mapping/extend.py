@@ -7,7 +7,7 @@ from functools import partial
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.build import refusal

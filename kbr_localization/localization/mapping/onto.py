@@ -11,7 +11,7 @@ from functools import partial
 
 import cv2
 from kbr_localization import se2
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.describing import THUMBNAIL_WIDTH
 from kbr_localization.localization.map.kernel_map import KernelMap

@@ -20,7 +20,7 @@ from typing import Any
 import zipfile
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.datasets.identity import identity
+from kbr_localization.datasets.frame import identity
 from kbr_localization.errors import MapError
 from kbr_localization.files import new_file
 from kbr_localization.localization.map.describing import DescribedImage, SentDescriber

@@ -13,7 +13,7 @@ from typing import Any
 
 from builtin_interfaces.msg import Time
 from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
-from kbr_localization.datasets.pose_message import planar_pose
+from kbr_localization.datasets.poses import planar_pose
 from kbr_localization.errors import DatasetError, RosError
 from kbr_localization.se2 import FloatArray
 from nav_msgs.msg import Odometry

@@ -9,11 +9,13 @@ from functools import partial
 import time
 from typing import Any
 
-from kbr_localization.datasets.camera_names import camera_names
-from kbr_localization.datasets.image_file import decode_image, encode_jpeg
-from kbr_localization.datasets.image_message import check_compressed_format, decode_raw_image
-from kbr_localization.datasets.multi_camera import LazyImages
-from kbr_localization.datasets.synchronizer import Synchronizer
+from kbr_localization.datasets.images import (
+    check_compressed_format,
+    decode_image,
+    decode_raw_image,
+    encode_jpeg,
+)
+from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions
 from kbr_localization.ros.common.hints import InputWatch

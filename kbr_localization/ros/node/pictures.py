@@ -7,7 +7,7 @@ import array
 import cv2
 from geometry_msgs.msg import Point, PoseArray
 from kbr_localization import se2
-from kbr_localization.datasets.image_file import decode_image
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.ros.common import conversions
 import numpy as np
 from scipy.spatial import cKDTree

@@ -8,7 +8,7 @@ from typing import Any
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization import configuration
 from kbr_localization.datasets import Dataset, Frame
-from kbr_localization.datasets.image_file import encoded_bytes
+from kbr_localization.datasets.images import encoded_bytes
 from kbr_localization.datasets.multi_camera import Source, sources_of
 from kbr_localization.errors import DatasetError
 from kbr_localization.ros.common import conversions

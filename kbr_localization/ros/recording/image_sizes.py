@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kbr_localization.datasets.image_file import shown_size
-from kbr_localization.datasets.image_size import Size
+from kbr_localization.datasets.images import shown_size, Size
 
 
 class ImageSizes:

@@ -19,8 +19,8 @@ from typing import Any
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization.configuration import parameter
-from kbr_localization.datasets.camera_names import camera_names
 from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.multi_camera import camera_names
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.files import expanded
 from kbr_localization.ros.common import conversions, diagnostics

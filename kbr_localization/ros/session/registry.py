@@ -9,7 +9,7 @@ from pathlib import Path
 import time
 
 from kbr_localization import se2
-from kbr_localization.datasets.camera_names import camera_name
+from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
 from kbr_localization.localization.kbr.leave_out import MEASURED_NOW, with_statistics

@@ -1,1 +1,0 @@
-"""Public datasets as they are on disk, one module for each format."""

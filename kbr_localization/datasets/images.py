@@ -1,0 +1,292 @@
+"""Images of files and messages: encoded or raw bytes to arrays and back, of bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+import os
+from pathlib import Path
+import struct
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import cv2
+from kbr_localization import conversions
+from kbr_localization.datasets.frame import Image
+from kbr_localization.errors import DatasetError
+from kbr_localization.files import read_file
+import numpy as np
+
+MAX_PIXELS = 1 << 25
+"""Of an image: 8192 x 4096, an 8K panorama. Decoding it takes up to 0.3 GB."""
+MAX_PIXELS_VARIABLE = 'KBR_MAX_IMAGE_PIXELS'
+"""Environment variable that sets another limit."""
+LARGEST_FILE = 1 << 28
+"""Bytes."""
+Size = tuple[int, int]
+_PNG_START, _JPEG_START = b'\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR', b'\xff\xd8'
+
+
+class _Encoding(NamedTuple):
+    channels: int
+    conversion: int | None = None
+    """OpenCV's, to grey or BGR."""
+    depth: int = 1
+    """Bytes of a channel."""
+
+
+# sensor_msgs names a Bayer pattern by its first row, OpenCV by the second one from its second
+# pixel on, hence the crossed names
+ENCODINGS = {
+    'mono8': _Encoding(1),
+    '8UC1': _Encoding(1),
+    'bgr8': _Encoding(3),
+    '8UC3': _Encoding(3),
+    'rgb8': _Encoding(3, cv2.COLOR_RGB2BGR),
+    'bgra8': _Encoding(4, cv2.COLOR_BGRA2BGR),
+    '8UC4': _Encoding(4, cv2.COLOR_BGRA2BGR),
+    'rgba8': _Encoding(4, cv2.COLOR_RGBA2BGR),
+    'bayer_rggb8': _Encoding(1, cv2.COLOR_BayerBG2BGR),
+    'bayer_bggr8': _Encoding(1, cv2.COLOR_BayerRG2BGR),
+    'bayer_gbrg8': _Encoding(1, cv2.COLOR_BayerGR2BGR),
+    'bayer_grbg8': _Encoding(1, cv2.COLOR_BayerGB2BGR),
+    'yuv422': _Encoding(2, cv2.COLOR_YUV2BGR_UYVY),
+    'uyvy': _Encoding(2, cv2.COLOR_YUV2BGR_UYVY),
+    'yuv422_yuy2': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
+    'yuyv': _Encoding(2, cv2.COLOR_YUV2BGR_YUY2),
+    'mono16': _Encoding(1, depth=2),
+}
+NO_PICTURES = ('16UC1', '16SC1', '32SC1', '32FC1', '64FC1')
+"""Encodings of depth, temperature and the like, which have no scale of brightness."""
+
+
+@runtime_checkable
+class EncodedImage(Protocol):
+    """A lazy image that can also give its compressed bytes, so that copies lose nothing."""
+
+    def __call__(self) -> Image:
+        """Return the image; raises DatasetError when it cannot be decoded."""
+        ...
+
+    def encoded(self) -> bytes:
+        """Return the JPEG or PNG bytes; raises DatasetError when they cannot be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """A lazy image on disk."""
+
+    path: Path
+
+    def __call__(self) -> Image:
+        """Read and decode the file; raises DatasetError."""
+        return decode_image(self.encoded(), str(self.path))
+
+    def encoded(self) -> bytes:
+        """Return the file's bytes; raises DatasetError."""
+        try:
+            return read_file(self.path, LARGEST_FILE)
+        except OSError as error:
+            raise DatasetError(
+                f'cannot read image {self.path}: {error.strerror}: restore or delete the file'
+            ) from error
+
+
+def check_size(width: int, height: int, name: str) -> None:
+    """Raise DatasetError when an image has more pixels than are allowed."""
+    given = os.environ.get(MAX_PIXELS_VARIABLE) or str(MAX_PIXELS)
+    if not given.isdecimal() or int(given) < 1:
+        raise DatasetError(f'{MAX_PIXELS_VARIABLE}={given}: expected a positive number of pixels')
+    if width * height > int(given):
+        raise DatasetError(
+            f'image {name}: {width}x{height} pixels, expected at most {given} in all; scale it '
+            f'down, or set {MAX_PIXELS_VARIABLE} to a larger number'
+        )
+
+
+def decode_image(data: bytes, name: str) -> Image:
+    """
+    Decode JPEG or PNG bytes: grey to (h, w), colour to (h, w, 3) BGR, uint8.
+
+    EXIF orientation is applied. Raises DatasetError for foreign, truncated or undecodable data,
+    and for an image of more pixels than are allowed, before it is decoded. `name`: used in
+    messages.
+    """
+    check_size(*_checked_size(data, name), name)
+    try:
+        image = cv2.imdecode(np.frombuffer(data, dtype=np.uint8), cv2.IMREAD_ANYCOLOR)
+    except cv2.error as error:
+        raise _broken(name, f'bytes that OpenCV refuses ({error.err})') from error
+    if image is None:
+        raise _broken(name, f'{len(data)} bytes that cannot be decoded')
+    pixels = np.asarray(image, dtype=np.uint8)
+    if data.startswith(_PNG_START):
+        depth, colours = data[24], data[25]
+        if depth > 8:
+            conversions.notice(name, conversions.of_sixteen_bits(pixels))
+        if colours in (4, 6) or b'tRNS' in data[:4096].partition(b'IDAT')[0]:
+            conversions.notice(name, conversions.ALPHA)
+    return pixels
+
+
+def encoded_size(data: bytes) -> Size | None:
+    """Width and height that the header of a JPEG or PNG states; None for anything else."""
+    try:
+        if data.startswith(_PNG_START):
+            width, height = struct.unpack_from('>II', data, 16)
+        elif data.startswith(_JPEG_START):
+            height, width = struct.unpack_from('>HH', data, _jpeg_frame(data) + 3)
+        else:
+            return None
+    except (struct.error, IndexError, ValueError):
+        return None
+    return width, height
+
+
+def shown_size(data: bytes, name: str) -> Size | None:
+    """Width and height of a JPEG or PNG when it is decoded; None for what cannot be."""
+    # EXIF of a JPEG or a PNG may turn the image
+    if b'Exif\0\0' not in data and b'eXIf' not in data:
+        return encoded_size(data)
+    try:
+        height, width = decode_image(data, name).shape[:2]
+    except DatasetError:
+        return None
+    return width, height
+
+
+def encode_jpeg(image: Image, name: str, quality: int = 95) -> bytes:
+    """
+    Encode a grey (h, w) or BGR (h, w, 3) uint8 image as JPEG.
+
+    Raises DatasetError for an array of another shape or type.
+    """
+    shape_is_good = image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)
+    if image.dtype != np.uint8 or not shape_is_good or image.size == 0:
+        raise DatasetError(
+            f'image {name}: expected a uint8 array of shape (h, w) or (h, w, 3), '
+            f'got {image.dtype} {image.shape}'
+        )
+    done, data = cv2.imencode('.jpeg', image, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise DatasetError(f'image {name}: {image.shape} cannot be encoded as JPEG')
+    return bytes(data)
+
+
+def encoded_bytes(image: Image | Callable[[], Image], name: str, quality: int = 95) -> bytes:
+    """
+    Compressed bytes of a frame's image: its own where it has them, else a new JPEG.
+
+    Raises DatasetError for bytes that are no whole JPEG or PNG: a file under the name of an image
+    could be any file.
+    """
+    if isinstance(image, EncodedImage):
+        data = image.encoded()
+        _checked_size(data, name)
+        return data
+    return encode_jpeg(image() if callable(image) else image, name, quality)
+
+
+def decode_raw_image(
+    encoding: str,
+    height: int,
+    width: int,
+    step: int,
+    data: Any,
+    name: str = 'message',
+    big_endian: bool = False,
+) -> Image:
+    """
+    Pixels of a sensor_msgs/Image: grey to (height, width), colour to (height, width, 3) BGR uint8.
+
+    `step`: bytes of a row, padding included. `data`: anything with a buffer, which the result does
+    not share. Of 16 bits the upper 8 are taken: a scale from the darkest to the brightest pixel
+    would flicker. Raises DatasetError for an unsupported encoding and for impossible sizes.
+    """
+    layout = ENCODINGS.get(encoding)
+    if layout is None:
+        _refuse_measurements(encoding, name)
+        raise DatasetError(
+            f'image {name}: encoding {encoding!r} is not supported: expected one of '
+            f'{", ".join(ENCODINGS)}; set the camera driver to one of them'
+        )
+    row = width * layout.channels * layout.depth
+    if not (height > 0 and width > 0 and step >= row):
+        raise DatasetError(
+            f'image {name}: expected a positive size and at least {max(row, 1)} bytes '
+            f'a row, got {width}x{height} {encoding} with a step of {step}'
+        )
+    check_size(width, height, name)
+    values = np.frombuffer(data, dtype=np.uint8)
+    # the last row need not be padded
+    if values.size < step * (height - 1) + row:
+        raise DatasetError(
+            f'image {name}: {width}x{height} {encoding} with a step of {step} needs '
+            f'{step * height} bytes, got {values.size}: it was cut off'
+        )
+    rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
+    if layout.depth == 2:
+        rows = rows[:, (0 if big_endian else 1) :: 2]
+        conversions.notice(name, conversions.of_sixteen_bits(rows))
+    shape = (height, width) if layout.channels == 1 else (height, width, layout.channels)
+    pixels = np.array(rows).reshape(shape)
+    if layout.conversion is None:
+        return pixels
+    try:
+        return np.asarray(cv2.cvtColor(pixels, layout.conversion), dtype=np.uint8)
+    except cv2.error as error:
+        raise DatasetError(
+            f'image {name}: {width}x{height} {encoding} cannot be converted ({error.err}): '
+            'expected an even width; set the camera driver to one'
+        ) from error
+
+
+def check_compressed_format(stated: str, name: str) -> None:
+    """
+    Raise DatasetError for a compressed image of measurements, as depth.
+
+    `stated`: the format of the message, which image_transport begins with the encoding of the raw
+    image, as in '16UC1; png compressed'.
+    """
+    _refuse_measurements(stated.partition(';')[0].strip(), name)
+
+
+def _refuse_measurements(encoding: str, name: str) -> None:
+    if encoding in NO_PICTURES:
+        raise DatasetError(
+            f'image {name}: encoding {encoding!r} is of measurements, as depth, not of a picture: '
+            "expected one of a camera, as 'mono8', or 'mono16' with brightness up to 65535"
+        )
+
+
+def _checked_size(data: bytes, name: str) -> Size:
+    """Width and height of a whole JPEG or PNG; raises DatasetError for anything else."""
+    size = encoded_size(data)
+    if data.startswith(_JPEG_START):
+        # OpenCV fills what is missing with grey. A thumbnail before the frame has an end of its
+        # own, and cameras pad their files; within the frame the marker does not occur
+        if size is None or data.rfind(b'\xff\xd9', _jpeg_frame(data)) < 0:
+            raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
+    elif data.startswith(_PNG_START[:4]) and b'IEND' not in data:
+        raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
+    if size is None:
+        raise _broken(name, f'{len(data)} bytes of another kind')
+    return size
+
+
+def _jpeg_frame(data: bytes) -> int:
+    """Go from segment to segment to the one that starts the frame; return its place."""
+    at = 2
+    while True:
+        at = data.index(b'\xff', at)
+        while data[at] == 0xFF:
+            at += 1
+        marker, at = data[at], at + 1
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return at
+        if marker > 0x01 and not 0xD0 <= marker <= 0xD8:  # those have no content
+            at += max(struct.unpack_from('>H', data, at)[0], 2)
+
+
+def _broken(name: str, found: str) -> DatasetError:
+    return DatasetError(f'broken image {name}: expected a whole JPEG or PNG, got {found}')

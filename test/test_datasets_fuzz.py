@@ -1,0 +1,139 @@
+"""
+Damaged runs of every format: what is read is finite, or refused in one line.
+
+`KBR_FUZZ_EXAMPLES=2000 pytest test/test_datasets_fuzz.py --timeout 0` tries more.
+"""
+
+import shutil
+
+from bag_helpers import bag, drive, image, images, odometry, pose_covariance, SECOND
+from fuzzing import budget, damaged
+from helpers import textured_image, write_tiny_cold_run
+from hypothesis import given
+from hypothesis import strategies as st
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.images import decode_image, encode_jpeg, encoded_size
+from kbr_localization.datasets.rosbag import write_bag
+from kbr_localization.errors import KbrError
+import numpy as np
+from public_datasets import (
+    write_euroc,
+    write_image_folder,
+    write_kitti,
+    write_seven_scenes,
+    write_traverse,
+    write_tum_rgbd,
+)
+import pytest
+
+JPEG = encode_jpeg(textured_image(0), 'test')
+FILES = {
+    'cold': ('odom_scans/odom.tdf', 'localization/places.lst'),
+    'mcap': ('mcap.mcap', 'metadata.yaml'),
+    'sqlite3': ('sqlite3.db3', 'metadata.yaml'),
+    'tum': ('rgb.txt', 'groundtruth.txt'),
+    'euroc': (
+        'mav0/cam0/data.csv',
+        'mav0/cam0/sensor.yaml',
+        'mav0/state_groundtruth_estimate0/data.csv',
+    ),
+    'kitti/sequences/07': ('times.txt', '../../poses/07.txt'),
+    'scene/seq-01': ('frame-000002.pose.txt', 'frame-000001.color.png'),
+    'folder': ('trajectory.tum', 'odometry.tum'),
+    'traverse': ('traverse.yaml',),
+}
+WORDS = st.sampled_from(
+    ['nan', 'inf', '-1', '1e400', '9' * 30, '0', '\u0663', '#', ',', 'T_BS:', '{', '1403636579.2']
+)
+CONTENT = st.one_of(
+    st.binary(max_size=300),
+    st.lists(WORDS, max_size=60).map(lambda words: ' '.join(words).encode()),
+)
+
+
+def read_everything(path):
+    """Open a run and read all of it; an error of the package is as good."""
+    try:
+        run = open_dataset(path)
+        assert np.isfinite(run.odometry.poses).all()
+        for frame in run:
+            assert np.isfinite(frame.odometry).all()
+            assert frame.reference is None or np.isfinite(frame.reference).all()
+            assert frame.load_image().dtype == np.uint8
+    except KbrError as error:
+        assert '\n' not in str(error)
+
+
+@pytest.fixture(scope='module')
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp('runs')
+    write_tiny_cold_run(folder / 'cold', frames=4)
+    for storage in ('mcap', 'sqlite3'):
+        write_bag(open_dataset(folder / 'cold'), folder / storage, storage)
+    write_tum_rgbd(folder / 'tum')
+    write_euroc(folder / 'euroc')
+    write_kitti(folder / 'kitti')
+    write_seven_scenes(folder / 'scene')
+    write_image_folder(folder / 'folder', odometry=True)
+    (write_traverse(folder / 'traverse') / 'traverse.yaml').write_text('spacing: 0.5\n')
+    return folder
+
+
+@budget(150)
+@given(data=st.data())
+def test_runs_with_a_damaged_file(runs, tmp_path, data):
+    name = data.draw(st.sampled_from(sorted(FILES)))
+    file = data.draw(st.sampled_from(FILES[name]))
+    top = name.split('/')[0]
+    shutil.rmtree(tmp_path / top, ignore_errors=True)
+    shutil.copytree(runs / top, tmp_path / top)
+    path = tmp_path / name / file
+    whole = path.read_bytes()
+    kind = data.draw(st.sampled_from(['damaged', 'replaced', 'appended']))
+    if kind == 'damaged':
+        path.write_bytes(damaged(whole, data.draw))
+    else:
+        path.write_bytes((whole if kind == 'appended' else b'') + data.draw(CONTENT))
+    read_everything(tmp_path / name)
+
+
+@budget(200)
+@given(data=st.data())
+def test_the_size_in_a_damaged_header_is_what_is_decoded(data):
+    content = damaged(JPEG, data.draw)
+    size = encoded_size(content)
+    try:
+        assert size == decode_image(content, 'test').shape[1::-1]
+    except KbrError as error:
+        assert '\n' not in str(error)
+
+
+NUMBER = st.floats(width=64) | st.floats(-5.0, 5.0)
+NANOSECONDS = st.integers(0, 2**31 * SECOND - 1) | st.integers(0, 5 * SECOND)
+FRAMES = st.sampled_from(['odom', 'map', '', 'base', '/odom', 'o' * 300])
+ENCODINGS = st.sampled_from(['mono8', 'bgr8', 'rgba8', 'bayer_rggb8', '16UC1', '', 'x' * 100])
+
+
+@st.composite
+def messages(draw):
+    kind = draw(st.sampled_from(['/odom', '/image', '/amcl_pose']))
+    if kind == '/odom':
+        message = odometry(draw(NANOSECONDS), draw(NUMBER), draw(FRAMES))
+        q = message.pose.pose.orientation
+        q.x, q.y, q.z, q.w = (draw(NUMBER) for _ in range(4))
+    elif kind == '/image':
+        message = image(draw(NANOSECONDS), encoding=draw(ENCODINGS))
+        for name in draw(st.sets(st.sampled_from(['height', 'width', 'step']))):
+            setattr(message, name, draw(st.integers(0, 2**32 - 1) | st.integers(0, 20)))
+        message.data = np.frombuffer(draw(st.binary(max_size=200)), np.uint8)
+    else:
+        message = pose_covariance(draw(NANOSECONDS), draw(NUMBER), draw(NUMBER))
+    return kind, message, draw(NANOSECONDS)
+
+
+@budget(40)
+@given(sent=st.lists(messages(), min_size=1, max_size=12), whole=st.booleans())
+def test_bags_of_absurd_messages(tmp_path, sent, whole):
+    shutil.rmtree(tmp_path / 'bag', ignore_errors=True)
+    good = [*drive(), *images()] if whole else []
+    read_everything(bag(tmp_path / 'bag', good, sent))

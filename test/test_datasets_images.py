@@ -1,0 +1,222 @@
+"""Encoded and raw images: bounded before they are decoded, refused in one line when broken."""
+
+import os
+import resource
+import shutil
+import struct
+import zlib
+
+from command import invoke
+import cv2
+from helpers import textured_image, write_tiny_cold_run
+from kbr_localization.conversions import DEPTH, FAINT, noticed
+from kbr_localization.datasets.images import (
+    decode_image,
+    decode_raw_image,
+    encode_jpeg,
+    encoded_bytes,
+    encoded_size,
+    ImageFile,
+    MAX_PIXELS,
+    shown_size,
+)
+from kbr_localization.errors import DatasetError
+import numpy as np
+import pytest
+
+BGR = np.stack([textured_image(seed, (24, 32)) for seed in range(3)], axis=-1)
+GREY = textured_image(3, (24, 32))
+WIDE = 257 * GREY.astype(np.uint16) - np.minimum(GREY, 3)
+"""GREY with 16 bits, not all of them with a low byte that is the high one's."""
+JPEG = encode_jpeg(textured_image(0), 'it')
+
+
+def chunk(kind, data):
+    return struct.pack('>I', len(data)) + kind + data + struct.pack('>I', zlib.crc32(kind + data))
+
+
+def png_bomb(side):
+    """Make a PNG of `side` x `side` black pixels in a thousandth of their size."""
+    head = chunk(b'IHDR', struct.pack('>IIBBBBB', side, side, 8, 0, 0, 0, 0))
+    compressor = zlib.compressobj(9)
+    rows = [compressor.compress(bytes(side + 1)) for _ in range(side)]
+    data = b''.join([*rows, compressor.flush()])
+    return b'\x89PNG\r\n\x1a\n' + head + chunk(b'IDAT', data) + chunk(b'IEND', b'')
+
+
+def jpeg_bomb(side):
+    """Make a JPEG whose header says that it has `side` x `side` pixels."""
+    data = bytearray(JPEG)
+    struct.pack_into('>HH', data, data.index(b'\xff\xc0') + 5, side, side)
+    return bytes(data)
+
+
+@pytest.mark.parametrize('bomb', [png_bomb, jpeg_bomb])
+def test_an_image_of_gigabytes_is_refused_before_it_is_decoded(bomb):
+    data = bomb(20_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(DatasetError, match='image it: 20000x20000 pixels, expected at most'):
+        decode_image(data, 'it')
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000
+    assert MAX_PIXELS >= 7680 * 4320
+
+
+def test_the_limit_of_pixels_can_be_set(monkeypatch):
+    data = png_bomb(64)
+    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', '4095')
+    with pytest.raises(DatasetError, match=r'at most 4095 in all.*KBR_MAX_IMAGE_PIXELS'):
+        decode_image(data, 'it')
+    with pytest.raises(DatasetError, match='64x64 pixels'):
+        decode_raw_image('mono8', 64, 64, 64, bytes(4096))
+    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', '4096')
+    assert decode_image(data, 'it').shape == (64, 64)
+    monkeypatch.setenv('KBR_MAX_IMAGE_PIXELS', 'many')
+    with pytest.raises(DatasetError, match='expected a positive number'):
+        decode_image(data, 'it')
+
+
+@pytest.mark.parametrize('behind', [b'', bytes(4096), b'\xff' * 5000 + b'film'])
+def test_a_jpeg_is_whole_whatever_follows_it(behind):
+    thumbnail = encode_jpeg(textured_image(1, (8, 8)), 'thumbnail')
+    segment = b'\xff\xe1' + struct.pack('>H', len(thumbnail) + 2) + thumbnail
+    whole = JPEG[:2] + segment + JPEG[2:]
+    np.testing.assert_array_equal(decode_image(whole + behind, 'it'), decode_image(JPEG, 'it'))
+    for length in (len(thumbnail) + 3, len(whole) // 2, len(whole) - 2):
+        with pytest.raises(DatasetError, match=r'broken image it: .* a JPEG that is cut off'):
+            decode_image(whole[:length] + behind.replace(b'\xff', b'\0'), 'it')
+
+
+@pytest.mark.parametrize('suffix', ['.jpeg', '.png'])
+def test_a_truncated_image_is_neither_decoded_nor_copied(tmp_path, suffix):
+    file = tmp_path / f'it{suffix}'
+    whole = cv2.imencode(suffix, textured_image(0))[1].tobytes()
+    file.write_bytes(whole)
+    assert encoded_bytes(ImageFile(file), 'it') == whole
+    for length in (len(whole) // 2, len(whole) - 20):
+        file.write_bytes(whole[:length])
+        for read in (lambda: encoded_bytes(ImageFile(file), 'it'), ImageFile(file)):
+            with pytest.raises(DatasetError, match=f'that is cut off after {length} b'):
+                read()
+
+
+@pytest.mark.parametrize('suffix', ['.png', '.jpg'])
+@pytest.mark.parametrize('shape', [(7, 11), (480, 640, 3), (1, 1)])
+def test_the_size_in_the_header_is_that_of_the_decoded_image(suffix, shape):
+    options = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1] if suffix == '.jpg' else []
+    image = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    data = cv2.imencode(suffix, image, options)[1].tobytes()
+    assert encoded_size(data) == decode_image(data, 'it').shape[1::-1] == shape[1::-1]
+
+
+def test_the_shown_size_is_that_of_the_turned_image():
+    orientation = struct.pack('<2sHIHHHIHHI', b'II', 42, 8, 1, 0x0112, 3, 1, 6, 0, 0)
+    exif = b'Exif\0\0' + orientation
+    turned = JPEG[:2] + b'\xff\xe1' + struct.pack('>H', len(exif) + 2) + exif + JPEG[2:]
+    assert shown_size(JPEG, 'it') == encoded_size(turned) == (128, 96)
+    assert shown_size(turned, 'it') == decode_image(turned, 'it').shape[1::-1] == (96, 128)
+
+
+@pytest.mark.parametrize('suffix', ['.bmp', '.tiff', '.webp', '.ppm'])
+def test_images_of_other_formats_are_refused(suffix):
+    data = cv2.imencode(suffix, BGR)[1]
+    with pytest.raises(DatasetError, match='bytes of another kind'):
+        decode_image(data.tobytes(), 'it')
+
+
+def test_a_pipe_or_a_device_in_the_place_of_an_image_is_refused(tmp_path):
+    os.mkfifo(tmp_path / 'a.png')
+    (tmp_path / 'b.png').symlink_to('/dev/zero')
+    for name in ('a.png', 'b.png'):
+        with pytest.raises(DatasetError, match='is a device or a pipe'):
+            ImageFile(tmp_path / name)()
+
+
+def test_converted_images_are_counted_in_the_summary(tmp_path):
+    run = write_tiny_cold_run(tmp_path / 'run', frames=12)
+    for number, file in enumerate(sorted((run / 'std_cam').iterdir())[:7]):
+        grey = textured_image(number)
+        deep, alpha = grey.astype(np.uint16) * 256, np.dstack([grey] * 4)
+        cv2.imwrite(str(file.with_suffix('.png')), deep if number < 5 else alpha)
+        file.unlink()
+    settings = ('--set', 'vision.words=20', '--set', 'vision.vocabulary_samples=500')
+    result = invoke('map', 'build', run, '--out', tmp_path / 'a.h5', '--jobs', 2, *settings)
+    assert result.returncode == 0, result.stderr
+    assert 'converted: 5 x image of 16 bits to 8, 2 x image with transp' in result.stderr
+    shutil.rmtree(run)
+
+
+def stored(encoding):
+    """BGR (or GREY) as a driver would send it, without padding."""
+    colours = BGR[..., ::-1] if encoding.startswith('rgb') else BGR
+    alpha = np.full((*GREY.shape, 1), 255, np.uint8)
+    if encoding in ('bgra8', '8UC4', 'rgba8'):
+        return np.concatenate([colours, alpha], axis=-1)
+    return GREY if encoding in ('mono8', '8UC1') else np.ascontiguousarray(colours)
+
+
+@pytest.mark.parametrize(
+    'encoding', ['mono8', '8UC1', 'bgr8', 'rgb8', 'bgra8', 'rgba8', '8UC3', '8UC4']
+)
+def test_raw_images_come_out_grey_or_bgr_whatever_their_padding(encoding):
+    data = stored(encoding)
+    rows = np.pad(data.reshape(24, -1), ((0, 0), (0, 6))).copy()
+    image = decode_raw_image(encoding, 24, 32, rows.shape[1], rows.tobytes()[:-6])
+    np.testing.assert_array_equal(image, GREY if data.ndim == 2 else BGR)
+    image = decode_raw_image(encoding, 24, 32, data.strides[0], memory := bytearray(data))
+    memory[0] ^= 255
+    np.testing.assert_array_equal(image, GREY if data.ndim == 2 else BGR)
+
+
+@pytest.mark.parametrize('big_endian', [False, True])
+@pytest.mark.parametrize('padding', [0, 1, 6])
+def test_of_sixteen_bits_the_upper_eight_are_taken(big_endian, padding):
+    rows = WIDE.astype('>u2' if big_endian else '<u2').view(np.uint8)
+    padded = np.pad(rows, ((0, 0), (0, padding)), constant_values=77).tobytes()
+    with noticed() as converted:
+        image = decode_raw_image('mono16', 24, 32, 64 + padding, padded, 'front', big_endian)
+    np.testing.assert_array_equal(image, WIDE >> 8)
+    assert list(converted) == [('front', DEPTH)]
+    png = cv2.imencode('.png', WIDE)[1].tobytes()
+    np.testing.assert_array_equal(decode_image(png, 'file'), WIDE >> 8)
+
+
+def test_sixteen_bits_of_which_little_is_left_are_told():
+    pixels = np.linspace(29315, 30315, 24 * 32).astype('<u2').reshape(24, 32)
+    with noticed() as converted:
+        decode_raw_image('mono16', 24, 32, 64, pixels.tobytes(), 'front')
+        decode_image(cv2.imencode('.png', pixels)[1].tobytes(), 'file')
+    assert list(converted) == [('front', FAINT), ('file', FAINT)]
+
+
+@pytest.mark.parametrize('pattern', ['rggb', 'bggr', 'gbrg', 'grbg'])
+def test_bayer_patterns_give_back_a_flat_colour(pattern):
+    colour = {'b': 200, 'g': 120, 'r': 40}
+    tile = np.array([colour[c] for c in pattern], np.uint8).reshape(2, 2)
+    image = decode_raw_image(f'bayer_{pattern}8', 16, 16, 16, np.tile(tile, (8, 8)).tobytes())
+    np.testing.assert_array_equal(image[4:12, 4:12].reshape(-1, 3), [[200, 120, 40]] * 64)
+
+
+@pytest.mark.parametrize('encoding, luma', [('yuv422_yuy2', 0), ('yuyv', 0), ('yuv422', 1)])
+def test_yuv_keeps_the_brightness(encoding, luma):
+    pixels = np.full((8, 8, 2), 128, np.uint8)
+    pixels[..., luma] = np.linspace(30, 220, 64).reshape(8, 8).astype(np.uint8)
+    image = decode_raw_image(encoding, 8, 8, 16, pixels.tobytes())
+    grey = cv2.cvtColor(image, cv2.COLOR_BGR2GRAY).astype(float).reshape(-1)
+    assert np.all(np.diff(grey) >= 0) and grey[-1] - grey[0] > 190
+
+
+@pytest.mark.parametrize(
+    'fields, says',
+    [
+        (('nv12', 24, 32, 32, bytes(1536)), "'nv12' is not supported: expected one of mono8, "),
+        (('16UC1', 24, 32, 64, bytes(1536)), "'16UC1' is of measurements.*'mono16'"),
+        (('mono16', 24, 32, 63, bytes(1536)), 'at least 64 bytes a row'),
+        (('mono8', 24, 32, 32, bytes(700)), 'cut off'),
+        (('mono8', 0, 32, 32, b''), '32x0'),
+        (('mono8', 10**6, 10**6, 10**6, b''), '1000000x1000000'),
+        (('yuv422', 4, 3, 6, bytes(24)), 'message: 3x4 yuv422 cannot .*: expected an even width;'),
+    ],
+)
+def test_impossible_raw_images_are_refused(fields, says):
+    with pytest.raises(DatasetError, match=says):
+        decode_raw_image(*fields)
