@@ -229,6 +229,10 @@ class LazyImages:
             raise errors[0] if errors else DatasetError('no camera has an image')
         return MultiImage(images)
 
+    def of_camera(self, index: int) -> Source | None:
+        """Return the source of one camera's image, None where there is none."""
+        return self.sources[index]
+
 
 class MultiCameraRun(Dataset):
     """
