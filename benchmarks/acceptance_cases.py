@@ -55,8 +55,11 @@ class MapOf:
             found = random_map(found, Task('kbr', self.size, self.trial), 0)
         if self.part is not None:
             centred = found.poses[:, :2] - found.poses[:, :2].mean(axis=0)
-            axis = np.linalg.svd(centred, full_matrices=False)[2][self.part // 2]
-            ahead = centred @ axis > np.median(centred @ axis)
+            along, across = (centred @ np.linalg.svd(centred, full_matrices=False)[2].T).T
+            # of a straight way the inner and the outer half in place of its sides
+            wide = across if np.ptp(across) > 1.0 else np.abs(along)
+            position = (along, wide)[self.part // 2]
+            ahead = position > np.median(position)
             found = found.subset(np.flatnonzero(ahead == (self.part % 2 == 0)))
         return replace(found, statistics=None)
 
@@ -128,40 +131,41 @@ class Drive:
         return np.concatenate([[0.0], np.cumsum(np.maximum(*steps))])
 
 
+Told = tuple[slice, FloatArray | float]
+
+
 def spliced(
-    run: Taken, frames: NDArray[np.int64], steps: FloatArray | None = None, carried: bool = False
+    run: Taken, frames: NDArray[np.int64], told: Told | None = None, carried: bool = False
 ) -> Taken:
     """
-    Put frames of a run one after the other, with steps (k - 1, 3) of the odometry between them.
+    Put frames of a run one after the other.
 
-    By default the steps are those between frames that follow each other, and none between others.
-    So are the times, those between others being the usual one, or as recorded if `carried`.
+    The odometry's steps are those between frames that follow each other, and none between others,
+    but for those that are `told` otherwise. So are the times, those between others being the usual
+    one, or as recorded if `carried`.
     """
-    gaps = np.diff(run.stamps_ns)
-    follow = np.diff(frames) == 1
-    usual = int(np.median(gaps))
-    times = np.where(follow, gaps[np.minimum(frames[:-1], len(gaps) - 1)], usual)
+    gaps, follow = np.diff(run.stamps_ns), np.diff(frames) == 1
+    times = np.where(follow, gaps[np.minimum(frames[:-1], len(gaps) - 1)], np.median(gaps))
     if carried:
         times = np.maximum(times, np.diff(run.stamps_ns[frames]))
-    if steps is None:
-        steps = np.where(follow[:, np.newaxis], _steps(run, frames), 0.0)
-    stamps = run.stamps_ns[frames[0]] + np.concatenate([[0], np.cumsum(times)])
+    steps = np.where(follow[:, np.newaxis], steps_of(run, frames), 0.0)
+    if told is not None:
+        steps[told[0]] = told[1]
+    stamps = run.stamps_ns[frames[0]] + np.concatenate([[0], np.cumsum(times)]).astype(np.int64)
     odometry = se2.chain(run.odometry[frames[0]], steps)
     return Taken(stamps, odometry, run.reference[frames], run.descriptors[frames])
 
 
-def _steps(run: Taken, frames: NDArray[np.int64]) -> FloatArray:
+def steps_of(run: Taken, frames: NDArray[np.int64]) -> FloatArray:
+    """Motions (k - 1, 3) between frames (k,) by the odometry."""
     return np.asarray(se2.between(run.odometry[frames[:-1]], run.odometry[frames[1:]]))
 
 
-def _middle(run: Taken, rng: np.random.Generator) -> int:
-    """Frame at .4 to .5 of the way."""
+def middle(run: Taken, rng: np.random.Generator, seconds: float = 0.0) -> tuple[int, int]:
+    """Frame at .4 to .5 of the way, and how many frames some seconds are."""
     way = se2.travelled(run.reference)
-    return int(np.searchsorted(way, rng.uniform(0.4, 0.5) * way[-1]))
-
-
-def _frames_in(run: Taken, seconds: float) -> int:
-    return max(1, round(seconds * 1e9 / float(np.median(np.diff(run.stamps_ns)))))
+    since = int(np.searchsorted(way, rng.uniform(0.4, 0.5) * way[-1]))
+    return since, round(seconds * 1e9 / float(np.median(np.diff(run.stamps_ns))))
 
 
 def kidnapped(run: Taken, rng: np.random.Generator, noticed: bool) -> Drive:
@@ -175,81 +179,72 @@ def kidnapped(run: Taken, rng: np.random.Generator, noticed: bool) -> Drive:
     before, after = stretch(BEFORE_M), stretch(AFTER_M)
     while np.hypot(*(run.reference[before[-1]] - run.reference[after[0]])[:2]) < 3.0:
         after = stretch(AFTER_M)
-    frames = np.concatenate([before, after])
-    follow = np.diff(frames) == 1
-    steps = np.where(follow[:, np.newaxis], _steps(run, frames), 0.0)
-    jump = rng.normal(0.0, [2.0, 2.0, 1.5])
-    steps[len(before) - 1] = jump if noticed else 0.0
-    return Drive(spliced(run, frames, steps), len(before), 'reference')
+    jump = rng.normal(0.0, [2.0, 2.0, 1.5]) * noticed
+    told = slice(len(before) - 1, len(before)), jump
+    return Drive(spliced(run, np.concatenate([before, after]), told), len(before), 'reference')
 
 
-def scaled(run: Taken, _: np.random.Generator, factors: tuple[float, float, float]) -> Drive:
+def scaled(run: Taken, factors: tuple[float, float, float]) -> Drive:
     """Multiply the steps of the odometry for the whole drive."""
     frames = np.arange(len(run))
-    return Drive(spliced(run, frames, np.array(factors) * _steps(run, frames)), 0)
+    return Drive(spliced(run, frames, (slice(None), np.array(factors) * steps_of(run, frames))), 0)
 
 
 def frozen(run: Taken, rng: np.random.Generator, seconds: float) -> Drive:
     """Let the odometry stand still from the middle on."""
-    frames, since = np.arange(len(run)), _middle(run, rng)
-    steps = _steps(run, frames)
-    steps[since : since + _frames_in(run, min(seconds, 1e6))] = 0.0
-    return Drive(spliced(run, frames, steps), since)
+    since, count = middle(run, rng, seconds)
+    return Drive(spliced(run, np.arange(len(run)), (slice(since, since + count), 0.0)), since)
 
 
 def spinning(run: Taken, rng: np.random.Generator) -> Drive:
     """Let the robot stand for a while, its odometry going on, and then drive on."""
-    since, count = _middle(run, rng), _frames_in(run, LASTS_S)
+    since, count = middle(run, rng, LASTS_S)
     count = min(count, len(run) - since - 1)
-    frames = np.concatenate(
-        [np.arange(since), np.full(count + 1, since), np.arange(since + 1, len(run))]
-    )
-    steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
-    steps[since : since + count] = _steps(run, np.arange(since, since + count + 1))
-    return Drive(spliced(run, frames, steps), since)
+    stood = np.full(count, since)
+    frames = np.concatenate([np.arange(since), stood, np.arange(since, len(run))])
+    told = slice(since, since + count), steps_of(run, np.arange(since, since + count + 1))
+    return Drive(spliced(run, frames, told), since)
 
 
 def turned(run: Taken, rng: np.random.Generator) -> Drive:
     """Let the odometry's heading jump, its positions going on as before."""
-    since = _middle(run, rng)
-    odometry = run.odometry.copy()
+    since, odometry = middle(run, rng)[0], run.odometry.copy()
     odometry[since:, 2] = se2.wrap_angle(odometry[since:, 2] + TURNED)
     return Drive(replace(run, odometry=odometry), since)
 
 
 def carried(run: Taken, rng: np.random.Generator) -> Drive:
     """Let the robot stand, be carried some metres along its way without images, and stand."""
-    since, count = _middle(run, rng), _frames_in(run, STANDS_S)
+    since, count = middle(run, rng, STANDS_S)
     way = se2.travelled(run.reference)
     there = min(int(np.searchsorted(way, way[since] + CARRIED_M)), len(run) - 2)
     stood = [np.full(count, since), np.full(count, there)]
     frames = np.concatenate([np.arange(since), *stood, np.arange(there, len(run))])
-    steps = np.where((np.diff(frames) == 1)[:, np.newaxis], _steps(run, frames), 0.0)
-    steps[since + count - 1] = 0.0
-    return Drive(spliced(run, frames, steps, carried=True), since + count)
+    told = slice(since + count - 1, since + count), 0.0
+    return Drive(spliced(run, frames, told, carried=True), since + count)
 
 
 def camera_stopped(run: Taken, rng: np.random.Generator) -> Drive:
     """Repeat the image of the middle from there on."""
-    since, frames = _middle(run, rng), np.arange(len(run))
-    seen = run.descriptors[np.minimum(frames, since)]
+    since = middle(run, rng)[0]
+    seen = run.descriptors[np.minimum(np.arange(len(run)), since)]
     return Drive(replace(run, descriptors=seen), since)
 
 
 EVENTS: dict[str, Callable[[Taken, np.random.Generator], Drive]] = {
     'silent': lambda run, rng: kidnapped(run, rng, False),
     'noticed': lambda run, rng: kidnapped(run, rng, True),
-    'mirrored': lambda run, rng: scaled(run, rng, (1.0, -1.0, -1.0)),
-    'x 0.6': lambda run, rng: scaled(run, rng, (0.6, 0.6, 1.0)),
-    'x 1.5': lambda run, rng: scaled(run, rng, (1.5, 1.5, 1.0)),
-    'frozen': lambda run, rng: frozen(run, rng, np.inf),
+    'mirrored': lambda run, _: scaled(run, (1.0, -1.0, -1.0)),
+    'x 0.6': lambda run, _: scaled(run, (0.6, 0.6, 1.0)),
+    'x 1.5': lambda run, _: scaled(run, (1.5, 1.5, 1.0)),
+    'frozen': lambda run, rng: frozen(run, rng, 1e6),
     'frozen 15 s': lambda run, rng: frozen(run, rng, LASTS_S),
     'spinning': spinning,
     'heading jump': turned,
     'carried': carried,
-    'wrong pose': lambda run, rng: Drive(run, 0),
+    'wrong pose': lambda run, _: Drive(run, 0),
     'frozen camera': camera_stopped,
-    'black camera': lambda run, rng: Drive(run, _middle(run, rng)),
+    'black camera': lambda run, rng: Drive(run, middle(run, rng)[0]),
 }
 DAYS = ('day', 'night')
 ODOMETRY = ('mirrored', 'x 0.6', 'x 1.5', 'frozen', 'frozen 15 s', 'spinning', 'heading jump')

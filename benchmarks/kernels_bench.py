@@ -85,7 +85,7 @@ def compare_low_rank(size: int, dimension: int, method: str) -> list[float]:
         RULES[method], mu=problem.prior_weights('broad'), k_y=problem.k_y, delta=DELTA
     )
     low = incomplete_cholesky(problem.kernel_y, problem.y, TOLERANCE)
-    matrices = {'dense': problem.kernel_y.gram(problem.y), 'low': low}
+    matrices: dict[str, Any] = {'dense': problem.kernel_y.gram(problem.y), 'low': low}
     times = results.interleaved(
         {name: functools.partial(update, matrix) for name, matrix in matrices.items()}, 1
     )

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import results
 import cv2
@@ -140,7 +140,7 @@ def method_times(scene: Scene) -> Times:
 
 def dense_sift(image: np.ndarray) -> Callable[[], Any]:
     """Make the descriptors of [MbKSR] 6.3: 16-pixel patches every 8, by OpenCV."""
-    sift: Any = cv2.SIFT_create()
+    sift = cast(Any, cv2).SIFT_create()  # the type stubs of some versions lack it
     grey = image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
     rows, columns = (range(8, side - 7, 8) for side in grey.shape)
     keypoints = [cv2.KeyPoint(float(x), float(y), 16.0) for y in rows for x in columns]
@@ -177,7 +177,7 @@ def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
     assert np.array_equal(maps[0].descriptors, maps[1].descriptors)
     opening = results.interleaved({'load': lambda: KernelMap.load(folder / '1.h5')}, 5)
     images, speedup = len(maps[0]), results.ratio(many, '1', '2')
-    rows = [
+    rows: list[list[Any]] = [
         ['map build, one process', f'{np.median(many["1"]):.2f} s'],
         ['map build, two processes', f'{np.median(many["2"]):.2f} s'],
         ['one over two', speedup],
