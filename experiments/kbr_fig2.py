@@ -16,7 +16,6 @@ from experiments.claims import below, Claim, claim
 from experiments.gaussian_pairs import GaussianPairs
 from experiments.records import Records, Size
 from kbr_localization.kernels import (
-    DensityPosterior,
     GaussianKernel,
     grid_search,
     k_fold,
@@ -24,12 +23,11 @@ from kbr_localization.kernels import (
     KernelMean,
     median_distance,
 )
-from kbr_localization.kernels.covariance import Covariance
-from kbr_localization.kernels.distances import squared_distances
+from kbr_localization.kernels.covariance import Covariance, squared_distances
 from kbr_localization.kernels.selection import kernel_mean_score
 from matplotlib import pyplot
 import numpy as np
-from scipy.special import logsumexp
+from scipy.special import log_softmax, logsumexp, softmax
 
 METHODS = ('KBR (median)', 'KBR (CV)', 'KDE+IW (LSCV)', 'KDE+IW (best)')
 BANDWIDTHS = 2.0 * np.arange(1, 11)
@@ -68,9 +66,16 @@ def kernel_estimates(
 
 
 def density_estimates(x: Any, y: Any, prior: Any, observations: Any, bandwidth: float) -> Any:
-    """Posterior means (q, d) by a conditional density estimate and importance weights."""
-    weights = DensityPosterior(x, y, bandwidth, bandwidth).weights(prior, observations)
-    return weights @ prior
+    """
+    Posterior means (q, d) by a conditional density estimate and importance weights.
+
+    The point u of the prior weighs p(y | u) = sum_j K(u - X_j) K(y - Y_j) / sum_j K(u - X_j)
+    with Gaussian K, in logarithms. Source: [KBR] section 5.1.
+    """
+    near_x = log_softmax(-0.5 * _squared(prior, x) / bandwidth**2, axis=1)
+    near_y = -0.5 * _squared(observations, y) / bandwidth**2
+    log_weights = np.array([logsumexp(near_x + row, axis=1) for row in near_y])
+    return softmax(log_weights, axis=1) @ prior
 
 
 def least_squares_bandwidth(x: Any, y: Any) -> float:

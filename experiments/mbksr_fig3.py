@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+import functools
 from typing import Any
 
 from experiments import common
@@ -22,7 +23,7 @@ from kbr_localization.kernels import (
     ModelKernelMean,
     NonparametricModel,
 )
-from kbr_localization.kernels.kernel_mean import EmbeddingSum
+from kbr_localization.kernels.kernel_mean import Embedding
 from matplotlib import pyplot
 import numpy as np
 
@@ -65,14 +66,14 @@ class Mixture:
         noise = rng.standard_normal((size, DIMENSION, 1))
         return self.means[chosen] + (roots @ noise)[:, :, 0]
 
-    def embedding(self) -> EmbeddingSum:
+    def embedding(self) -> Embedding:
         """Kernel mean in closed form."""
         components = zip(self.means, self.weights, self.covariances, strict=True)
-        parts = (
+        parts: list[Embedding] = [
             ModelKernelMean(KERNEL, mean[np.newaxis], weight[np.newaxis], GaussianNoise(cov))
             for mean, weight, cov in components
-        )
-        return EmbeddingSum(KERNEL, tuple(parts))
+        ]
+        return functools.reduce(Embedding.__add__, parts)
 
 
 def linear_model(matrix: Any, covariance: Any) -> AdditiveNoiseModel:

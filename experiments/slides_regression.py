@@ -20,8 +20,7 @@ from kbr_localization.kernels import (
     median_distance,
     regularise,
 )
-from kbr_localization.kernels.covariance import Covariance
-from kbr_localization.kernels.distances import squared_distances
+from kbr_localization.kernels.covariance import Covariance, squared_distances
 from matplotlib import pyplot
 import numpy as np
 

@@ -58,7 +58,7 @@ def test_it_tends_to_the_kalman_filter_of_the_truth():
     truth = PLANAR.kalman(y)[0]
     errors = [
         np.sqrt(np.mean((kalman_means(learnt(PLANAR, size).run(y)) - truth)[5:] ** 2))
-        for size in (30, 400)
+        for size in (30, 300)
     ]
     assert errors[1] < 0.1 * truth.std()
     assert errors[1] < errors[0]
@@ -68,7 +68,7 @@ def test_with_gaussian_kernels_it_is_nearer_to_kalman_than_the_observations():
     model = autoregression()
     x, y = model.simulate(150, np.random.default_rng(5))
     kernels = GaussianKernel(4.0, normalised=False), GaussianKernel(4.0, normalised=False)
-    beliefs = learnt(model, 300, kernels=kernels, epsilon=1e-5, kappa=0.01).run(y)
+    beliefs = learnt(model, 200, kernels=kernels, epsilon=1e-5, kappa=0.01).run(y)
     states = np.array([b.kernel_mean().normalised().mean() for b in beliefs])
     best = np.mean((model.kalman(y)[0] - x) ** 2)
     assert np.mean((states - x) ** 2) < 1.1 * best < np.mean((y - x) ** 2)
@@ -81,14 +81,10 @@ def test_a_first_sample_of_states_is_the_belief_before_the_first_observation():
     np.testing.assert_allclose(belief.covariance(), np.cov(first.T, bias=True), atol=1e-3)
 
 
-def test_misuse_is_refused():
+def test_an_observation_of_another_shape_is_refused():
     filter_ = learnt(PLANAR, 10)
     with pytest.raises(KernelError, match=r'observation: expected one point of shape \(1,\)'):
         filter_.update(filter_.start(), [1.0, 2.0])
-    with pytest.raises(KernelError, match='belief: expected what start'):
-        filter_.predict('belief')
-    with pytest.raises(KernelError, match='beliefs: expected at least one'):
-        kalman_means([])
 
 
 def test_states_may_be_rotations():

@@ -1,11 +1,10 @@
 """Kernel means: inner products, modes, herding, moments."""
 
-import tracemalloc
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import PolynomialKernel
+from kbr_localization.kernels.checks import NoMassError
 from kbr_localization.kernels.kernel_mean import KernelMean, ModelKernelMean
 from kbr_localization.kernels.kernels import (
     GaussianKernel,
@@ -17,9 +16,7 @@ from kbr_localization.kernels.manifold import TraceKernel, WrappedNormalKernel
 from kbr_localization.kernels.noise import (
     CauchyNoise,
     GaussianNoise,
-    IndependentNoise,
     MixtureNoise,
-    WrappedNormalNoise,
 )
 import numpy as np
 import pytest
@@ -34,10 +31,6 @@ def signed_mean(seed=0, size=30, kernel=KERNEL):
     return KernelMean(kernel, rng.normal(size=(size, 2)), weights + (1 - weights.sum()) / size)
 
 
-def line_mean():
-    return KernelMean.of_sample(KERNEL, np.arange(3.0).reshape(-1, 1))
-
-
 def test_inner_product_norm_and_mmd_are_gram_expressions():
     a, b = signed_mean(0), signed_mean(1, size=20)
     cross = KERNEL.cross_gram(a.points, b.points)
@@ -46,17 +39,6 @@ def test_inner_product_norm_and_mmd_are_gram_expressions():
     squared = a.inner(a) + b.inner(b) - 2 * a.inner(b)
     assert a.mmd(b) == pytest.approx(np.sqrt(squared))
     assert a.mmd(a) == pytest.approx(0.0, abs=1e-7)
-
-
-def test_an_inner_product_of_many_points_takes_memory_for_blocks_of_them():
-    rng = np.random.default_rng(0)
-    a, b = (KernelMean.of_sample(KERNEL, rng.normal(size=(size, 1))) for size in (9000, 3000))
-    tracemalloc.start()
-    value = a.inner(b)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 9000 * 3000 * 8 / 2
-    assert value == pytest.approx(np.mean(KERNEL.cross_gram(a.points, b.points)), rel=1e-12)
 
 
 def test_expectation_of_an_rkhs_function_is_an_inner_product():
@@ -105,60 +87,6 @@ def test_empirical_kernel_means_approach_the_exact_embedding(plain):
     assert sample.mmd(exact) < 2.0 * np.sqrt(peak / 2000)
 
 
-def test_inner_product_of_noisy_poses_on_plane_and_circle():
-    kernel = GaussianKernel(0.5).on(0) * WrappedNormalKernel(0.2).on(1)
-    noise = IndependentNoise([(GaussianNoise(0.3), [0]), (WrappedNormalNoise(0.4), [1])])
-    point = np.array([[0.3, 3.0]])
-    mean = ModelKernelMean(kernel, point, np.ones(1), noise)
-    expected = GaussianKernel(0.5 + 0.6).peak(1) * WrappedNormalKernel(0.2 + 0.8).density_peak()
-    assert mean.inner(mean) == pytest.approx(expected, rel=1e-12)
-
-
-def test_a_mixture_with_locations_among_independent_noises_is_split_as_one_alone():
-    kernel = GaussianKernel(0.5).on(0) * GaussianKernel(0.4).on(1)
-    parts = [GaussianNoise(0.1), GaussianNoise(0.3)]
-    mixture, other = MixtureNoise([1.0, 3.0], parts, [[2.0], [-1.0]]), GaussianNoise(0.2)
-    mean = ModelKernelMean(
-        kernel, np.zeros((1, 2)), np.ones(1), IndependentNoise([(mixture, [0]), (other, [1])])
-    )
-    components = [
-        ModelKernelMean(kernel, point, weight, IndependentNoise([(part, [0]), (other, [1])]))
-        for point, weight, part in (
-            ([[2.0, 0.0]], [0.25], parts[0]),
-            ([[-1.0, 0.0]], [0.75], parts[1]),
-        )
-    ]
-    apart = components[0] + components[1]
-    z = KernelMean(kernel, np.array([[1.5, 0.1]]), np.ones(1))
-    # the reproducing property, from both sides
-    value = mean(z.points)[0]
-    assert mean.inner(z) == pytest.approx(value, rel=1e-12)
-    assert z.inner(mean) == pytest.approx(value, rel=1e-12)
-    assert value == pytest.approx(apart(z.points)[0], rel=1e-12)
-    assert mean.inner(mean) == pytest.approx(apart.inner(apart), rel=1e-12)
-    assert mean.mmd(apart) == pytest.approx(0.0, abs=1e-7)
-
-
-def test_embedding_in_a_sum_of_kernels_has_the_sum_of_inner_products():
-    parts = [2.0 * GaussianKernel(0.4), GaussianKernel(1.5, normalised=False)]
-    noise, point, one = GaussianNoise(0.3), np.array([[0.3, 1.0]]), np.ones(1)
-    together = ModelKernelMean(parts[0] + parts[1], point, one, noise)
-    apart = [ModelKernelMean(part, point, one, noise) for part in parts]
-    expected = sum(mean.inner(mean) for mean in apart)
-    assert together.inner(together) == pytest.approx(expected, rel=1e-12)
-
-
-def test_points_without_weight_change_nothing():
-    full = signed_mean(0)
-    weights = np.where(np.arange(30) % 2 == 0, full.weights, 0.0)
-    sparse = KernelMean(KERNEL, full.points, weights)
-    kept = KernelMean(KERNEL, full.points[::2], weights[::2])
-    z = np.zeros((1, 2))
-    np.testing.assert_allclose(sparse(z), kept(z), rtol=1e-12)
-    assert sparse.inner(full) == pytest.approx(kept.inner(full), rel=1e-12)
-    np.testing.assert_allclose(sparse.mode(), kept.mode())
-
-
 def test_sums_of_embeddings_are_embeddings():
     a, b = signed_mean(0), signed_mean(1)
     z = np.zeros((1, 2))
@@ -181,7 +109,7 @@ MODE_KERNELS = [
 
 
 @pytest.mark.parametrize('kernel', MODE_KERNELS, ids=repr)
-@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize('seed', range(2))
 def test_mode_is_the_highest_point_of_a_fine_grid(kernel, seed):
     mean = signed_mean(seed, size=40, kernel=kernel)
     axis = np.linspace(-3.0, 3.0, 121)
@@ -189,17 +117,6 @@ def test_mode_is_the_highest_point_of_a_fine_grid(kernel, seed):
     highest = mean(grid).max()
     mode = mean.mode(starts=12)
     assert mean(mode[np.newaxis])[0] >= highest * (1 - 1e-9)
-
-
-@pytest.mark.parametrize('seed', [0, 40, 41])
-def test_no_ascent_ends_below_its_start(seed):
-    # where weights of both signs nearly cancel, a whole step of the fixed point leads far away
-    rng = np.random.default_rng(seed)
-    weights = rng.normal(0.05, 0.3, size=10)
-    mean = KernelMean(KERNEL, rng.normal(size=(10, 2)), weights)
-    highest = mean(mean.points).max()
-    assert highest > 0
-    assert mean.modes(starts=1)[1][0] >= highest
 
 
 def test_modes_finds_both_peaks_highest_first_and_only_once():
@@ -214,7 +131,7 @@ def test_modes_finds_both_peaks_highest_first_and_only_once():
     np.testing.assert_allclose(gradient, 0.0, atol=1e-6)
 
 
-@pytest.mark.parametrize('seed', [0, 6, 31, 57])
+@pytest.mark.parametrize('seed', [0, 31])
 def test_modes_of_any_kernel_are_sorted_by_the_distance_that_they_minimise(seed):
     rng = np.random.default_rng(seed)
     kernel = PolynomialKernel(2, 0.5) * GaussianKernel(0.5, normalised=False)
@@ -276,46 +193,54 @@ def test_herding_beats_sampling():
     assert all((pool == row).all(axis=1).any() for row in chosen)
 
 
-def test_herding_gives_each_of_two_far_points_its_share():
-    # after t points, c of them at a place of weight w, the place has w - c / (t + 1)
-    mean = KernelMean(GaussianKernel(1.0, normalised=False), [[0.0], [100.0]], [0.8, 0.2])
-    np.testing.assert_array_equal(mean.herd(5)[:, 0], [0.0, 0.0, 100.0, 0.0, 0.0])
-
-
-def test_herding_follows_the_law_whatever_the_weights_sum_to():
-    points = np.random.default_rng(0).normal(size=(60, 2))
-    weights = np.random.default_rng(1).uniform(size=60) / 30
-    expected = KernelMean(KERNEL, points, weights).herd(15)
-    for factor in (1e-3, 20.0):
-        scaled = KernelMean(KERNEL, points, factor * weights)
-        np.testing.assert_array_equal(scaled.herd(15), expected)
-
-
-def test_a_kernel_of_another_dimension_is_refused_at_once_and_the_text_is_short():
-    kernel = GaussianKernel([1.0, 1.0])
-    with pytest.raises(KernelError, match=r'points: expected points of shape \(n, 2\), got'):
-        KernelMean.of_sample(kernel, np.ones((500, 3)))
-    text = repr(KernelMean.of_sample(kernel, np.ones((500, 2))))
-    assert text.endswith('points of shape (500, 2), weights of sum 1)')
-
-
 def test_heaviest_and_normalised():
     mean = KernelMean(KERNEL, np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([-1.0, 3.0]))
     np.testing.assert_array_equal(mean.heaviest(), [3.0, 4.0])
     np.testing.assert_allclose(mean.normalised().weights, [-0.5, 1.5])
 
 
+@pytest.mark.parametrize('unit', [1e-4, 1e5])
+def test_a_mode_does_not_depend_on_the_unit_of_the_points(unit):
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]])
+    radial = GaussianKernel(unit**2)
+    expected = KernelMean.of_sample(radial, unit * points).mode() / unit
+    for kernel in (radial.on(0) * radial.on(1), radial.on(0, 1) + radial):
+        mode = KernelMean.of_sample(kernel, unit * points).mode() / unit
+        np.testing.assert_allclose(mode, expected, atol=1e-4)
+
+
+def test_weights_that_cancel_have_no_sum_and_no_mode():
+    mean = KernelMean.of_sample(KERNEL, np.random.default_rng(0).normal(size=(20, 1)))
+    nothing = mean - mean
+    with pytest.raises(NoMassError, match='weights: expected a positive sum'):
+        nothing.mean()
+    for kernel in (KERNEL, 2.0 * KERNEL, LaplaceKernel(0.5)):
+        negative = KernelMean(kernel, mean.points, np.full(20, -0.1))
+        with pytest.raises(NoMassError, match='weights: expected a kernel mean that is positive'):
+            negative.mode()
+    # small but not by rounding
+    np.testing.assert_allclose((mean - (1.0 - 1e-9) * mean).mean(), mean.mean(), atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
-        (lambda: KernelMean(KERNEL, np.ones(3), np.ones(3)), r'points: expected shape \(n, d\)'),
-        (lambda: KernelMean(KERNEL, np.empty((0, 2)), np.ones(0)), r'points: expected shape'),
+        (lambda: KernelMean(KERNEL, np.ones(3), np.ones(3)), r'points: .* shape \(n, ...\)'),
+        (lambda: KernelMean(KERNEL, np.empty((0, 2)), np.ones(0)), 'points: expected points'),
         (lambda: KernelMean(KERNEL, np.ones((3, 2)), np.ones(2)), r'weights: expected shape \(3'),
-        (lambda: signed_mean().inner(signed_mean(kernel=LaplaceKernel(1.0))), 'one RKHS only'),
-        (lambda: signed_mean() + line_mean(), r'points shaped like the first one\'s, \(2,\), got'),
-        (lambda: signed_mean() - line_mean(), r'other: expected .* got points of shape \(3, 1\)'),
-        (lambda: signed_mean() + 2.0 * line_mean(), 'on one space only'),
-        (lambda: signed_mean().mmd(line_mean()), 'on one space only'),
+        (
+            lambda: KernelMean.of_sample(GaussianKernel([1.0, 1.0]), np.ones((5, 3))),
+            r'expected points of shape \(n, 2\)',
+        ),
+        (
+            lambda: signed_mean().inner(signed_mean(kernel=LaplaceKernel(1.0))),
+            'other: expected a kernel mean of Gaussian',
+        ),
+        (
+            lambda: signed_mean() + KernelMean.of_sample(KERNEL, np.ones((3, 1))),
+            r'other: expected .* got \(1,\)',
+        ),
+        (lambda: signed_mean()(np.ones((3, 1))), r'z: expected points of shape \(n, 2\)'),
         (lambda: signed_mean().herd(0), 'count: expected an integer > 0, got 0'),
         (lambda: signed_mean().modes(starts=0), 'starts: expected an integer > 0'),
         (lambda: signed_mean().expectation(lambda x: 1.0), 'function: expected one value per'),

@@ -22,7 +22,7 @@ def test_cholesky_solves_and_leaves_its_argument_alone(order):
     expected = np.linalg.solve(before + 0.1 * np.eye(30), b)
     np.testing.assert_allclose(factor.solve(b), expected, rtol=1e-10)
     np.testing.assert_array_equal(gram, before)
-    assert factor.ridge == factor.requested_ridge == 0.1
+    assert factor.ridge == 0.1
 
 
 def test_a_ridge_is_raised_by_tens_until_the_factorisation_succeeds(caplog):
@@ -35,18 +35,10 @@ def test_a_ridge_is_raised_by_tens_until_the_factorisation_succeeds(caplog):
     np.testing.assert_allclose(residual, 1.0, rtol=1e-10)
 
 
-@pytest.mark.parametrize('smallest', [-1e-3, -1.0, -1e30])
-def test_a_matrix_that_is_indefinite_is_refused(smallest, caplog):
-    told = rf'gram: expected a positive semi-definite .* eigenvalues from {smallest:.3g} to 1 for'
-    with pytest.raises(KernelError, match=told.replace('+', r'\+')):
-        RegularisedCholesky(np.diag([1.0, smallest]), 1e-6, name='delta')
+def test_a_matrix_that_is_indefinite_is_refused(caplog):
+    with pytest.raises(KernelError, match='gram: expected a positive semi-definite matrix'):
+        RegularisedCholesky(np.array([[1.0, 2.0], [2.0, 1.0]]), 1e-6)
     assert not caplog.records
-
-
-def test_a_ridge_above_the_negative_eigenvalues_is_used_as_it_is():
-    factor = RegularisedCholesky(np.diag([1.0, -0.5]), 0.75)
-    np.testing.assert_allclose(factor.solve(np.ones(2)), [1.0 / 1.75, 4.0])
-    assert factor.ridge == 0.75
 
 
 def test_an_asymmetric_matrix_is_refused():
@@ -58,13 +50,6 @@ def test_an_asymmetric_matrix_is_refused():
     ):
         with pytest.raises(KernelError, match=r'gram: expected a symmetric matrix.* up to 0\.1:'):
             solve()
-
-
-def test_single_precision_is_symmetric_and_definite_enough():
-    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
-    a = np.exp(-0.5 * ((x[:, None] - x) ** 2).sum(axis=2))
-    gram = a + 1e-7 * np.random.default_rng(1).normal(size=a.shape)
-    assert np.all(np.isfinite(RegularisedCholesky(gram, 1e-3).solve(np.ones(200))))
 
 
 @pytest.mark.parametrize('signs', [1.0, np.sign(np.arange(30) - 10.5)])
@@ -96,7 +81,7 @@ def test_root_form_raises_a_delta_no_further_than_rounding():
 def test_infinite_entries_are_refused():
     with pytest.raises(KernelError, match=r'gram: expected finite numbers, got 4'):
         RegularisedCholesky(np.full((2, 2), np.inf), 1.0)
-    with pytest.raises(KernelError, match=r'ridge: expected a finite number >= 0'):
+    with pytest.raises(KernelError, match='ridge: expected a finite number >= 0'):
         RegularisedCholesky(np.eye(2), -1.0)
 
 
@@ -119,15 +104,3 @@ def test_proportional_covariances_are_recognised():
     assert Covariance([[3.0, 1.5], [1.5, 6.0]]).ratio_to(full) == pytest.approx(3.0)
     assert Covariance([1.0, 2.0]).ratio_to(full) is None
     assert Covariance(2.0).ratio_to(Covariance([1.0, 1.0])) == pytest.approx(2.0)
-
-
-def test_a_turned_covariance_is_symmetric_but_for_rounding():
-    for angle in np.linspace(0.1, 3.0, 30):
-        turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-        for variances in ([0.1, 0.1], [0.1, 0.2]):
-            turned = turn @ np.diag(variances) @ turn.T
-            assert Covariance(turned).log_det(2) == pytest.approx(np.log(np.prod(variances)))
-    # the units of the coordinates may differ by orders of magnitude
-    Covariance([[1e-6, 1e-3], [1e-3 * (1 + 1e-12), 1e6]])
-    with pytest.raises(KernelError, match='expected a symmetric matrix'):
-        Covariance([[1e-6, 1e-3], [1e-3 * (1 + 1e-6), 1e6]])

@@ -68,12 +68,6 @@ def test_for_large_delta_it_is_the_conditional_kernel_mean_at_the_observation():
     np.testing.assert_allclose(found, gamma * (smoother.T @ k), rtol=1e-6)
 
 
-def test_without_positive_prior_weights_the_observation_counts_as_it_is():
-    np.testing.assert_array_equal(
-        observation_weights(np.eye(2), [-1.0, 0.0], [1.0, 2.0], 0.5), [2.0, 4.0]
-    )
-
-
 def test_a_smoother_of_another_shape_is_refused():
     with pytest.raises(KernelError, match=r'smoother: expected shape \(2, 3\)'):
         off_map_bayes_rule(np.eye(2), np.eye(2), np.full(3, 1 / 3), np.ones(2), 1.0)

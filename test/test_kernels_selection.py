@@ -3,21 +3,17 @@
 from functools import partial
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import LinearKernel
+from kbr_localization.kernels.covariance import median_distance
 from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernels import GaussianKernel
-from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 from kbr_localization.kernels.rules import thresholded_bayes_rule
 from kbr_localization.kernels.selection import (
     filter_score,
     grid_search,
     k_fold,
     kernel_mean_score,
-    leave_one_group_out,
-    median_distance,
     point_score,
-    progress_bar,
 )
 import numpy as np
 import pytest
@@ -50,11 +46,6 @@ def test_median_distance_is_the_median_and_subsamples_large_samples():
     assert median_distance(points, 50) == median_distance(points, 50)
 
 
-def test_median_distance_of_rotations_is_that_of_their_entries():
-    rotations = nearest_rotation(np.random.default_rng(0).normal(size=(20, 3, 3)))
-    assert median_distance(rotations) == median_distance(rotations.reshape(20, 9))
-
-
 def test_median_distance_of_mostly_equal_points_is_positive():
     points = np.zeros((10, 1))
     points[0] = 2.0
@@ -63,7 +54,7 @@ def test_median_distance_of_mostly_equal_points_is_positive():
         median_distance(np.zeros((10, 1)))
 
 
-@pytest.mark.parametrize('dimension', [2, 17, 100, 500, 501, 4200])
+@pytest.mark.parametrize('dimension', [2, 17, 501])
 def test_rounding_does_not_part_equal_points(dimension):
     points = np.random.default_rng(0).uniform(size=(60, dimension))
     points[:50] = points[0]
@@ -89,11 +80,6 @@ def test_folds_cover_the_sample_once(rng):
         assert all(np.all(np.diff(validation) == 1) for _, validation in folds)
 
 
-def test_groups_are_left_out_whole():
-    folds = leave_one_group_out(['a', 'b', 'a', 'c'])
-    assert [validation.tolist() for _, validation in folds] == [[0, 2], [1], [3]]
-
-
 def test_two_fold_search_finds_the_width_that_is_neither_tiny_nor_huge():
     x, y = sample()
     score = partial(point_score, x, y, make_rule)
@@ -101,21 +87,6 @@ def test_two_fold_search_finds_the_width_that_is_neither_tiny_nor_huge():
     assert result.best['width'] == 0.1
     assert result.scores.shape == (6, 2)
     assert result.mean_scores.min() < 0.5 * np.mean((x - x.mean()) ** 2)
-
-
-def test_point_score_of_rotations_is_that_of_their_entries():
-    rotations = nearest_rotation(np.random.default_rng(0).normal(size=(30, 3, 3)))
-    flat = rotations.reshape(30, 9)
-    y, noise = flat[:, :3], GaussianKernel(0.3, normalised=False)
-
-    def score(kernel, x):
-        def make(x, y):
-            return KernelBayesRule(kernel, noise, x, y, 1e-3, 1e-3)
-
-        return point_score(x, y, make, np.arange(20), np.arange(20, 30))
-
-    # the trace kernel is the linear one of the entries
-    assert score(TraceKernel(), rotations) == pytest.approx(score(LinearKernel(), flat))
 
 
 def test_kernel_mean_criterion_is_the_formula_of_the_paper():
@@ -137,13 +108,6 @@ def test_kernel_mean_criterion_is_the_formula_of_the_paper():
     assert score == pytest.approx(expected, rel=1e-8)
 
 
-def test_kernel_mean_criterion_refuses_an_absurd_regularisation():
-    x, y = sample()
-    score = partial(kernel_mean_score, x, y, make_rule)
-    result = grid_search(score, {'delta': [1e-3, 1e3]}, k_fold(80, 4))
-    assert result.best == {'delta': 1e-3}
-
-
 def test_filter_validation_runs_over_the_other_half():
     rng = np.random.default_rng(0)
     angle = 0.3 * np.arange(120)
@@ -156,22 +120,13 @@ def test_filter_validation_runs_over_the_other_half():
     assert result.mean_scores.min() < 0.5 * np.mean((y - x) ** 2)
 
 
-def test_parallel_search_equals_the_serial_one_and_reports_progress():
+def test_parallel_search_equals_the_serial_one():
     x, y = sample(40)
     score = partial(point_score, x, y, make_rule)
-    seen = []
-    serial = grid_search(score, GRID, k_fold(40, 2), progress=lambda *args: seen.append(args))
+    serial = grid_search(score, GRID, k_fold(40, 2))
     parallel = grid_search(score, GRID, k_fold(40, 2), n_jobs=2)
     np.testing.assert_array_equal(serial.scores, parallel.scores)
     assert serial.settings == parallel.settings
-    assert seen == [('grid search', done, 12) for done in range(1, 13)]
-
-
-def test_progress_bar_takes_the_reports(capsys):
-    with progress_bar() as report:
-        report('grid search', 1, 2)
-        report('grid search', 2, 2)
-    assert 'grid search' in capsys.readouterr().out
 
 
 def test_a_setting_that_fails_is_infinitely_bad_and_only_a_total_failure_raises():
@@ -180,7 +135,7 @@ def test_a_setting_that_fails_is_infinitely_bad_and_only_a_total_failure_raises(
     result = grid_search(score, {'width': [-1.0, 0.1]}, k_fold(20, 2))
     assert np.all(np.isinf(result.scores[0]))
     assert result.best == {'width': 0.1}
-    with pytest.raises(KernelError, match='covariance: expected positive variances'):
+    with pytest.raises(KernelError, match='covariance: expected positive'):
         grid_search(score, {'width': [-1.0, -2.0]}, k_fold(20, 2))
 
 
@@ -188,32 +143,19 @@ def test_a_score_that_is_no_number_never_wins():
     folds, grid = k_fold(4, 2), {'width': [1, 2, 3]}
     result = grid_search(lambda *_, width: np.nan if width < 3 else 9.0, grid, folds)
     assert result.best == {'width': 3}
-    for wrong in (None, np.nan, [1.0, 2.0], 'low'):
-        with pytest.raises(KernelError, match='score: expected a number, got '):
-            grid_search(lambda *_, width, wrong=wrong: wrong, grid, folds)
-
-
-def test_no_setting_is_best_when_each_failed_on_a_fold():
-    result = grid_search(
-        lambda training, validation, width: np.nan if validation[0] == width else 1.0,
-        {'width': [0, 2]},
-        k_fold(4, 2),
-    )
-    with pytest.raises(KernelError, match='got 2 that failed on one at least'):
-        _ = result.best
 
 
 @pytest.mark.parametrize(
     ('make', 'message'),
     [
-        (lambda: k_fold(5, 1), r'folds: expected 2..5 for 5 points, got 1: use two or more'),
-        (lambda: k_fold(5, 0), r'folds: expected 2..5 for 5 points, got 0: use two or more'),
-        (lambda: k_fold(5, 6), r'folds: expected 2..5 for 5 points, got 6: use fewer'),
-        (lambda: k_fold(1, 2), r'size: expected an integer > 1, got 1'),
-        (lambda: leave_one_group_out([1, 1]), 'groups: expected labels'),
-        (lambda: grid_search(point_score, {'width': []}, k_fold(4, 2)), 'at least one setting'),
-        (lambda: grid_search(point_score, {'width': 3.0}, k_fold(4, 2)), r"grid\['width'\]: exp"),
-        (lambda: median_distance(np.ones(3)), r'points: expected points of shape \(n, d\)'),
+        (lambda: k_fold(5, 1), r'folds: expected 2..5 for 5 points, got 1'),
+        (lambda: k_fold(5, 6), r'folds: expected 2..5 for 5 points, got 6'),
+        (
+            lambda: grid_search(point_score, {'width': []}, k_fold(4, 2)),
+            'grid, folds: expected one',
+        ),
+        (lambda: median_distance(np.ones(3)), r'points: expected points of shape \(n, ...\)'),
+        (lambda: median_distance(np.ones((3, 1))), 'points: expected at least two different'),
     ],
 )
 def test_misuse_is_refused(make, message):

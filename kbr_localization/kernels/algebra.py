@@ -1,30 +1,30 @@
-"""What a kernel is, how kernels combine (sums, products, scaling, coordinates), dot products."""
+"""What a kernel is, how kernels combine, and kernels that are dot products or known matrices."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
-import math
-from typing import Any
+from typing import Any, ClassVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.checks import (
     as_count,
-    as_floats,
+    as_gram,
     as_points,
     as_positive,
     FloatArray,
-    require,
-    select_columns,
+    IndexArray,
+    require_finite,
 )
+from kbr_localization.kernels.linalg import require_symmetric
 import numpy as np
 from numpy.typing import ArrayLike
 
 
 class Kernel(ABC):
     """
-    A positive definite kernel k: Gram matrices, cross-Gram matrices and their diagonal.
+    A positive definite kernel k.
 
     `k1 + k2`, `sum([k1, k2])`, `k1 * k2` and `c * k` are kernels; `k.on(0, 1)` sees coordinates 0
     and 1 only.
@@ -41,15 +41,7 @@ class Kernel(ABC):
     def gram(self, x: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, x_j), exactly symmetric. Shapes: (n, d) -> (n, n)."""
         matrix = self.cross_gram(x, x)
-        return np.asarray(0.5 * (matrix + matrix.T), dtype=np.float64)
-
-    def encode(self, name: str, value: Any) -> FloatArray:
-        """Return data as points: numbers as they are; kernels on other objects number them."""
-        return as_floats(name, value)
-
-    def encode_one(self, name: str, value: Any) -> FloatArray:
-        """Return one datum as a point (...)."""
-        return as_floats(name, value)
+        return np.asarray(0.5 * (matrix + matrix.T))
 
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel that sees only these coordinates of its points."""
@@ -71,57 +63,57 @@ class Kernel(ABC):
         return ScaledKernel(self, factor)
 
 
-class SumKernel(Kernel):
+class _Combination(Kernel):
+    """Kernels on the same points, combined entry by entry; nested ones are flattened."""
+
+    combine: ClassVar[Callable[..., Any]]
+    symbol: ClassVar[str]
+
+    def __init__(self, kernels: Sequence[Kernel]) -> None:
+        if not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
+            raise KernelError(f'kernels: expected one kernel or more, got {kernels!r}')
+        nested = (k.kernels if isinstance(k, type(self)) else (k,) for k in kernels)
+        self.kernels: tuple[Kernel, ...] = tuple(kernel for group in nested for kernel in group)
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Sum or product of the matrices. Shapes: (n, d), (m, d) -> (n, m)."""
+        return np.asarray(reduce(type(self).combine, (k.cross_gram(x, z) for k in self.kernels)))
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Sum or product of the diagonals. Shapes: (n, d) -> (n,)."""
+        return np.asarray(reduce(type(self).combine, (k.diagonal(x) for k in self.kernels)))
+
+    def __repr__(self) -> str:
+        return f'({self.symbol.join(map(repr, self.kernels))})'
+
+
+class SumKernel(_Combination):
     """Sum k_1 + k_2 + ... of kernels on the same points."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
-        self.kernels = _flatten(SumKernel, kernels)
-
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        return reduce(np.add, (kernel.cross_gram(x, z) for kernel in self.kernels))
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return reduce(np.add, (kernel.diagonal(x) for kernel in self.kernels))
-
-    def __repr__(self) -> str:
-        return f'({" + ".join(map(repr, self.kernels))})'
+    combine = np.add
+    symbol = ' + '
 
 
-class ProductKernel(Kernel):
+class ProductKernel(_Combination):
     """Product k_1 k_2 ... of kernels on the same points; with `on`, of different coordinates."""
 
-    def __init__(self, kernels: Sequence[Kernel]) -> None:
-        self.kernels = _flatten(ProductKernel, kernels)
-
-    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
-        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        return reduce(np.multiply, (kernel.cross_gram(x, z) for kernel in self.kernels))
-
-    def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return reduce(np.multiply, (kernel.diagonal(x) for kernel in self.kernels))
-
-    def __repr__(self) -> str:
-        return f'({" * ".join(map(repr, self.kernels))})'
+    combine = np.multiply
+    symbol = ' * '
 
 
 class ScaledKernel(Kernel):
-    """Kernel c k for a constant c > 0."""
+    """Kernel c k, c > 0."""
 
     def __init__(self, kernel: Kernel, factor: float) -> None:
-        require_kernel('kernel', kernel)
-        self.kernel = kernel
-        self.factor = as_positive('factor', factor)
+        self.kernel, self.factor = kernel, as_positive('factor', factor)
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of c k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        return np.asarray(self.factor * self.kernel.cross_gram(x, z), dtype=np.float64)
+        return np.asarray(self.factor * self.kernel.cross_gram(x, z))
 
     def diagonal(self, x: ArrayLike) -> FloatArray:
         """Values c k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return np.asarray(self.factor * self.kernel.diagonal(x), dtype=np.float64)
+        return np.asarray(self.factor * self.kernel.diagonal(x))
 
     def __repr__(self) -> str:
         return f'{self.factor!r} * {self.kernel!r}'
@@ -133,61 +125,35 @@ class ColumnsKernel(Kernel):
     def __init__(self, kernel: Kernel, columns: Sequence[int]) -> None:
         self.kernel = kernel
         if not columns or not all(isinstance(c, int | np.integer) and c >= 0 for c in columns):
-            raise KernelError(
-                f'columns: expected at least one index, all integers >= 0, got {columns}: '
-                'name the coordinates that the kernel sees'
-            )
+            raise KernelError(f'columns: expected indices >= 0, at least one, got {columns}')
         self.columns = tuple(int(column) for column in columns)
 
-    def select(self, name: str, x: ArrayLike) -> FloatArray:
-        """Return the columns of the points that the kernel sees. (n, d) -> (n, len(columns))."""
-        return select_columns(name, x, self.columns)
+    def _select(self, name: str, x: ArrayLike) -> FloatArray:
+        points = as_points(name, x)
+        if points.shape[1] <= max(self.columns):
+            raise KernelError(
+                f'{name}: expected a coordinate {max(self.columns)}, got {points.shape}'
+            )
+        return points[:, self.columns]
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
-        left = self.select('x', x)
-        return self.kernel.cross_gram(left, left if z is x else self.select('z', z))
+        left = self._select('x', x)
+        return self.kernel.cross_gram(left, left if z is x else self._select('z', z))
 
     def diagonal(self, x: ArrayLike) -> FloatArray:
         """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        return self.kernel.diagonal(self.select('x', x))
+        return self.kernel.diagonal(self._select('x', x))
 
     def __repr__(self) -> str:
         return f'{self.kernel!r}.on({", ".join(map(str, self.columns))})'
 
 
-def require_kernel(name: str, value: Any) -> None:
-    """Refuse what is no kernel."""
-    require(name, value, Kernel, 'a kernel such as GaussianKernel(0.5)')
-
-
-def factors_of(kernel: Kernel) -> tuple[float, list[Kernel]]:
-    """Return c and the factors k_1, k_2, ... of a kernel c k_1 k_2 ...."""
-    if isinstance(kernel, ScaledKernel):
-        scale, factors = factors_of(kernel.kernel)
-        return kernel.factor * scale, factors
-    if not isinstance(kernel, ProductKernel):
-        return 1.0, [kernel]
-    parts = [factors_of(part) for part in kernel.kernels]
-    return math.prod(scale for scale, _ in parts), [one for _, some in parts for one in some]
-
-
-def _flatten(
-    kind: type[SumKernel] | type[ProductKernel], kernels: Sequence[Kernel]
-) -> tuple[Kernel, ...]:
-    if not isinstance(kernels, Sequence) or not kernels:
-        raise KernelError(f'kernels: expected at least one kernel in a list, got {kernels!r}')
-    for part in kernels:
-        require_kernel('kernels', part)
-    nested = [part.kernels if isinstance(part, kind) else (part,) for part in kernels]
-    return tuple(kernel for group in nested for kernel in group)
-
-
 class PolynomialKernel(Kernel):
     """
-    Kernel (x^T z + c)^p of vectors; not characteristic: it sees moments up to order p only.
+    Kernel (x^T z + c)^p, `degree` p >= 1, `offset` c >= 0.
 
-    `degree` p >= 1, an integer; `offset` c >= 0, which lets the lower moments in.
+    Not characteristic: it sees moments up to order p only.
     """
 
     def __init__(self, degree: int = 2, offset: float = 1.0) -> None:
@@ -198,12 +164,11 @@ class PolynomialKernel(Kernel):
         """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
         left = as_points('x', x)
         products = left @ as_points('z', z, left.shape[1]).T + self.offset
-        return np.asarray(products**self.degree, dtype=np.float64)
+        return np.asarray(products**self.degree)
 
     def diagonal(self, x: ArrayLike) -> FloatArray:
-        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
-        squares = (as_points('x', x) ** 2).sum(axis=1) + self.offset
-        return np.asarray(squares**self.degree, dtype=np.float64)
+        """Values (|x_i|^2 + c)^p. Shapes: (n, d) -> (n,)."""
+        return np.asarray(((as_points('x', x) ** 2).sum(axis=1) + self.offset) ** self.degree)
 
     def __repr__(self) -> str:
         return f'PolynomialKernel({self.degree}, {self.offset})'
@@ -215,5 +180,40 @@ class LinearKernel(PolynomialKernel):
     def __init__(self, offset: float = 0.0) -> None:
         super().__init__(1, offset)
 
+
+class PrecomputedKernel(Kernel):
+    """
+    Kernel known by a Gram matrix: points are row numbers (n, 1).
+
+    `gram` (N, N): of everything that will ever be asked for, training sample and queries.
+    """
+
+    def __init__(self, gram: ArrayLike) -> None:
+        self.matrix = as_gram('gram', gram)
+        require_finite('gram', self.matrix)
+        require_symmetric('gram', self.matrix)
+
+    def points(self) -> FloatArray:
+        """Return all row numbers (N, 1); `points()[:n]` are the first n."""
+        return np.arange(float(len(self.matrix)))[:, np.newaxis]
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, 1), (m, 1) -> (n, m)."""
+        return self.matrix[np.ix_(self._rows('x', x), self._rows('z', z))]
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, 1) -> (n,)."""
+        return self.matrix.diagonal()[self._rows('x', x)]
+
+    def _rows(self, name: str, value: ArrayLike) -> IndexArray:
+        points = as_points(name, value, 1)[:, 0]
+        rows = points.astype(np.int64)
+        if np.any(rows != points) or rows.min() < 0 or rows.max() >= len(self.matrix):
+            raise KernelError(
+                f'{name}: expected row numbers in 0..{len(self.matrix) - 1}, as in points(), got '
+                f'{points.min():g} to {points.max():g}'
+            )
+        return rows
+
     def __repr__(self) -> str:
-        return f'LinearKernel({self.offset})'
+        return f'PrecomputedKernel(shape={self.matrix.shape}, id={id(self)})'

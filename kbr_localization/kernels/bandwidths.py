@@ -13,27 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
-from kbr_localization.kernels.checks import as_floats, as_positive, FloatArray, IndexArray, require
-from kbr_localization.kernels.covariance import Covariance
-from kbr_localization.kernels.distances import squared_distances
-from kbr_localization.kernels.inference import as_pairs
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import (
+    as_floats,
+    as_points,
+    as_positive,
+    as_sample,
+    FloatArray,
+)
+from kbr_localization.kernels.covariance import Covariance, squared_distances
 from kbr_localization.kernels.kernels import RadialKernel
-from kbr_localization.kernels.rules import PAPER_NAMES, regularise
+from kbr_localization.kernels.rules import BAYES_RULES, PAPER_NAMES, regularise
+from kbr_localization.kernels.selection import Fold
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 import scipy.linalg
-
-METHODS = ('squared', 'thresholded', 'COND')
-TARGETS = ('conditional', 'marginal')
-# weights below this fraction of the largest have no part in a posterior
-_NEGLIGIBLE = 1e-12
-# a criterion as near to that of posteriors that are zero, as a fraction, has no slope to follow
-_NO_WEIGHT = 1e-5
-# bandwidths and delta stay within these factors of the start
-_REACH = (1e3, 1e6)
-
-Fold = tuple[IndexArray, IndexArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +35,7 @@ class TunedRule:
     """
     Outcome of `BandwidthCriterion.minimise`: the kernel on y, delta and the criterion there.
 
-    `delta`: as KernelBayesRule takes it, without n; for COND the epsilon of the conditional mean.
+    `delta`: as KernelBayesRule takes it, without n.
     """
 
     kernel_y: RadialKernel
@@ -50,16 +44,26 @@ class TunedRule:
     evaluations: int
 
 
+@dataclass(frozen=True, eq=False)
+class _FoldData:
+    """What a fold needs: training points with prior weight, and Gram matrices of x."""
+
+    mu: FloatArray
+    training: FloatArray
+    validation: FloatArray
+    gram: FloatArray
+    cross: FloatArray
+    norm: float
+
+
 class BandwidthCriterion:
     """
     Cross-validation criterion of Bayes' rule as a function of bandwidths of k_Y and of delta.
 
     Pairs `x` (n, ...), `y` (n, d); `kernel_y`: a radial kernel whose bandwidths are multiplied;
-    `folds`: see `k_fold`; `epsilon`: of the sum rule. `method`: 'squared', 'thresholded' (or the
-    papers' names) or 'COND', whose epsilon then is `delta`; the prior is the sample's own law.
-    `target`: 'marginal', |mean_j m(. | Y_j) - m_X|^2 over a validation part ([KBR] section 4.2),
-    or 'conditional', mean_j |m(. | Y_j) - k(., X_j)|^2, which also sees what x goes with what y.
-    Both are in the RKHS of `kernel_x`, which therefore stays as it is.
+    `folds`: see `k_fold`; `epsilon`: of the sum rule; `method`: see KernelBayesRule. The criterion
+    is mean_j |m(. | Y_j) - k(., X_j)|^2 over a validation part, with the sample's own law as the
+    prior, in the RKHS of `kernel_x`, which therefore stays as it is.
     """
 
     def __init__(
@@ -71,18 +75,34 @@ class BandwidthCriterion:
         folds: Sequence[Fold],
         epsilon: float,
         method: str = 'squared',
-        target: str = 'conditional',
     ) -> None:
-        require_kernel('kernel_x', kernel_x)
-        require('kernel_y', kernel_y, RadialKernel, 'a radial kernel such as GaussianKernel(0.5)')
-        self.kernel_y, self.target = kernel_y, _one_of('target', target, TARGETS)
-        self.method = _one_of('method', PAPER_NAMES.get(str(method), method), METHODS)
-        points, self.y = as_pairs(kernel_x.encode('x', x), y)
-        with_gram = kernel_x.gram(points)
-        parts = [_indices(fold, len(points)) for fold in folds]
-        self._folds = [self._prepared(with_gram, fold, epsilon) for fold in parts]
-        if not self._folds:
-            raise KernelError('folds: expected at least one fold, got none: see k_fold')
+        self.kernel_y, self.method = kernel_y, PAPER_NAMES.get(method, method)
+        if self.method not in BAYES_RULES:
+            raise KernelError(f'method: expected one of {", ".join(BAYES_RULES)}, got {method!r}')
+        if not folds or not isinstance(kernel_y, RadialKernel):
+            raise KernelError(
+                f'folds, kernel_y: expected folds and a radial kernel, got {folds}, {kernel_y!r}'
+            )
+        points = as_sample('x', x)
+        self.y = as_points('y', y)
+        gram = kernel_x.gram(points)
+        self._folds = [self._prepare(gram, fold, epsilon) for fold in folds]
+
+    def _prepare(self, gram: FloatArray, fold: Fold, epsilon: float) -> _FoldData:
+        training, validation = (np.asarray(part) for part in fold)
+        own = gram[np.ix_(training, training)]
+        mu = regularise(own, epsilon).solve(own.mean(axis=1))
+        # weights below rounding have no part in a posterior
+        usable = mu > 0 if self.method == 'thresholded' else np.abs(mu) > 1e-12 * mu.max()
+        kept = np.flatnonzero(usable)
+        return _FoldData(
+            mu[kept],
+            self.y[training[kept]],
+            self.y[validation],
+            own[np.ix_(kept, kept)],
+            gram[np.ix_(training[kept], validation)],
+            float(gram.diagonal()[validation].mean()),
+        )
 
     def __call__(self, factors: ArrayLike, delta: float) -> tuple[float, FloatArray]:
         """
@@ -94,19 +114,16 @@ class BandwidthCriterion:
         ratios = as_floats('factors', factors)
         if ratios.shape not in ((), (self.y.shape[1],)) or np.any(ratios <= 0):
             raise KernelError(
-                f'factors: expected a positive number or positive ones of shape '
-                f'({self.y.shape[1]},), got shape {ratios.shape} with minimum '
-                f'{ratios.min(initial=np.inf):g}: one for all coordinates of y, or one each'
+                f'factors: expected positive numbers, one or ({self.y.shape[1]},), got {ratios}'
             )
-        kernel = rescaled(self.kernel_y, ratios)
-        ridge = as_positive('delta', delta)
+        kernel, ridge = rescaled(self.kernel_y, ratios), as_positive('delta', delta)
         parts = [self._of_fold(kernel, fold, ratios.ndim > 0, ridge) for fold in self._folds]
         values, gradients = zip(*parts, strict=True)
         return float(np.mean(values)), np.mean(gradients, axis=0)
 
     def minimise(self, delta: float, per_coordinate: bool = False) -> TunedRule:
         """
-        Search from the given kernel and delta by L-BFGS, within a thousandfold of bandwidths.
+        Search by L-BFGS, within a thousandfold of the bandwidths and a millionfold of delta.
 
         `per_coordinate`: one factor for every coordinate of y. KernelError where all posteriors
         are nearly zero, so that the criterion has no slope.
@@ -115,106 +132,71 @@ class BandwidthCriterion:
 
         count = self.y.shape[1] if per_coordinate else 1
         begin = np.append(np.zeros(count), np.log(as_positive('delta', delta)))
-        reach = np.log([_REACH[0]] * count + [_REACH[1]])
+        reach = np.log([1e3] * count + [1e6])
 
-        def loss(logs: FloatArray) -> tuple[float, FloatArray]:
-            return self(_factors(logs, per_coordinate), float(np.exp(logs[-1])))
+        def split(logs: FloatArray) -> tuple[FloatArray, float]:
+            return np.exp(logs[:-1] if per_coordinate else logs[0]), float(np.exp(logs[-1]))
 
         bounds = np.column_stack([begin - reach, begin + reach])
-        found = minimize(loss, begin, jac=True, method='L-BFGS-B', bounds=bounds)
-        if found.fun > (1.0 - _NO_WEIGHT) * np.mean([fold['norms'] for fold in self._folds]):
-            peak = self.kernel_y.diagonal(self.y[:1])[0]
+        found = minimize(
+            lambda logs: self(*split(logs)), begin, jac=True, method='L-BFGS-B', bounds=bounds
+        )
+        if found.fun > (1.0 - 1e-5) * np.mean([fold.norm for fold in self._folds]):
             raise KernelError(
-                f'delta, kernel_y: expected posteriors with weight to begin with, got none with '
-                f'{delta:g} beside values up to {peak:.2g} of {self.kernel_y!r}: use '
-                'normalised=False, lower delta, or widen the kernel'
+                f'delta, kernel_y: expected posteriors with weight, got none with {delta:g} and '
+                f'{self.kernel_y!r}: use normalised=False, lower delta, or widen the kernel'
             )
-        kernel = rescaled(self.kernel_y, _factors(found.x, per_coordinate))
-        return TunedRule(kernel, float(np.exp(found.x[-1])), float(found.fun), int(found.nfev))
-
-    def _prepared(self, gram: FloatArray, fold: Fold, epsilon: float) -> dict[str, Any]:
-        training, validation = fold
-        own = gram[np.ix_(training, training)]
-        mu = regularise(own, epsilon).solve(own.mean(axis=1))
-        usable = mu > 0 if self.method == 'thresholded' else np.abs(mu) > _NEGLIGIBLE * mu.max()
-        kept = np.arange(len(mu)) if self.method == 'COND' else np.flatnonzero(usable)
-        return {
-            'mu': mu[kept],
-            'training': self.y[training[kept]],
-            'validation': self.y[validation],
-            'count': len(training),
-            'gram': own[np.ix_(kept, kept)],
-            'cross': gram[np.ix_(training[kept], validation)],
-            'norms': self._norms(gram[np.ix_(validation, validation)]),
-        }
-
-    def _norms(self, gram: FloatArray) -> float:
-        return float(gram.mean() if self.target == 'marginal' else gram.diagonal().mean())
-
-    def _shift(self, fold: dict[str, Any], delta: float) -> tuple[Any, Any]:
-        """Return what stands on the diagonal beside G_Y, and its derivative by log delta."""
-        if self.method == 'COND':
-            shift = np.full(len(fold['mu']), fold['count'] * delta)
-            return shift, shift
-        if self.method == 'thresholded':
-            return delta / fold['mu'], delta / fold['mu']
-        shift = 1j * np.sqrt(delta) / fold['mu']
-        return shift, 0.5 * shift
+        factors, chosen = split(found.x)
+        return TunedRule(
+            rescaled(self.kernel_y, factors), chosen, float(found.fun), int(found.nfev)
+        )
 
     def _of_fold(
-        self, kernel: RadialKernel, fold: dict[str, Any], per_coordinate: bool, delta: float
+        self, kernel: RadialKernel, fold: _FoldData, per_coordinate: bool, delta: float
     ) -> tuple[float, FloatArray]:
         """Value and gradient by the adjoint method: one factorisation, two solves."""
-        train, held_out = fold['training'], fold['validation']
-        shift, shift_slope = self._shift(fold, delta)
-        system = kernel.gram(train) + np.diag(shift)
-        factor = scipy.linalg.lu_factor(system, overwrite_a=True, check_finite=False)
-        cross = kernel.cross_gram(train, held_out)
-        z = scipy.linalg.lu_solve(factor, cross, check_finite=False)
-        value, slope = self._loss(np.asarray(z.real, dtype=np.float64), fold)
+        train, held_out = fold.training, fold.validation
+        # beside G_Y on the diagonal, and its derivative by log delta
+        shift: Any = delta / fold.mu
+        if self.method == 'squared':
+            shift = 1j * np.sqrt(delta) / fold.mu
+        by_log = 0.5 * shift if self.method == 'squared' else shift
+        factor = scipy.linalg.lu_factor(kernel.gram(train) + np.diag(shift), overwrite_a=True)
+        z = scipy.linalg.lu_solve(factor, kernel.cross_gram(train, held_out))
+        # squared distance in the RKHS of x, and its derivative by the weights
+        pulled = fold.gram @ z.real - fold.cross
+        value = float(np.sum(z.real * (pulled - fold.cross), axis=0).mean()) + fold.norm
+        slope = 2.0 * pulled / z.shape[1]
         # the system is symmetric, so that it is its own adjoint
-        adjoint = scipy.linalg.lu_solve(factor, slope, check_finite=False)
+        adjoint = scipy.linalg.lu_solve(factor, slope)
         on_gram, on_cross = (adjoint @ z.T).real, adjoint.real
-        gradient = [
+        by_bandwidths = [
             float(np.sum(on_cross * by_cross) - np.sum(on_gram * by_gram))
             for by_cross, by_gram in zip(
-                log_derivatives(kernel, train, held_out, per_coordinate),
-                log_derivatives(kernel, train, train, per_coordinate),
+                _log_derivatives(kernel, train, held_out, per_coordinate),
+                _log_derivatives(kernel, train, train, per_coordinate),
                 strict=True,
             )
         ]
-        by_delta = -float(np.sum((adjoint * z * shift_slope[:, np.newaxis]).real))
-        return value, np.array([*gradient, by_delta])
-
-    def _loss(self, weights: FloatArray, fold: dict[str, Any]) -> tuple[float, FloatArray]:
-        """Squared distance in the RKHS of x, and its derivative by the weights (n, m)."""
-        count = weights.shape[1]
-        cross = fold['cross']
-        if self.target == 'marginal':
-            weights, cross = (np.mean(a, axis=1, keepdims=True) for a in (weights, cross))
-        pulled = fold['gram'] @ weights - cross
-        terms = np.sum(weights * (pulled - cross), axis=0)
-        slope = np.broadcast_to(2.0 * pulled / count, (len(weights), count))
-        return float(terms.mean()) + fold['norms'], slope
+        by_delta = -float(np.sum((adjoint * z * by_log[:, np.newaxis]).real))
+        return value, np.array([*by_bandwidths, by_delta])
 
 
 def rescaled(kernel: RadialKernel, factors: ArrayLike) -> RadialKernel:
     """Return the kernel with its bandwidths times a factor, or times one for each coordinate."""
     squares = as_floats('factors', factors) ** 2
-    value = kernel.scale.value
-    if squares.ndim and value.ndim == 2:
+    if squares.ndim and kernel.scale.value.ndim == 2:
         raise KernelError(
-            f'factors: expected a number for a kernel with a full matrix, got shape '
-            f'{squares.shape}: give the kernel a scalar or a diagonal scale'
+            f'factors: expected a number for a kernel with a full matrix, got {squares.shape}'
         )
     changed = copy.copy(kernel)
-    changed.scale = Covariance(squares * value)
+    changed.scale = Covariance(squares * kernel.scale.value)
     return changed
 
 
-def log_derivatives(
+def _log_derivatives(
     kernel: RadialKernel, x: FloatArray, z: FloatArray, per_coordinate: bool
-) -> list[NDArray[np.float64]]:
+) -> list[FloatArray]:
     """Return derivatives of k(x_i, z_j) by the logarithm of each bandwidth: p times (n, m)."""
     dimension = x.shape[1]
     s = squared_distances(x, z, kernel.scale)
@@ -225,28 +207,3 @@ def log_derivatives(
         return [slope * s - dimension * falling]
     a, b = kernel.scale.whiten(x), kernel.scale.whiten(z)
     return [slope * np.subtract.outer(a[:, c], b[:, c]) ** 2 - falling for c in range(dimension)]
-
-
-def _indices(fold: Fold, size: int) -> Fold:
-    """Return both parts of a fold as arrays of row numbers."""
-    parts = [np.asarray(part) for part in fold]
-    usable = (
-        a.ndim == 1 and a.dtype.kind in 'iu' and a.size and a.min() >= 0 and a.max() < size
-        for a in parts
-    )
-    if len(parts) != 2 or not all(usable):
-        raise KernelError(
-            f'folds: expected pairs of training and validation indices in 0..{size - 1}, got '
-            f'{", ".join(f"{a.dtype} of shape {a.shape}" for a in parts)}: see k_fold'
-        )
-    return parts[0], parts[1]
-
-
-def _factors(logs: FloatArray, per_coordinate: bool) -> FloatArray:
-    return np.asarray(np.exp(logs[:-1] if per_coordinate else logs[0]), dtype=np.float64)
-
-
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> str:
-    if value not in known:
-        raise KernelError(f'{name}: expected one of {", ".join(known)}, got {value!r}')
-    return value

@@ -1,9 +1,8 @@
 """
-Estimators with fit and predict: conditional means, Bayes' rule and filters as regressors.
+Estimators of scikit-learn: conditional means, Bayes' rule and filters as regressors.
 
-They follow the conventions of scikit-learn and pass its checks, so that its pipelines and searches
-take them, without needing it. X is what is observed and y what is wanted: X is the `y` of the rest
-of the toolbox, and y its state `x`.
+X is what is observed and y what is wanted: X is the `y` of the rest of the toolbox, and y its
+state `x`. Only this module needs scikit-learn (1.6 or later).
 """
 
 from __future__ import annotations
@@ -11,66 +10,118 @@ from __future__ import annotations
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
 from kbr_localization.kernels.checks import FloatArray
-from kbr_localization.kernels.embedding import Embedding
-from kbr_localization.kernels.estimator_base import as_target, Estimator, resolved
-from kbr_localization.kernels.filters import KernelBayesFilter, LearntTransition, means
+from kbr_localization.kernels.filters import (
+    KernelBayesFilter,
+    KernelBayesSmoother,
+    LearntTransition,
+    means,
+)
 from kbr_localization.kernels.inference import KernelBayesRule
-from kbr_localization.kernels.kernel_mean import KernelMean
-from kbr_localization.kernels.objects import PrecomputedKernel
+from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
 from kbr_localization.kernels.rules import conditional_mean, regularise
-from kbr_localization.kernels.smoother import KernelBayesSmoother
 import numpy as np
 
-# signed weights whose sum is below this part of the sum of their sizes have no mass
-_CANCELLED = 1e-9
+try:
+    from sklearn.base import BaseEstimator, RegressorMixin
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        f'the estimators need scikit-learn 1.6 or later ({error}): pip install scikit-learn'
+    ) from error
 
 
-class ConditionalMeanRegressor(Estimator):
+class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
+    """Tables in, predictions in the shape of the y of fit out."""
+
+    kernel: Kernel | str | None
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._is_precomputed()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == 'precomputed'
+
+    def _pairs(self, X: Any, y: Any, least: int = 1) -> tuple[FloatArray, FloatArray]:
+        """Check the data of fit; y becomes (n, k)."""
+        points, target = validate_data(
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            multi_output=True,
+            y_numeric=True,
+            ensure_min_samples=least,
+        )
+        if self._is_precomputed() and points.shape[0] != points.shape[1]:
+            raise KernelError(f'X: expected the square Gram matrix, got {points.shape}')
+        target = np.asarray(target, dtype=np.float64)
+        self._target_shape = target.shape[1:]
+        return points, target.reshape(len(target), -1)
+
+    def _queries(self, X: Any) -> Any:
+        check_is_fitted(self)
+        return validate_data(self, X, dtype=np.float64, reset=False)
+
+    def _shaped(self, rows: FloatArray) -> FloatArray:
+        return rows.reshape(len(rows), *self._target_shape)
+
+
+def _resolved(kernel: Kernel | str | None, points: FloatArray, width: float) -> Kernel:
+    """Return the kernel, or the plain Gaussian of `width` times the median distance for None."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if kernel is not None:
+        raise KernelError(
+            f"kernel: expected a kernel, None or in some estimators 'precomputed', got {kernel!r}"
+        )
+    if np.all(points == points[0]):
+        return GaussianKernel(width**2, normalised=False)
+    return median_kernel(points, width)
+
+
+class ConditionalMeanRegressor(_Regressor):
     """
     Conditional mean of y given X by the conditional kernel mean; the same as kernel ridge.
 
     `kernel` on X: a Kernel, None for the Gaussian of `width` times the median distance, or
-    'precomputed': then fit takes the Gram matrix (n, n) and predict k(query_i, x_j) (q, n). A
-    kernel on objects takes lists of them. `epsilon`: Tikhonov constant of C_XX, n epsilon on the
-    Gram matrix. Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
+    'precomputed': then fit takes the Gram matrix (n, n) and predict k(query_i, x_j) (q, n).
+    `epsilon`: Tikhonov constant of C_XX, n epsilon on the Gram matrix. Shapes: X (n, d), y (n,) or
+    (n, k). Source: [MbKSR] eq. 7.
     """
 
     def __init__(
-        self,
-        kernel: Kernel | str | None = None,
-        width: float = 1.0,
-        epsilon: float = 1e-3,
+        self, kernel: Kernel | str | None = None, width: float = 1.0, epsilon: float = 1e-3
     ) -> None:
         self.kernel, self.width, self.epsilon = kernel, width, epsilon
 
     def fit(self, X: Any, y: Any) -> ConditionalMeanRegressor:
         """Learn from pairs; returns itself."""
-        points, self.y_ = self._begin(X, y)
-        self._points = points
-        if self._is_precomputed():
-            gram = points
-        else:
-            self.kernel_ = resolved(self.kernel, points, self.width)
-            gram = self.kernel_.gram(points)
-        self._regularised = regularise(0.5 * (gram + gram.T), self.epsilon)
+        gram, self.y_ = self._pairs(X, y)
+        if not self._is_precomputed():
+            self._points, self.kernel_ = gram, _resolved(self.kernel, gram, self.width)
+            gram = self.kernel_.gram(gram)
+        self._regularised = regularise(gram, self.epsilon)
         return self
 
     def weights(self, X: Any) -> FloatArray:
         """Weights of the conditional kernel means on the training y: (q, ...) -> (q, n)."""
-        queries = self._queries(X)
-        if self._is_precomputed():
-            return conditional_mean(self._regularised, queries.T).T
-        k_x = self.kernel_.cross_gram(self._points, queries)
-        return conditional_mean(self._regularised, k_x).T
+        k_x = self._queries(X)
+        if not self._is_precomputed():
+            k_x = self.kernel_.cross_gram(k_x, self._points)
+        return conditional_mean(self._regularised, k_x.T).T
 
     def predict(self, X: Any) -> FloatArray:
         """Conditional means of y. Shapes: (q, d) -> (q,) or (q, k)."""
         return self._shaped(self.weights(X) @ self.y_)
 
 
-class KernelBayesRegressor(Estimator):
+class KernelBayesRegressor(_Regressor):
     """
     Posterior means of y given X by the kernel Bayes' rule, under a prior of one's own.
 
@@ -98,55 +149,40 @@ class KernelBayesRegressor(Estimator):
 
     def fit(self, X: Any, y: Any) -> KernelBayesRegressor:
         """Learn from pairs; returns itself."""
-        points, states = self._begin(X, y)
-        self.target_kernel_ = resolved(self.target_kernel, states, self.target_width)
+        points, states = self._pairs(X, y)
+        self.target_kernel_ = _resolved(self.target_kernel, states, self.target_width)
         if self._is_precomputed():
-            table = PrecomputedKernel(0.5 * (points + points.T))
-            points = table.points()
-            self.kernel_: Kernel = table
+            self.kernel_: Kernel = PrecomputedKernel(points)
+            points = np.arange(float(len(points)))[:, np.newaxis]
         else:
-            self.kernel_ = resolved(self.kernel, points, self.width)
-        self.rule_ = KernelBayesRule(
-            self.target_kernel_, self.kernel_, states, points,
-            self.epsilon, self.delta, self.method,
-        )  # fmt: skip
-        self.prior_ = self._prior(states)
+            self.kernel_ = _resolved(self.kernel, points, self.width)
+        settings = self.epsilon, self.delta, self.method
+        self.rule_ = KernelBayesRule(self.target_kernel_, self.kernel_, states, points, *settings)
+        prior: Any = states if self.prior is None else self.prior
+        if not isinstance(prior, Embedding):
+            prior = KernelMean.of_sample(self.target_kernel_, np.reshape(prior, (len(prior), -1)))
+        self.mu_ = self.rule_.likelihood.sum_rule_weights(prior)
         return self
-
-    def _prior(self, states: FloatArray) -> Embedding:
-        if isinstance(self.prior, Embedding):
-            return self.prior
-        points = states
-        if self.prior is not None:
-            points = as_target(self.prior, 'prior')
-            points = points.reshape(len(points), -1)
-        if points.shape[1:] != states.shape[1:]:
-            raise KernelError(
-                f'prior: expected points of y, shape (l, {states.shape[1]}), got {points.shape}'
-            )
-        return KernelMean.of_sample(self.target_kernel_, points)
 
     def weights(self, X: Any) -> FloatArray:
         """Posterior weights on the training y, not normalised. Shapes: (q, ...) -> (q, n)."""
-        queries = self._queries(X)
+        k_y = self._queries(X)
         if not self._is_precomputed():
-            return self.rule_.posterior_weights(self.prior_, queries).T
-        mu = self.rule_.likelihood.sum_rule_weights(self.prior_)
-        return self.rule_.from_vectors(mu, queries.T).T
+            k_y = self.kernel_.cross_gram(k_y, self.rule_.y)
+        return self.rule_.from_vectors(self.mu_, k_y.T).T
 
     def predict(self, X: Any) -> FloatArray:
         """Posterior means of y. Shapes: (q, d) -> (q,) or (q, k)."""
         weights = self.weights(X)
-        # relative to the weights, whose unit is that of the kernel and of delta
         total = weights.sum(axis=1, keepdims=True)
-        found = total > _CANCELLED * np.abs(weights).sum(axis=1, keepdims=True)
-        mu = self.rule_.likelihood.sum_rule_weights(self.prior_)
-        fallback = mu / mu.sum() if mu.sum() > 0 else np.full(len(mu), 1.0 / len(mu))
+        found = total > 1e-9 * np.abs(weights).sum(axis=1, keepdims=True)
+        mass = self.mu_.sum()
+        fallback = self.mu_ / mass if mass > 0 else np.full(len(self.mu_), 1.0 / len(self.mu_))
         normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
         return self._shaped(normalised @ self.rule_.x)
 
 
-class KernelFilterRegressor(Estimator):
+class KernelFilterRegressor(_Regressor):
     """
     States y of a run given its observations X, by a filter or smoother that a run has taught.
 
@@ -173,12 +209,10 @@ class KernelFilterRegressor(Estimator):
 
     def fit(self, X: Any, y: Any) -> KernelFilterRegressor:
         """Learn transitions and observations from one run; returns itself."""
-        points, states = self._begin(X, y)
-        if len(states) < 2:
-            raise KernelError('X: expected a run of two steps or more, got 1 sample')
-        kernel_y = resolved(self.target_kernel, states, self.target_width)
-        kernel_x = resolved(self.kernel, points, self.width)
-        settings = (self.epsilon, self.delta, self.method)
+        points, states = self._pairs(X, y, 2)
+        kernel_y = _resolved(self.target_kernel, states, self.target_width)
+        kernel_x = _resolved(self.kernel, points, self.width)
+        settings = self.epsilon, self.delta, self.method
         rule = KernelBayesRule(kernel_y, kernel_x, states, points, *settings)
         transition = LearntTransition(kernel_y, states[:-1], states[1:], self.epsilon)
         self.filter_ = KernelBayesFilter(transition, rule)

@@ -6,7 +6,8 @@ states, and a Bayes' rule, which turns them into the posterior kernel mean:
 
 - hybrid filter ([MbKSR] Algorithm 1): a model for the transition, pairs for the observation;
 - fully-nonparametric filter, fKBF ([KBR] section 4.3): pairs for both, with or without controls;
-- kReg-filter ([kReg]): either of them with supervised updates.
+- kernel Monte Carlo filter ([KMCF]): draws for the transition, pairs for the observation;
+- kReg-filter ([kReg]): any of them with supervised updates.
 """
 
 from __future__ import annotations
@@ -14,47 +15,61 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 import logging
-from typing import Any
+from typing import Any, TypeVar
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
-from kbr_localization.kernels.checks import (
-    as_points_like,
-    FloatArray,
-    NoMassError,
-    renamed,
-    require,
-    require_callable,
-)
-from kbr_localization.kernels.embedding import is_same_kernel, values_at
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_sample, FloatArray, NoMassError
 from kbr_localization.kernels.inference import (
-    as_pairs,
     gram_matrix,
     kernel_vector,
     KernelBayesRule,
     Supervision,
 )
-from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.kernel_mean import (
+    Embedding,
+    is_same_kernel,
+    KernelMean,
+    require_same_space,
+)
 from kbr_localization.kernels.low_rank import LowRankGram
-from kbr_localization.kernels.low_rank_rules import model_based_sum_rule
-from kbr_localization.kernels.models import AdditiveNoiseModel
-from kbr_localization.kernels.products import CrossGramProducts, RecentArrays
-from kbr_localization.kernels.rules import nonparametric_sum_rule, regularise
+from kbr_localization.kernels.models import AdditiveNoiseModel, MonteCarloModel, Sampler
+from kbr_localization.kernels.rules import model_based_sum_rule, nonparametric_sum_rule, regularise
 import numpy as np
 from numpy.typing import ArrayLike
 
 _LOG = logging.getLogger(__name__)
 
+E = TypeVar('E', bound=Embedding)
 Supervisor = Callable[[int, KernelMean, FloatArray], Supervision | None]
 
 
 class Transition(ABC):
     """What is known of x' given x and a control."""
 
+    kernel: Kernel
+
     @abstractmethod
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values at z of the kernel mean of x' when x has the kernel mean `belief`: (m,)."""
+
+
+class _Recent:
+    """The last results of a function of arrays, found by the identity of its arguments."""
+
+    def __init__(self, function: Callable[..., FloatArray]) -> None:
+        self._function = function
+        self._kept: list[tuple[tuple[FloatArray, ...], FloatArray]] = []
+
+    def __call__(self, *arrays: FloatArray) -> FloatArray:
+        for known, value in self._kept:
+            if len(known) == len(arrays) and all(map(lambda a, b: a is b, known, arrays)):
+                return value
+        value = self._function(*arrays)
+        self._kept = [(arrays, value), *self._kept[:3]]
+        return value
 
 
 class ModelTransition(Transition):
@@ -69,32 +84,17 @@ class ModelTransition(Transition):
     def __init__(
         self, model: AdditiveNoiseModel, kernel: Kernel, tolerance: float | None = None
     ) -> None:
-        require('model', model, AdditiveNoiseModel, 'an AdditiveNoiseModel(f, noise)')
-        require_kernel('kernel', kernel)
         self.model, self.kernel, self.tolerance = model, kernel, tolerance
-        self._recent = RecentArrays()
+        self._matrix = _Recent(partial(model.kernel_matrix, kernel))
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of sum_j alpha_j m(z_i | x_j); only points with weight are evaluated."""
         if not control and self.tolerance is None:
-            matrix = self._recent.get(
-                (z, belief.points),
-                lambda: self.model.kernel_matrix(self.kernel, z, belief.points),
-            )
-            return np.asarray(matrix @ belief.weights, dtype=np.float64)
+            return np.asarray(self._matrix(z, belief.points) @ belief.weights)
         points, weights, _ = belief.terms()[0]
-        if self.tolerance is None:
-            matrix = self.model.kernel_matrix(self.kernel, z, points, *control)
-            return np.asarray(matrix @ weights, dtype=np.float64)
         mean = self.model.noise_at(*control).conditional_kernel_mean(self.kernel)
-        if not isinstance(mean, Kernel):
-            raise KernelError(
-                f'tolerance: expected None with {type(mean).__name__} of {self.kernel!r}, which '
-                'is no kernel: only a conditional kernel mean that is a kernel has an incomplete '
-                'Cholesky form, such as that of a normalised kernel'
-            )
         images = self.model.images(points, *control)
-        return model_based_sum_rule(mean, z, images, weights, self.tolerance).values
+        return model_based_sum_rule(mean, z, images, weights, self.tolerance)
 
 
 class LearntTransition(Transition):
@@ -116,51 +116,80 @@ class LearntTransition(Transition):
         tolerance: float | None = None,
     ) -> None:
         if (controls is None) != (kernel_u is None):
+            raise KernelError('controls, kernel_u: expected both or neither, got one of them')
+        if controls is not None and tolerance is not None:
             raise KernelError(
-                'controls, kernel_u: expected both or neither, got one of them: give the controls '
-                'of the training transitions with a kernel on them'
+                'tolerance: expected None with controls: use the product kernel on joined points'
             )
-        require_kernel('kernel', kernel)
         self.kernel, self.kernel_u = kernel, kernel_u
-        pairs = kernel.encode('x', x), kernel.encode('x_next', x_next)
-        self.x, self.x_next = as_pairs(*pairs, ('x', 'x_next'))
-        self.controls = None
-        if kernel_u is not None:
-            require_kernel('kernel_u', kernel_u)
-            encoded = kernel_u.encode('controls', controls)
-            self.controls = as_pairs(encoded, self.x, ('controls', 'x'))[0]
-        on_states = gram_matrix(kernel, self.x, tolerance)
-        self._products = CrossGramProducts(kernel, self.x, on_states)
-        self._regularised_gram = regularise(self._with_controls(on_states), epsilon)
+        self.x = as_sample('x', x)
+        self.x_next = as_sample('x_next', x_next, size=len(self.x))
+        gram, self._values = gram_matrix(kernel, self.x, tolerance), _Recent(kernel.cross_gram)
+        self._low_rank = isinstance(gram, LowRankGram)
+        if isinstance(gram, LowRankGram):
+            self._values = _Recent(partial(gram.features, kernel, self.x))
+        elif kernel_u is not None and controls is not None:
+            self.controls = as_sample('controls', controls, size=len(self.x))
+            gram = gram * kernel_u.gram(self.controls)
+        self._regularised_gram = regularise(gram, epsilon)
 
     def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
         """Values of the NP-KSR estimate, [KBR] eq. 17 before its second regularised inverse."""
-        if self.controls is None and control:
+        if len(control) != (self.kernel_u is not None):
             raise KernelError(
-                f'control: expected none, got {len(control)}: this transition was learnt without '
-                'controls; give it those of the training transitions, and a kernel on them'
+                f'control: expected {"none" if self.kernel_u is None else "one"}, as in training, '
+                f'got {len(control)}'
             )
-        at_sample = self._products.apply(self.x, belief.points, belief.weights)
-        if self.kernel_u is not None and self.controls is not None:
-            if len(control) != 1:
-                raise KernelError(
-                    f'control: expected one control of shape {self.controls.shape[1:]}, got '
-                    f'{len(control)} arguments: this transition was learnt with controls'
-                )
-            with renamed(observation='control'):
-                at_sample *= kernel_vector(self.kernel_u, self.controls, control[0])
+        at_sample = self._evaluate(self.x, belief.points, belief.weights)
+        if self.kernel_u is not None:
+            at_sample = at_sample * kernel_vector(
+                self.kernel_u, self.controls, control[0], 'control'
+            )
         weights = nonparametric_sum_rule(self._regularised_gram, at_sample)
-        return self._products.apply(z, self.x_next, weights)
+        return self._evaluate(z, self.x_next, weights)
 
-    def _with_controls(self, on_states: FloatArray | LowRankGram) -> FloatArray | LowRankGram:
-        if self.kernel_u is None or self.controls is None:
-            return on_states
-        if not isinstance(on_states, LowRankGram):
-            return np.asarray(on_states * self.kernel_u.gram(self.controls), dtype=np.float64)
-        raise KernelError(
-            'tolerance: expected None with controls: use the product kernel on joined points '
-            'instead'
-        )
+    def _evaluate(self, z: FloatArray, points: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return sum_j w_j k(z_i, x_j), dense or by features. (m, d), (n, d), (n,) -> (m,)."""
+        if self._low_rank:
+            return np.asarray(self._values(z) @ (self._values(points).T @ weights))
+        return np.asarray(self._values(z, points) @ weights)
+
+
+class MonteCarloTransition(Transition):
+    """
+    Transition by draws: the belief is resampled, and a draw of x' made for every point.
+
+    `sampler`, `rng`: as in MonteCarloModel; `kernel`: on states; `draws`: how many points, as many
+    as the belief has when None; `resample`: by kernel herding, which turns signed weights into
+    points of equal weight ([KMCF]); without it the points keep their weights and have an equal
+    share of the draws, at least one.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        kernel: Kernel,
+        draws: int | None = None,
+        rng: np.random.Generator | int = 0,
+        resample: bool = True,
+    ) -> None:
+        self.model, self.kernel = MonteCarloModel(sampler, 1, rng), kernel
+        self.draws, self.resample = draws, resample
+
+    def predict(self, belief: KernelMean, z: FloatArray, *control: Any) -> FloatArray:
+        """Values at z of the kernel mean of the draws. Shapes: (m, d) -> (m,)."""
+        count = len(belief.points) if self.draws is None else self.draws
+        if self.resample:
+            points, weights = belief.herd(count), np.full(count, 1.0 / count)
+        else:
+            points, weights, _ = belief.terms()[0]
+            copies = max(1, count // len(points))
+            points, weights = (
+                np.repeat(points, copies, axis=0),
+                np.repeat(weights, copies) / copies,
+            )
+        images = self.model.sample(points, *control)
+        return np.asarray(self.kernel.cross_gram(z, images) @ weights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,25 +198,22 @@ class KernelBayesFilter:
     Recursive filter: predict with the transition, update with the kernel Bayes' rule.
 
     `supervise`: called with the step, the belief before it and the observation; returns the
-    supervision of the update, or None for an update without.
+    supervision of the update, or None for an update without. `normalise`: divide the weights of
+    every belief by their sum; False leaves them as Algorithm 1 of [MbKSR] prints them.
     """
 
     transition: Transition
     bayes_rule: KernelBayesRule
     supervise: Supervisor | None = None
+    normalise: bool = True
 
     def __post_init__(self) -> None:
-        require('transition', self.transition, Transition, 'a ModelTransition or LearntTransition')
-        require('bayes_rule', self.bayes_rule, KernelBayesRule, 'a KernelBayesRule')
-        known = self.bayes_rule.kernel_x
-        kernel = getattr(self.transition, 'kernel', known)
+        known, kernel = self.bayes_rule.kernel_x, self.transition.kernel
         if not is_same_kernel(kernel, known):
             raise KernelError(
                 f'transition: expected the kernel on states of bayes_rule, {known!r}, got '
-                f'{kernel!r}: the belief goes from one to the other, use one kernel for both'
+                f'{kernel!r}: use one kernel for both'
             )
-        if self.supervise is not None:
-            require_callable('supervise', self.supervise, 'of step, belief and observation')
 
     def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
         """
@@ -195,14 +221,15 @@ class KernelBayesFilter:
 
         An observation that is unlike the sample leaves the prior, or the law of the sample.
         """
-        if prior is None:
-            try:
-                return self.bayes_rule.condition(observation).normalised()
-            except NoMassError as error:
-                _LOG.warning('began with the law of the sample: %s', error)
-                return KernelMean.of_sample(self.bayes_rule.kernel_x, self.bayes_rule.x)
-        values = values_at('prior', prior, self.bayes_rule.kernel_x, self.bayes_rule.x)
-        return self._update(values, observation, None)
+        rule = self.bayes_rule
+        if prior is not None:
+            require_same_space('prior', prior, rule.kernel_x, rule.x)
+            return self._update(prior(rule.x), observation, None)
+        try:
+            return self._scaled(rule.condition(observation))
+        except NoMassError as error:
+            _LOG.warning('the first observation is unlike the sample and left out: %s', error)
+            return KernelMean.of_sample(rule.kernel_x, rule.x)
 
     def step(
         self,
@@ -216,7 +243,6 @@ class KernelBayesFilter:
 
         Without an observation (None) the prediction, projected onto the training states.
         """
-        require('belief', belief, KernelMean, 'the KernelMean that the last step returned')
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
         if observation is None:
             return self._projected(predicted)
@@ -233,47 +259,105 @@ class KernelBayesFilter:
 
         Returns the posterior kernel mean of every step.
         """
-        points = self.bayes_rule.kernel_y.encode('observations', observations)
-        sequence = as_points_like('observations', points, self.bayes_rule.y)
-        count = -1 if controls is None else len(controls) if hasattr(controls, '__len__') else 0
-        if 0 <= count < len(sequence) - 1:
+        sequence = as_sample('observations', observations, self.bayes_rule.y.shape[1:])
+        if controls is not None and len(controls) < len(sequence) - 1:
             raise KernelError(
                 f'controls: expected {len(sequence) - 1}, one between two observations, got '
-                f'{count}: controls[t] leads from step t to t + 1'
+                f'{len(controls)}'
             )
         beliefs = [self.start(sequence[0], prior)]
         for t, observation in enumerate(sequence[1:]):
             control = () if controls is None else (controls[t],)
-            supervision = self._supervision(t + 1, beliefs[-1], observation)
+            supervision = None
+            if self.supervise is not None:
+                supervision = self.supervise(t + 1, beliefs[-1], observation)
             beliefs.append(self.step(beliefs[-1], observation, *control, supervision=supervision))
         return beliefs
 
-    def _supervision(
-        self, step: int, belief: KernelMean, observation: FloatArray
-    ) -> Supervision | None:
-        return None if self.supervise is None else self.supervise(step, belief, observation)
+    def _scaled(self, belief: KernelMean) -> KernelMean:
+        return belief.normalised() if self.normalise else belief
 
     def _update(
         self, predicted: FloatArray, observation: ArrayLike, supervision: Supervision | None
     ) -> KernelMean:
         try:
-            posterior = self.bayes_rule.posterior(predicted, observation, supervision)
-            return posterior.normalised()
+            return self._scaled(self.bayes_rule.posterior(predicted, observation, supervision))
         except NoMassError as error:
-            _LOG.warning('started again from the conditional mean: %s', error)
-            return self._restart(predicted, observation)
-
-    def _restart(self, predicted: FloatArray, observation: ArrayLike) -> KernelMean:
+            _LOG.warning('restart from the conditional mean: %s', error)
         try:
-            return self.bayes_rule.condition(observation).normalised()
+            return self._scaled(self.bayes_rule.condition(observation))
         except NoMassError as error:
             _LOG.warning('update left out, the observation is unlike the sample: %s', error)
             return self._projected(predicted)
 
     def _projected(self, predicted: FloatArray) -> KernelMean:
-        """Prediction as a kernel mean on the training states."""
         weights = self.bayes_rule.likelihood.sum_rule_weights(predicted)
-        return KernelMean(self.bayes_rule.kernel_x, self.bayes_rule.x, weights).normalised()
+        return self._scaled(KernelMean(self.bayes_rule.kernel_x, self.bayes_rule.x, weights))
+
+
+class KernelMonteCarloFilter(KernelBayesFilter):
+    """
+    Kernel Monte Carlo filter: transitions are sampled, observations are learnt from pairs.
+
+    `sampler`, `draws`, `rng`, `resample`: see MonteCarloTransition; `bayes_rule`: with the squared
+    rule, its default, the filter is that of the paper. Its generator goes on from run to run: make
+    a new filter to repeat one. Source: [KMCF].
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        bayes_rule: KernelBayesRule,
+        draws: int | None = None,
+        rng: np.random.Generator | int = 0,
+        resample: bool = True,
+    ) -> None:
+        kernel = bayes_rule.kernel_x
+        super().__init__(MonteCarloTransition(sampler, kernel, draws, rng, resample), bayes_rule)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelBayesSmoother:
+    """
+    Smoother for a filter: forward with the filter, backward with Bayes' rule on transitions.
+
+    p(x_t | y_1..T) = int p(x_t | x_t+1, y_1..t) p(x_t+1 | y_1..T) dx_t+1: the inner law is Bayes'
+    rule with the filter's belief as the prior and the transition as the likelihood.
+
+    `forward`: any KernelBayesFilter; `backward`: the rule of pairs (X_i, X'_i) with x in the place
+    of the state and x' in that of the observation, so that its delta is that of C_X'X'.
+    Transitions with controls need pairs of that control. Source: [KBR] section 4.3.
+    """
+
+    forward: KernelBayesFilter
+    backward: KernelBayesRule
+
+    def smooth(self, beliefs: Sequence[E]) -> list[E | KernelMean]:
+        """
+        Kernel means of x_t given y_1..T, from those given y_1..t that the filter returned.
+
+        The last is returned as it was given. Where Bayes' rule finds no mass the filter's belief
+        stands.
+        """
+        if not beliefs:
+            raise KernelError('beliefs: expected those of a run, got none')
+        smoothed: list[E | KernelMean] = [beliefs[-1]]
+        for belief in beliefs[-2::-1]:
+            try:
+                step = self.backward.posterior_given(belief, smoothed[-1])
+                smoothed.append(step.normalised())
+            except NoMassError:
+                smoothed.append(belief)
+        return smoothed[::-1]
+
+    def run(
+        self,
+        observations: ArrayLike,
+        controls: Sequence[Any] | None = None,
+        prior: Embedding | None = None,
+    ) -> list[KernelMean]:
+        """Filter and smooth a sequence; arguments as in `KernelBayesFilter.run`."""
+        return self.smooth(self.forward.run(observations, controls, prior))
 
 
 def means(beliefs: Iterable[KernelMean]) -> FloatArray:

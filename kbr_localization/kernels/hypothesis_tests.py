@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
-from kbr_localization.kernels.checks import as_count, as_generator, FloatArray, IndexArray
-from kbr_localization.kernels.inference import as_pairs
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_count, as_sample, FloatArray
 from kbr_localization.kernels.linalg import smallest_ridge
 import numpy as np
 from numpy.typing import ArrayLike
-
-Rng = np.random.Generator | int
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,9 +22,8 @@ class PermutationTest:
     """
     Outcome of a permutation test.
 
-    `statistic`: of the data; `null`: (permutations,) of the permuted data; `p_value`: fraction of
-    both that reaches the statistic, (1 + #{null >= statistic}) / (1 + permutations), which is
-    valid at every sample size; `rounding`: what is below the statistic by less is equal to it.
+    `statistic`: of the data; `null`: (permutations,) of the permuted data; `rounding`: values
+    that are nearer to the statistic are equal to it.
     """
 
     statistic: float
@@ -36,7 +32,7 @@ class PermutationTest:
 
     @property
     def p_value(self) -> float:
-        """Return the p-value."""
+        """(1 + #{null >= statistic}) / (1 + permutations), valid at every sample size."""
         reached = int(np.count_nonzero(self.null >= self.statistic - self.rounding))
         return (1 + reached) / (1 + self.null.size)
 
@@ -47,26 +43,27 @@ def squared_mmd(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> float:
 
     Shapes: (m, ...), (n, ...), m, n > 1. Source: Gretton et al. (2012) Lemma 6.
     """
-    gram, count = _pooled(kernel, x, y)
-    return float(_unbiased(gram, _members(np.arange(len(gram)), count))[0])
+    gram, members = _pooled(kernel, x, y)
+    return float(_unbiased(gram, members[np.newaxis])[0])
 
 
 def two_sample_test(
-    kernel: Kernel, x: ArrayLike, y: ArrayLike, permutations: int = 500, rng: Rng = 0
+    kernel: Kernel,
+    x: ArrayLike,
+    y: ArrayLike,
+    permutations: int = 500,
+    rng: np.random.Generator | int = 0,
 ) -> PermutationTest:
     """
     Test whether x and y are samples of one law, by the MMD.
 
     The pooled points are dealt anew to both samples. `kernel` has to be characteristic to see
-    every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation, all of them in
-    one product of matrices.
+    every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation.
     """
-    gram, count = _pooled(kernel, x, y)
-    order = np.arange(len(gram))
-    generator = as_generator('rng', rng)
-    deals = [generator.permutation(order) for _ in range(as_count('permutations', permutations))]
-    members = [_members(deal, count) for deal in (order, *deals)]
-    statistic, *null = _unbiased(gram, np.concatenate(members))
+    gram, members = _pooled(kernel, x, y)
+    generator = np.random.default_rng(rng)
+    deals = [generator.permutation(members) for _ in range(as_count('permutations', permutations))]
+    statistic, *null = _unbiased(gram, np.array([members, *deals]))
     return PermutationTest(float(statistic), np.array(null), smallest_ridge(gram))
 
 
@@ -77,7 +74,7 @@ def hsic(kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike) -> floa
     H = I - 1/n centres. Shapes: pairs (n, ...), (n, ...), n > 1. Source: Gretton et al. (2007).
     """
     left, right, _ = _centred(kernel_x, kernel_y, x, y)
-    return float(np.sum(left * right)) / len(left) ** 2
+    return float(np.mean(left * right))
 
 
 def independence_test(
@@ -86,7 +83,7 @@ def independence_test(
     x: ArrayLike,
     y: ArrayLike,
     permutations: int = 500,
-    rng: Rng = 0,
+    rng: np.random.Generator | int = 0,
 ) -> PermutationTest:
     """
     Test whether x and y of pairs (x_i, y_i) are independent, by HSIC.
@@ -95,60 +92,46 @@ def independence_test(
     Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
     """
     left, right, rounding = _centred(kernel_x, kernel_y, x, y)
-    generator = as_generator('rng', rng)
-    scale = 1.0 / len(left) ** 2
-    null = np.empty(as_count('permutations', permutations))
-    for i in range(null.size):
-        order = generator.permutation(len(left))
-        null[i] = scale * np.sum(left * right[np.ix_(order, order)])
-    return PermutationTest(scale * float(np.sum(left * right)), null, rounding)
+    generator = np.random.default_rng(rng)
+    orders = (
+        generator.permutation(len(left)) for _ in range(as_count('permutations', permutations))
+    )
+    null = np.array([np.mean(left * right[np.ix_(order, order)]) for order in orders])
+    return PermutationTest(float(np.mean(left * right)), null, rounding)
 
 
-def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, int]:
-    require_kernel('kernel', kernel)
-    left, right = kernel.encode('x', x), kernel.encode('y', y)
-    if left.shape[1:] != right.shape[1:] or min(len(left), len(right)) < 2:
+def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the Gram matrix of all points, and ones for those of the smaller sample."""
+    left = as_sample('x', x)
+    right = as_sample('y', y, left.shape[1:])
+    if min(len(left), len(right)) < 2:
         raise KernelError(
-            f'x, y: expected two samples of at least two points of one shape, got {left.shape} '
-            f'and {right.shape}: give (m, d) and (n, d)'
+            f'x, y: expected two samples of at least two points, got {len(left)} and {len(right)}'
         )
-    return kernel.gram(np.concatenate([left, right])), len(left)
-
-
-def _members(order: IndexArray, count: int) -> FloatArray:
-    """Return one row (1, m + n) with ones for the first `count` points of an order."""
-    row = np.zeros((1, len(order)))
-    row[0, order[:count]] = 1.0
-    return row
+    # sums over the smaller sample lose fewer digits
+    small, large = sorted((left, right), key=len)
+    members = np.repeat([1.0, 0.0], [len(small), len(large)])
+    return kernel.gram(np.concatenate([small, large])), members
 
 
 def _unbiased(gram: FloatArray, members: FloatArray) -> FloatArray:
     """Squared MMDs (p,) of the points of the rows of `members` (p, m + n) against the others."""
     others = 1.0 - members
-    # the sum over few points is not what those over all and over many leave: that is rounding
-    if 2.0 * members[0].sum() > members.shape[1]:
-        members, others = others, members
     pulled = members @ gram
-    first = np.sum(pulled * members, axis=1)
-    across = np.sum(pulled * others, axis=1)
-    second = np.sum((gram.sum(axis=0) - pulled) * others, axis=1)
-    diagonal = members @ gram.diagonal()
     m, n = members.sum(axis=1), others.sum(axis=1)
-    own = (first - diagonal) / (m * (m - 1.0))
+    own = (np.sum(pulled * members, axis=1) - members @ gram.diagonal()) / (m * (m - 1.0))
+    second = np.sum((gram.sum(axis=0) - pulled) * others, axis=1)
     other = (second - others @ gram.diagonal()) / (n * (n - 1.0))
-    return np.asarray(own + other - 2.0 * across / (m * n), dtype=np.float64)
+    return np.asarray(own + other - 2.0 * np.sum(pulled * others, axis=1) / (m * n))
 
 
 def _centred(
     kernel_x: Kernel, kernel_y: Kernel, x: ArrayLike, y: ArrayLike
 ) -> tuple[FloatArray, FloatArray, float]:
     """Return G_X centred, G_Y, and the size of a rounding error of HSIC."""
-    require_kernel('kernel_x', kernel_x)
-    require_kernel('kernel_y', kernel_y)
-    left, right = as_pairs(kernel_x.encode('x', x), kernel_y.encode('y', y))
-    if len(left) < 2:
-        raise KernelError(f'x, y: expected at least two pairs, got shape {left.shape}')
-    gram, other = kernel_x.gram(left), kernel_y.gram(right)
+    left = as_sample('x', x)
+    gram = kernel_x.gram(left)
+    other = kernel_y.gram(as_sample('y', y, size=len(left)))
     mean = gram.mean(axis=0)
     rounding = smallest_ridge(gram) * float(np.abs(other.diagonal()).mean())
     return gram - mean - mean[:, np.newaxis] + mean.mean(), other, rounding

@@ -9,27 +9,27 @@ Mb-KSR followed by NP-KSR.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_floats,
-    as_points_like,
+    as_points,
     as_positive,
+    as_sample,
+    as_weights,
     FloatArray,
-    IndexArray,
-    renamed,
-    require,
 )
-from kbr_localization.kernels.embedding import values_at
-from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
+from kbr_localization.kernels.kernel_mean import Embedding, KernelMean, require_same_space
+from kbr_localization.kernels.kernels import median_kernel
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
 from kbr_localization.kernels.rules import (
     BAYES_RULES,
     conditional_mean,
-    GramMatrix,
     nonparametric_sum_rule,
     PAPER_NAMES,
     regularise,
@@ -58,32 +58,23 @@ class NonparametricModel:
         tolerance: float | None = None,
     ) -> None:
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
-        require_kernel('kernel_x', kernel_x)
-        require_kernel('kernel_y', kernel_y)
-        self.x, self.y = as_pairs(kernel_x.encode('x', x), kernel_y.encode('y', y))
-        with renamed(x='y'):
-            kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
+        self.x = as_sample('x', x)
+        self.y = as_sample('y', y, size=len(self.x))
+        kernel_y.diagonal(self.y[:1])  # refuses points that the kernel cannot take
         self.regularised_gram_x = regularise(gram_matrix(kernel_x, self.x, tolerance), epsilon)
 
     def at(self, x: ArrayLike) -> KernelMean:
         """Kernel mean of y given one x (...). Source: [MbKSR] eq. 7."""
-        with renamed(observation='x'):
-            k_x = kernel_vector(self.kernel_x, self.x, x)
+        k_x = kernel_vector(self.kernel_x, self.x, x, 'x')
         return KernelMean(self.kernel_y, self.y, conditional_mean(self.regularised_gram_x, k_x))
 
     def sum_rule_weights(self, prior: Embedding | ArrayLike) -> FloatArray:
         """Weights mu on the pairs, from a kernel mean of x or its values at X_i (n,)."""
         if isinstance(prior, Embedding):
-            values = values_at('prior', prior, self.kernel_x, self.x)
-            return nonparametric_sum_rule(self.regularised_gram_x, values)
-        given = as_floats('prior', prior)
-        if given.shape != (len(self.x),):
-            raise KernelError(
-                f'prior: expected a kernel mean, or its values at the training points, shape '
-                f'({len(self.x)},), got an array of shape {given.shape}: a sample becomes a '
-                'kernel mean by KernelMean.of_sample(kernel, sample)'
-            )
-        return nonparametric_sum_rule(self.regularised_gram_x, given)
+            require_same_space('prior', prior, self.kernel_x, self.x)
+            prior = prior(self.x)
+        values = as_weights('prior', prior, len(self.x))
+        return nonparametric_sum_rule(self.regularised_gram_x, values)
 
     def push(self, prior: Embedding) -> KernelMean:
         """Return the NP-KSR estimate: the kernel mean of y when x has the kernel mean `prior`."""
@@ -95,38 +86,23 @@ class NonparametricModel:
 
         For x and y that are vectors. Source: [KBR] Prop. 3.
         """
-        require('prior', prior, Embedding, 'a kernel mean of x')
-        if self.x.ndim != 2 or self.y.ndim != 2:
-            raise KernelError(
-                f'x, y: expected points of shape (n, d), whose coordinates are joined, got '
-                f'{self.x.shape} and {self.y.shape}: the weights on the pairs, of any shape, are '
-                'those of sum_rule_weights()'
-            )
         split = self.x.shape[1]
-        columns = range(split, split + self.y.shape[1])
-        kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*columns)
         points = np.concatenate([self.x, self.y], axis=1)
+        kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*range(split, points.shape[1]))
         return KernelMean(kernel, points, self.sum_rule_weights(prior))
 
 
 @dataclass(frozen=True, eq=False)
 class Supervision:
     """
-    Pairs of observation and state that the posterior is drawn to ([kReg] eq. 10).
+    Pairs of observation (s, ...) and state (s, ...) that the posterior is drawn to.
 
-    `observations`: (s, ...); `states`: (s, ...); `weight` > 0: relative to the prior's weights.
+    `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10.
     """
 
     observations: FloatArray
     states: FloatArray
     weight: float
-
-    def __post_init__(self) -> None:
-        names = ('observations', 'states')
-        observations, states = as_pairs(self.observations, self.states, names)
-        object.__setattr__(self, 'observations', observations)
-        object.__setattr__(self, 'states', states)
-        as_positive('weight', self.weight)
 
 
 class KernelBayesRule:
@@ -153,14 +129,15 @@ class KernelBayesRule:
         method: str = 'squared',
         tolerance: float | None = None,
     ) -> None:
-        self.method = _method(method)
+        self.method = PAPER_NAMES.get(method, method)
+        if self.method not in BAYES_RULES:
+            known = ', '.join((*BAYES_RULES, *PAPER_NAMES))
+            raise KernelError(f'method: expected one of {known}, got {method!r}')
         self.likelihood = NonparametricModel(kernel_x, kernel_y, x, y, epsilon, tolerance)
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
         self.x, self.y = self.likelihood.x, self.likelihood.y
-        self.epsilon = as_positive('epsilon', epsilon)
-        self.delta = as_positive('delta', delta)
-        with renamed(x='y', points='y'):
-            self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
+        self.epsilon, self.delta = epsilon, as_positive('delta', delta)
+        self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
 
     def posterior(
         self,
@@ -177,11 +154,9 @@ class KernelBayesRule:
         """
         mu = self.likelihood.sum_rule_weights(prior)
         if supervision is not None:
-            require('supervision', supervision, Supervision, 'a Supervision or None')
             return self._supervised(mu, observation, supervision)
         k_y = kernel_vector(self.kernel_y, self.y, observation)
-        weights = self.from_vectors(mu, k_y)
-        return KernelMean(self.kernel_x, self.x, weights)
+        return KernelMean(self.kernel_x, self.x, self.from_vectors(mu, k_y))
 
     def posterior_weights(
         self, prior: Embedding | ArrayLike, observations: ArrayLike
@@ -191,8 +166,8 @@ class KernelBayesRule:
 
         Shapes: observations (q, ...) -> (n, q), one column per observation.
         """
-        queries = self.kernel_y.encode('observations', observations)
-        k_y = self.kernel_y.cross_gram(self.y, as_points_like('observations', queries, self.y))
+        queries = as_sample('observations', observations, self.y.shape[1:])
+        k_y = self.kernel_y.cross_gram(self.y, queries)
         return self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
 
     def from_vectors(self, mu: ArrayLike, k_y: ArrayLike) -> FloatArray:
@@ -201,13 +176,12 @@ class KernelBayesRule:
 
     def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
         """
-        Kernel mean of x when the observation is known only by a kernel mean of y.
+        Kernel mean of x, not normalised, when the observation is known only by a kernel mean of y.
 
-        The posterior is linear in k_Y(., y), so that int q(x | y) p(y) dy is that of
-        m_Y(Y_i) = (m_Y(Y_1), ..., m_Y(Y_n)). Not normalised.
+        The posterior is linear in k_Y(., y): int q(x | y) p(y) dy is that of m_Y(Y_i).
         """
-        k_y = values_at('evidence', evidence, self.kernel_y, self.y)
-        weights = self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
+        require_same_space('evidence', evidence, self.kernel_y, self.y)
+        weights = self.from_vectors(self.likelihood.sum_rule_weights(prior), evidence(self.y))
         return KernelMean(self.kernel_x, self.x, weights)
 
     def condition(self, observation: ArrayLike) -> KernelMean:
@@ -222,67 +196,72 @@ class KernelBayesRule:
     def _supervised(
         self, mu: FloatArray, observation: ArrayLike, supervision: Supervision
     ) -> KernelMean:
-        states = as_points_like('states', supervision.states, self.x)
-        observations = as_points_like('observations', supervision.observations, self.y)
+        states = as_sample('states', supervision.states, self.x.shape[1:])
+        added = as_sample(
+            'observations', supervision.observations, self.y.shape[1:], size=len(states)
+        )
         # only points with positive prior weight enter the thresholded rule
         active = np.flatnonzero(mu > 0)
-        kept = np.concatenate([self.y[active], observations])
+        kept = np.concatenate([self.y[active], added])
+        gram = self.kernel_y.gram(kept)
         k_y = kernel_vector(self.kernel_y, kept, observation)
-        gram = self._extended_gram(active, observations)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
         weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
-        points = np.concatenate([self.x[active], states])
-        return KernelMean(self.kernel_x, points, weights)
-
-    def _extended_gram(self, active: IndexArray, observations: FloatArray) -> GramMatrix:
-        if isinstance(self.gram_y, LowRankGram):
-            return self.gram_y.restricted(active).extended(self.kernel_y, self.y, observations)
-        own = self.kernel_y.gram(observations)
-        if active.size == 0:
-            return own
-        cross = self.kernel_y.cross_gram(self.y[active], observations)
-        return np.block([[self.gram_y[np.ix_(active, active)], cross], [cross.T, own]])
+        return KernelMean(self.kernel_x, np.concatenate([self.x[active], states]), weights)
 
 
-def _method(name: str) -> str:
-    method = PAPER_NAMES.get(name, name) if isinstance(name, str) else ''
-    if method not in BAYES_RULES:
-        known = ', '.join((*BAYES_RULES, *PAPER_NAMES))
-        raise KernelError(f'method: expected one of {known}, got {name!r}')
-    return method
+class KernelABC:
+    """
+    Kernel approximate Bayesian computation: posteriors of parameters from simulated pairs.
+
+    `prior`: maps a number n and a generator to parameters (n, d); `simulator`: maps parameters
+    (n, d) and a generator to summaries (n, p) of one simulation each; `size`: n; `kernel_x` on
+    parameters, `kernel_y` on summaries: Gaussian with the median bandwidth when None; `epsilon`:
+    see `rules`. Nothing is rejected: every simulation has a weight. Sources: [KBR] eq. 19;
+    Nakagome, Fukumizu, Mano, *Kernel approximate Bayesian computation in population genetic
+    inferences* (2013).
+    """
+
+    def __init__(
+        self,
+        prior: Callable[[int, np.random.Generator], Any],
+        simulator: Callable[[FloatArray, np.random.Generator], Any],
+        size: int = 1000,
+        epsilon: float = 1e-4,
+        kernel_x: Kernel | None = None,
+        kernel_y: Kernel | None = None,
+        rng: np.random.Generator | int = 0,
+    ) -> None:
+        generator = np.random.default_rng(rng)
+        self.x = as_points('prior(size, rng)', prior(size, generator))
+        summaries = simulator(self.x, generator)
+        self.y = as_sample('simulator(x, rng)', summaries, size=len(self.x))
+        self.kernel_x = kernel_x or median_kernel(self.x)
+        self.kernel_y = kernel_y or median_kernel(self.y)
+        self._model = NonparametricModel(self.kernel_y, self.kernel_x, self.y, self.x, epsilon)
+
+    def posterior(self, summary: ArrayLike) -> KernelMean:
+        """Kernel mean of the parameters given observed summaries (p,), not normalised."""
+        return self._model.at(summary)
 
 
 def gram_matrix(
     kernel: Kernel, points: FloatArray, tolerance: float | None
 ) -> FloatArray | LowRankGram:
     """Gram matrix of points, dense (n, n) or by incomplete Cholesky when a tolerance is given."""
-    return (
-        kernel.gram(points)
-        if tolerance is None
-        else incomplete_cholesky(kernel, points, tolerance)
-    )
+    if tolerance is None:
+        return kernel.gram(points)
+    return incomplete_cholesky(kernel, points, tolerance)
 
 
-def kernel_vector(kernel: Kernel, points: FloatArray, query: ArrayLike) -> FloatArray:
+def kernel_vector(
+    kernel: Kernel, points: FloatArray, query: ArrayLike, name: str = 'observation'
+) -> FloatArray:
     """Values k(x_i, query) at every point, for one query (...). Shapes: (n, ...) -> (n,)."""
-    single = kernel.encode_one('observation', query)
+    single = as_floats(name, query)
     if single.shape != points.shape[1:]:
         raise KernelError(
-            f'observation: expected one point of shape {points.shape[1:]}, got {single.shape}: '
-            'give one observation at a time, shaped like one of the training sample'
+            f'{name}: expected one point of shape {points.shape[1:]}, got {single.shape}: give '
+            'one at a time, shaped like one of the training sample'
         )
     return kernel.cross_gram(points, single[np.newaxis])[:, 0]
-
-
-def as_pairs(
-    x: ArrayLike, y: ArrayLike, names: tuple[str, str] = ('x', 'y')
-) -> tuple[FloatArray, FloatArray]:
-    """Training pairs of one length n > 0."""
-    left, right = as_floats(names[0], x), as_floats(names[1], y)
-    if left.ndim < 2 or right.ndim < 2 or len(left) != len(right) or len(left) == 0:
-        raise KernelError(
-            f'{", ".join(names)}: expected pairs of shapes (n, ...) and (n, ...) with n > 0, got '
-            f'{left.shape} and {right.shape}: give as many of one as of the other; reshape '
-            f'scalars with {names[0]}.reshape(-1, 1)'
-        )
-    return left, right

@@ -10,16 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
-from kbr_localization.kernels.checks import (
-    as_floats,
-    as_points_like,
-    as_positive,
-    FloatArray,
-    require,
-)
-from kbr_localization.kernels.inference import as_pairs, kernel_vector
+from kbr_localization.kernels.algebra import Kernel
+from kbr_localization.kernels.checks import as_positive, as_sample, FloatArray
+from kbr_localization.kernels.inference import kernel_vector
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import regularise
 import numpy as np
@@ -45,12 +38,12 @@ class KernelGaussian:
 
     def mean(self) -> FloatArray:
         """Mean of the state, sum_i m_i X_i without normalisation. Shapes: -> (d,), (3, 3)."""
-        return np.asarray(np.tensordot(self.weights, self.points, axes=1), dtype=np.float64)
+        return np.asarray(np.tensordot(self.weights, self.points, axes=1))
 
     def covariance(self) -> FloatArray:
         """Covariance X^T S X of the state's mean estimate. Shapes: -> (d, d)."""
         flat = self.points.reshape(len(self.points), -1)
-        return np.asarray(flat.T @ self.covariance_weights @ flat, dtype=np.float64)
+        return np.asarray(flat.T @ self.covariance_weights @ flat)
 
 
 class KernelKalmanFilter:
@@ -75,20 +68,16 @@ class KernelKalmanFilter:
         epsilon: float,
         kappa: float,
     ) -> None:
-        require_kernel('kernel_x', kernel_x)
-        require_kernel('kernel_y', kernel_y)
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
-        pairs = kernel_x.encode('x', x), kernel_x.encode('x_next', x_next)
-        before, self.x = as_pairs(*pairs, ('x', 'x_next'))
-        observed = kernel_y.encode('y_next', y_next)
-        self.y = as_pairs(observed, self.x, ('y_next', 'x_next'))[0]
+        before = as_sample('x', x)
+        self.x = as_sample('x_next', x_next, before.shape[1:], size=len(before))
+        self.y = as_sample('y_next', y_next, size=len(before))
         self.kappa = as_positive('kappa', kappa)
-        gram = kernel_x.gram(before)
+        gram, gram_next = kernel_x.gram(before), kernel_x.gram(self.x)
         transition = regularise(gram, epsilon)
         self._transition = transition.solve(kernel_x.cross_gram(before, self.x))
         residual = np.eye(len(gram)) - transition.solve(gram)
         self._noise = residual @ residual.T / len(gram)
-        gram_next = kernel_x.gram(self.x)
         self._regularised_gram_x = regularise(gram_next, epsilon)
         self._observation = self._regularised_gram_x.solve(gram_next)
         self._gram_y = kernel_y.gram(self.y)
@@ -97,21 +86,19 @@ class KernelKalmanFilter:
         """
         Belief before the first observation: mean and covariance of a sample of first states.
 
-        `states` (k, ...): the training states when None, taken as they are; others are projected
-        onto these by the conditional operator.
+        `states` (k, ...): the training states when None; others are projected onto these by the
+        conditional operator.
         """
         projection = np.eye(len(self.x))
         if states is not None:
-            first = as_points_like('states', self.kernel_x.encode('states', states), self.x)
+            first = as_sample('states', states, self.x.shape[1:])
             projection = self._regularised_gram_x.solve(self.kernel_x.cross_gram(self.x, first))
-        count = projection.shape[1]
         mean = projection.mean(axis=1)
-        scatter = projection @ projection.T / count - np.outer(mean, mean)
+        scatter = projection @ projection.T / projection.shape[1] - np.outer(mean, mean)
         return self._belief(mean, scatter)
 
     def predict(self, belief: KernelGaussian) -> KernelGaussian:
         """One step of the transition: T m and T S T^T + V."""
-        require('belief', belief, KernelGaussian, 'what start, predict or update returned')
         t = self._transition
         spread = t @ belief.covariance_weights @ t.T + self._noise
         return self._belief(t @ belief.weights, spread)
@@ -122,7 +109,6 @@ class KernelKalmanFilter:
 
         Shapes: observation (...), one point.
         """
-        require('belief', belief, KernelGaussian, 'what start, predict or update returned')
         k_y = kernel_vector(self.kernel_y, self.y, observation)
         o, s = self._observation, belief.covariance_weights
         spread = s @ o.T
@@ -136,8 +122,7 @@ class KernelKalmanFilter:
         self, observations: ArrayLike, states: ArrayLike | None = None
     ) -> list[KernelGaussian]:
         """Filter a sequence (T, ...); `states` as in `start`. Returns every posterior belief."""
-        points = self.kernel_y.encode('observations', observations)
-        sequence = as_points_like('observations', points, self.y)
+        sequence = as_sample('observations', observations, self.y.shape[1:])
         beliefs = [self.update(self.start(states), sequence[0])]
         for observation in sequence[1:]:
             beliefs.append(self.update(self.predict(beliefs[-1]), observation))
@@ -149,7 +134,4 @@ class KernelKalmanFilter:
 
 def kalman_means(beliefs: Iterable[KernelGaussian]) -> FloatArray:
     """Means of the states of a run. Shapes: -> (T, d)."""
-    values = [belief.mean() for belief in beliefs]
-    if not values:
-        raise KernelError('beliefs: expected at least one, got none: filter a run first')
-    return as_floats('beliefs', values)
+    return np.array([belief.mean() for belief in beliefs])

@@ -7,40 +7,119 @@ form, and is what the model-based sum rule returns.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.algebra import Kernel, require_kernel
+from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_count,
     as_floats,
     as_points,
-    as_points_like,
+    as_sample,
     as_weights,
     FloatArray,
-    renamed,
-    require_callable,
-    select_columns,
-)
-from kbr_localization.kernels.conditional_means import moved
-from kbr_localization.kernels.conjugacy import require_noise
-from kbr_localization.kernels.embedding import (
-    as_factor,
-    Embedding,
-    EmbeddingSum,
-    require_same_kernel,
-    ScaledEmbedding,
-    Term,
 )
 from kbr_localization.kernels.modes import find_modes
-from kbr_localization.kernels.noise import IndependentNoise, MixtureNoise, Noise
+from kbr_localization.kernels.noise import MixtureNoise, Noise
 from kbr_localization.kernels.rules import normalise
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ['Embedding', 'EmbeddingSum', 'KernelMean', 'ModelKernelMean', 'ScaledEmbedding']
+Term = tuple[FloatArray, FloatArray, Noise | None]
+"""Points (n, d), weights (n,) and the noise about the points."""
+
+
+class Embedding(ABC):
+    """
+    An element m of the RKHS of `kernel`.
+
+    `m1 + m2`, `sum([m1, m2])`, `m1 - m2`, `-m`, `c * m` and `m / c` are embeddings for any real c.
+    """
+
+    kernel: Kernel
+
+    @abstractmethod
+    def terms(self) -> list[Term]:
+        """Points (n, d), weights (n,) and the noise about the points, one triple per noise."""
+
+    def __call__(self, z: ArrayLike) -> FloatArray:
+        """Evaluate m(z_i). Shapes: (q, d) -> (q,)."""
+        terms = self.terms()
+        queries = as_sample('z', z, terms[0][0].shape[1:])
+        return np.asarray(
+            sum(_smoothed(self.kernel, e).cross_gram(queries, x) @ w for x, w, e in terms)
+        )
+
+    def __add__(self, other: Embedding) -> Embedding:
+        require_same_space('other', other, self.kernel, self.terms()[0][0])
+        return EmbeddingSum(self.kernel, (*self.terms(), *other.terms()))
+
+    def __radd__(self, other: Any) -> Embedding:
+        # sum() begins with 0
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __sub__(self, other: Embedding) -> Embedding:
+        return self + -1.0 * other
+
+    def __mul__(self, factor: float) -> Embedding:
+        c = float(factor)
+        return EmbeddingSum(self.kernel, tuple((x, c * w, e) for x, w, e in self.terms()))
+
+    def __rmul__(self, factor: float) -> Embedding:
+        return self * factor
+
+    def __truediv__(self, divisor: float) -> Embedding:
+        return self * (1.0 / divisor)
+
+    def __neg__(self) -> Embedding:
+        return self * -1.0
+
+    def inner(self, other: Embedding) -> float:
+        """Inner product <m, m'> in the RKHS; exact, also between noisy points."""
+        require_same_space('other', other, self.kernel, self.terms()[0][0])
+        return sum(_inner(self.kernel, a, b) for a in self.terms() for b in other.terms())
+
+    def norm(self) -> float:
+        """RKHS norm of m."""
+        return float(np.sqrt(max(self.inner(self), 0.0)))
+
+    def mmd(self, other: Embedding) -> float:
+        """Maximum mean discrepancy |m - m'| in the RKHS."""
+        squared = self.inner(self) - 2.0 * self.inner(other) + other.inner(other)
+        return float(np.sqrt(max(squared, 0.0)))
+
+    def sample(
+        self, draws: int = 100, rng: np.random.Generator | int = 0
+    ) -> tuple[FloatArray, FloatArray]:
+        """
+        Points (N, d) and weights (N,) of m; `draws` draws stand for each point that has a noise.
+
+        The error of a sampled part is O(draws^-1/2) in the RKHS norm.
+        """
+        generator, parts = np.random.default_rng(rng), []
+        for points, weights, noise in self.terms():
+            if noise is None:
+                parts.append((points, weights))
+                continue
+            copies = np.repeat(points, draws, axis=0)
+            copies = copies + noise.sample(len(copies), copies.shape[1], generator)
+            parts.append((copies, np.repeat(weights / draws, draws)))
+        return np.concatenate([x for x, _ in parts]), np.concatenate([w for _, w in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddingSum(Embedding):
+    """Sum of embeddings, such as a mixture whose components have noises of their own."""
+
+    kernel: Kernel
+    parts: tuple[Term, ...]
+
+    def terms(self) -> list[Term]:
+        """All terms of all parts."""
+        return list(self.parts)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,15 +135,8 @@ class KernelMean(Embedding):
     weights: FloatArray
 
     def __post_init__(self) -> None:
-        require_kernel('kernel', self.kernel)
-        points = self.kernel.encode('points', self.points)
-        if points.ndim < 2 or points.shape[0] == 0:
-            raise KernelError(
-                f'points: expected shape (n, d) with n > 0, got {points.shape}: reshape scalars '
-                'with x.reshape(-1, 1)'
-            )
-        with renamed(x='points'):
-            self.kernel.diagonal(points[:1])  # refuses points that the kernel cannot take
+        points = as_sample('points', self.points)
+        self.kernel.diagonal(points[:1])  # refuses points that the kernel cannot take
         object.__setattr__(self, 'points', points)
         object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(points)))
 
@@ -77,21 +149,18 @@ class KernelMean(Embedding):
     @classmethod
     def of_sample(cls, kernel: Kernel, points: ArrayLike) -> KernelMean:
         """Empirical kernel mean: weight 1 / n on each point. Shapes: (n, d)."""
-        require_kernel('kernel', kernel)
-        array = kernel.encode('points', points)
-        count = max(array.shape[0], 1) if array.ndim else 1
-        return cls(kernel, array, np.full(count, 1.0 / count))
+        array = as_sample('points', points)
+        return cls(kernel, array, np.full(len(array), 1.0 / len(array)))
 
     def __add__(self, other: Embedding) -> Embedding:
-        require_same_kernel(self, other)
+        total = super().__add__(other)
         if not isinstance(other, KernelMean):
-            return super().__add__(other)
+            return total
         points = np.concatenate([self.points, other.points])
-        weights = np.concatenate([self.weights, other.weights])
-        return replace(self, points=points, weights=weights)
+        return replace(self, points=points, weights=np.append(self.weights, other.weights))
 
     def __mul__(self, factor: float) -> KernelMean:
-        return replace(self, weights=as_factor(factor) * self.weights)
+        return replace(self, weights=float(factor) * self.weights)
 
     def terms(self) -> list[Term]:
         """Points with weight and their weights, without noise."""
@@ -101,7 +170,7 @@ class KernelMean(Embedding):
         return [(self.points[active], self.weights[active], None)]
 
     def normalised(self) -> KernelMean:
-        """Return the kernel mean with weights that sum to one; KernelError if they cannot."""
+        """Return the kernel mean with weights that sum to one; NoMassError if they cannot."""
         return replace(self, weights=normalise(self.weights))
 
     def expectation(self, function: Callable[[FloatArray], Any]) -> FloatArray:
@@ -110,50 +179,46 @@ class KernelMean(Embedding):
 
         Shapes: h: (n, d) -> (n, ...); returns (...). Source: [MbKSR] eq. 5, [KBR] eq. 14.
         """
-        require_callable('function', function, 'of points (n, d) -> (n, ...)')
         values = as_floats('function(points)', function(self.points))
         if values.shape[:1] != self.weights.shape:
             raise KernelError(
-                f'function: expected one value per point, shape ({self.weights.size}, ...), got '
-                f'{values.shape}: let the function map all points at once'
+                f'function: expected one value per point ({self.weights.size}, ...), got '
+                f'{values.shape}'
             )
-        return np.asarray(np.tensordot(self.weights, values, axes=1), dtype=np.float64)
+        return np.asarray(np.tensordot(self.weights, values, axes=1))
 
     def mean(self) -> FloatArray:
         """
-        Mean of the points under normalised weights.
+        Mean of the points under normalised weights. Shapes: -> (d,).
 
-        Of numbers: of an angle take the `expectation` of its cosine and sine. Shapes: -> (d,).
+        Of an angle take the `expectation` of its cosine and sine.
         """
         return self.normalised().expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
         """
-        Return the covariance of the points under normalised weights, positive semi-definite.
+        Return the covariance (d, d) of the points under normalised weights.
 
-        Signed weights can make it indefinite: its negative eigenvalues are set to zero.
-        Shapes: -> (d, d).
+        Signed weights can make it indefinite: negative eigenvalues are set to zero.
         """
-        offsets = self.points.reshape(len(self.points), -1)
-        offsets = offsets - normalise(self.weights) @ offsets
-        scatter = (offsets.T * normalise(self.weights)) @ offsets
-        eigenvalues, vectors = np.linalg.eigh(0.5 * (scatter + scatter.T))
+        weights, offsets = normalise(self.weights), self.points.reshape(len(self.points), -1)
+        offsets = offsets - weights @ offsets
+        eigenvalues, vectors = np.linalg.eigh((offsets.T * weights) @ offsets)
         clipped = (vectors * np.maximum(eigenvalues, 0.0)) @ vectors.T
-        return np.asarray(0.5 * (clipped + clipped.T), dtype=np.float64)
+        return np.asarray(0.5 * (clipped + clipped.T))
 
     def heaviest(self) -> FloatArray:
         """Point of the largest weight, as [MbKSR] section 6.3 estimates poses. Shapes: -> (d,)."""
-        return np.asarray(self.points[int(np.argmax(self.weights))], dtype=np.float64)
+        return np.asarray(self.points[int(np.argmax(self.weights))])
 
     def mode(self, starts: int = 8) -> FloatArray:
         """
-        Point x whose k(., x) is nearest to m in the RKHS: the pseudo-MAP estimate.
+        Point x (d,) whose k(., x) is nearest to m in the RKHS: the pseudo-MAP estimate.
 
-        Fixed-point iteration from several starts; shapes: -> (d,). Raises NoMassError when m is
-        positive nowhere, as with negative weights only. Source: [MbKSR] eq. 33.
+        Fixed-point iteration from several starts. Raises NoMassError when m is positive nowhere.
+        Source: [MbKSR] eq. 33.
         """
-        modes, _ = self.modes(starts)
-        return np.asarray(modes[0], dtype=np.float64)
+        return np.asarray(self.modes(starts)[0][0])
 
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
         """
@@ -166,22 +231,20 @@ class KernelMean(Embedding):
 
     def herd(self, count: int, candidates: ArrayLike | None = None) -> FloatArray:
         """
-        Kernel herding: `count` points whose empirical kernel mean approaches m greedily.
+        Kernel herding: `count` points (count, d) whose empirical kernel mean approaches m.
 
-        `candidates` (c, d) to choose from, with repetition; the own points when None. Shapes: ->
-        (count, d). Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
+        `candidates` (c, d) to choose from, with repetition; the own points when None.
+        Source: Chen, Welling, Smola, *Super-samples from kernel herding* (2010).
         """
-        chosen = np.empty(as_count('count', count), dtype=np.int64)
         pool = self.points
         if candidates is not None:
-            encoded = self.kernel.encode('candidates', candidates)
-            pool = as_points_like('candidates', encoded, self.points)
-        target = self.normalised()(pool)
-        repulsion = np.zeros(len(pool))
-        for t in range(chosen.size):
+            pool = as_sample('candidates', candidates, self.points.shape[1:])
+        target, repulsion = self.normalised()(pool), np.zeros(len(pool))
+        chosen = np.empty(as_count('count', count), dtype=np.int64)
+        for t in range(count):
             chosen[t] = np.argmax(target - repulsion / (t + 1))
             repulsion += self.kernel.cross_gram(pool, pool[[chosen[t]]])[:, 0]
-        return np.asarray(pool[chosen], dtype=np.float64)
+        return pool[chosen]
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,8 +253,8 @@ class ModelKernelMean(Embedding):
     Kernel mean sum_j w_j E[k(., f_j + e)] of noisy points, in closed form.
 
     `images` f: (n, d) noise-free points; `weights` w: (n,), signed; `noise`: law of e, conjugate
-    to the kernel. It is what the model-based sum rule returns; with a Gaussian noise and positive
-    weights it is the exact embedding of a Gaussian mixture.
+    to the kernel. With a Gaussian noise and positive weights it is the exact embedding of a
+    Gaussian mixture.
     """
 
     kernel: Kernel
@@ -200,15 +263,10 @@ class ModelKernelMean(Embedding):
     noise: Noise
 
     def __post_init__(self) -> None:
-        require_kernel('kernel', self.kernel)
-        require_noise('noise', self.noise)
         images = as_points('images', self.images)
         object.__setattr__(self, 'images', images)
         object.__setattr__(self, 'weights', as_weights('weights', self.weights, len(images)))
         self.noise.conditional_kernel_mean(self.kernel)  # refuses a pair that is not conjugate
-
-    def __mul__(self, factor: float) -> ModelKernelMean:
-        return replace(self, weights=as_factor(factor) * self.weights)
 
     def terms(self) -> list[Term]:
         """Points, weights and noise, one triple per component of a mixture; noises symmetric."""
@@ -216,33 +274,44 @@ class ModelKernelMean(Embedding):
 
 
 def _split(points: FloatArray, weights: FloatArray, noise: Noise) -> list[Term]:
-    if isinstance(noise, IndependentNoise):
-        return _split_parts(points, weights, noise)
-    if not isinstance(noise, MixtureNoise):
-        return [(points, weights, noise)]
-    terms = []
-    for k, component in enumerate(noise.components):
-        offset = None if noise.locations is None else noise.locations[k]
-        terms += _split(moved(points, offset), weights * noise.weights[k], component)
-    return terms
+    """Split mixtures into components, since an inner product smooths with symmetric noises."""
+    if isinstance(noise, MixtureNoise):
+        shifts = np.zeros((len(noise.weights), points.shape[1]))
+        if noise.locations is not None:
+            shifts = as_points('locations', noise.locations, points.shape[1])
+        components = zip(shifts, noise.weights, noise.components, strict=True)
+        return [term for c, pi, e in components for term in _split(points + c, pi * weights, e)]
+    return [(points, weights, noise)]
 
 
-def _split_parts(points: FloatArray, weights: FloatArray, noise: IndependentNoise) -> list[Term]:
-    """Split the mixtures among independent noises: each component with each of the others."""
-    terms: list[tuple[FloatArray, FloatArray, dict[tuple[int, ...], Any]]]
-    terms = [(points, weights, {})]
-    for columns, part in noise.parts.items():
-        terms = [
-            (_with_columns(whole, columns, moved), masses, {**chosen, columns: component})
-            for whole, rest, chosen in terms
-            for moved, masses, component in _split(
-                select_columns('images', whole, columns), rest, part
-            )
-        ]
-    return [(x, w, IndependentNoise([(n, c) for c, n in parts.items()])) for x, w, parts in terms]
+def _smoothed(kernel: Kernel, noise: Noise | None) -> Kernel:
+    return kernel if noise is None else noise.conditional_kernel_mean(kernel)
 
 
-def _with_columns(points: FloatArray, columns: tuple[int, ...], values: FloatArray) -> FloatArray:
-    changed = points.copy()
-    changed[:, columns] = values
-    return changed
+def _inner(kernel: Kernel, left: Term, right: Term) -> float:
+    # E k(f + e, f' + e') smooths the kernel once with each noise
+    mean = _smoothed(_smoothed(kernel, left[2]), right[2])
+    points, weights = left[:2]
+    rows = max(2**22 // len(right[0]), 1)  # 32 MB of kernel values at a time
+    blocks = (slice(begin, begin + rows) for begin in range(0, len(points), rows))
+    return sum(float(weights[b] @ mean.cross_gram(points[b], right[0]) @ right[1]) for b in blocks)
+
+
+def is_same_kernel(kernel: Kernel, other: Kernel) -> bool:
+    """Whether two kernels have one RKHS: they are one object, or print alike."""
+    return kernel is other or repr(kernel) == repr(other)
+
+
+def require_same_space(
+    name: str, embedding: Embedding, kernel: Kernel, sample: FloatArray
+) -> None:
+    """Refuse an embedding of another kernel, or of points shaped unlike a sample (n, ...)."""
+    if not is_same_kernel(kernel, embedding.kernel):
+        raise KernelError(
+            f'{name}: expected a kernel mean of {kernel!r}, got one of {embedding.kernel!r}'
+        )
+    shape = embedding.terms()[0][0].shape
+    if shape[1:] != sample.shape[1:]:
+        raise KernelError(
+            f'{name}: expected a kernel mean of points {sample.shape[1:]}, got {shape[1:]}'
+        )

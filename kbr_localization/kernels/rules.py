@@ -1,9 +1,9 @@
 """
 The rules of kernel Bayesian inference, on Gram matrices and weights.
 
-Notation: training pairs (X_i, Y_i), i = 1..n; Gram matrices G_X, G_Y; kernel vector
-k_Y = (k_Y(Y_i, y))_i; a prior kernel mean m_Pi that enters only by its values at the sample,
-m_Pi(X) = (m_Pi(X_1), ..., m_Pi(X_n)). Weights are signed.
+Notation: training pairs (X_i, Y_i), i = 1..n; Gram matrices G_X, G_Y, dense or low rank; kernel
+vector k_Y = (k_Y(Y_i, y))_i; a prior kernel mean m_Pi that enters only by its values at the
+sample, m_Pi(X) = (m_Pi(X_1), ..., m_Pi(X_n)). Weights are signed.
 
 The convention for the regularisation constants
     epsilon and delta are the Tikhonov constants of the *operators*: C_XX + epsilon I in the sum
@@ -11,42 +11,42 @@ The convention for the regularisation constants
     C_XX = 1/n sum_i k(., X_i) (x) k(., X_i), epsilon meets Gram matrices as G_X + n epsilon I;
     since C_WW = sum_i mu_i k(., Y_i) (x) k(., Y_i) and the sum-rule weights
     mu = (G_X + n epsilon I)^-1 m_Pi(X) already carry the 1/n, delta stands without n.
-    Consequences, all tested: repeating every training pair changes no kernel mean; multiplying mu
-    by c equals dividing delta by c (thresholded) or c^2 (squared); for mu = 1/n the thresholded
-    rule is the conditional mean with epsilon = delta.
+    Repeating every training pair changes no kernel mean; multiplying mu by c equals dividing
+    delta by c (thresholded) or c^2 (squared); for mu = 1/n the thresholded rule is the
+    conditional mean with epsilon = delta.
     [KBR] Fig. 1 gives mu a further factor n: its delta is n^2 times ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels import array_rules, low_rank_rules
+from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_columns,
     as_floats,
     as_gram,
     as_points,
     as_positive,
-    as_square,
     as_weights,
     FloatArray,
     IndexArray,
     NoMassError,
-    require,
     require_finite,
     require_mass,
 )
-from kbr_localization.kernels.conditional_means import ConditionalKernelMean
 from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
-from kbr_localization.kernels.low_rank import LowRankGram, RegularisedLowRank
+from kbr_localization.kernels.low_rank import (
+    incomplete_cholesky,
+    LowRankGram,
+    RegularisedLowRank,
+)
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 GramMatrix = ArrayLike | LowRankGram
-RegularisedGram = RegularisedCholesky | RegularisedLowRank | array_rules.ArrayRegularised
+RegularisedGram = RegularisedCholesky | RegularisedLowRank
 BayesRule = Callable[[GramMatrix, ArrayLike, ArrayLike, float], FloatArray]
 
 
@@ -54,19 +54,13 @@ def regularise(gram: GramMatrix, epsilon: float) -> RegularisedGram:
     """
     Factor G + n epsilon I once, for any number of sum rules and conditional means.
 
-    Shapes: (n, n). A factorisation that fails by rounding raises epsilon and logs it. Arrays of
-    other libraries stay on their device, see `array_rules`.
+    Shapes: (n, n). A factorisation that fails by rounding raises epsilon and logs it.
     """
-    if isinstance(gram, LowRankGram):
-        ridge = gram.size * as_positive('epsilon', epsilon)
-        return RegularisedLowRank(gram, ridge, name='n * epsilon')
-    if array_rules.is_foreign(gram):
-        array_rules.require_square('gram', gram)
-        ridge = np.shape(gram)[0] * as_positive('epsilon', epsilon)
-        return array_rules.ArrayRegularised(gram, ridge, name='n * epsilon')
-    matrix = as_gram('gram', gram)
-    ridge = matrix.shape[0] * as_positive('epsilon', epsilon)
-    return RegularisedCholesky(matrix, ridge, name='n * epsilon')
+    matrix = gram if isinstance(gram, LowRankGram) else as_gram('gram', gram)
+    ridge = _size(matrix) * as_positive('epsilon', epsilon)
+    if isinstance(matrix, LowRankGram):
+        return RegularisedLowRank(matrix.factor, ridge, 'n * epsilon')
+    return RegularisedCholesky(matrix, ridge, 'n * epsilon')
 
 
 def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> FloatArray:
@@ -75,7 +69,7 @@ def conditional_mean(regularised_gram_x: RegularisedGram, k_x: ArrayLike) -> Flo
 
     Shapes: `k_x` (n,) or one column per query (n, q) -> the same. Source: [MbKSR] eq. 7.
     """
-    return _solve(regularised_gram_x, 'k_x', k_x)
+    return regularised_gram_x.solve(as_columns('k_x', k_x, regularised_gram_x.size))
 
 
 def nonparametric_sum_rule(
@@ -87,31 +81,32 @@ def nonparametric_sum_rule(
     The same weights on the pairs (X_i, Y_i) represent the joint law (the kernel chain rule).
     Shapes: m_Pi(X) (n,) or (n, q) -> the same. Source: [MbKSR] eq. 13, [KBR] Prop. 3 without n.
     """
-    return _solve(regularised_gram_x, 'prior_at_sample', prior_at_sample)
+    values = as_columns('prior_at_sample', prior_at_sample, regularised_gram_x.size)
+    return regularised_gram_x.solve(values)
 
 
 def model_based_sum_rule(
-    conditional_kernel_mean: ConditionalKernelMean,
+    conditional_kernel_mean: Kernel,
     z: ArrayLike,
     f_x: ArrayLike,
     weights: ArrayLike,
+    tolerance: float | None = None,
 ) -> FloatArray:
     """
     Mb-KSR: evaluate m_Q = sum_j gamma_j m(. | x_j) at z, with no training data.
 
-    `conditional_kernel_mean`: of a noise model, see `Noise.conditional_kernel_mean`; `f_x`: the
-    noise-free images f(x_j) of the prior's points; `weights` gamma.
+    `conditional_kernel_mean`: see `Noise.conditional_kernel_mean`; `f_x`: the noise-free images
+    f(x_j) of the prior's points; `weights` gamma. `tolerance`: when given, through an incomplete
+    Cholesky of z and f together, O((m + n) r^2) in place of O(m n).
     Shapes: (m, d), (n, d), (n,) -> (m,). Source: [MbKSR] eq. 21.
     """
-    if not hasattr(conditional_kernel_mean, 'cross_gram'):
-        raise KernelError(
-            'conditional_kernel_mean: expected what Noise.conditional_kernel_mean(kernel) '
-            f'returns, got {type(conditional_kernel_mean).__name__}'
-        )
     images = as_points('f_x', f_x)
-    gamma = as_weights('weights', weights, len(images))
-    transition = conditional_kernel_mean.cross_gram(as_points('z', z, images.shape[1]), images)
-    return np.asarray(transition @ gamma, dtype=np.float64)
+    points, gamma = as_points('z', z, images.shape[1]), as_weights('weights', weights, len(images))
+    if tolerance is None:
+        return np.asarray(conditional_kernel_mean.cross_gram(points, images) @ gamma)
+    both = np.concatenate([points, images])
+    factor = incomplete_cholesky(conditional_kernel_mean, both, tolerance).factor
+    return np.asarray(factor[: len(points)] @ (factor[len(points) :].T @ gamma))
 
 
 def squared_bayes_rule(
@@ -120,22 +115,28 @@ def squared_bayes_rule(
     """
     Posterior weights w = L G ((L G)^2 + delta I)^-1 L k, with L = diag(mu), of any sign.
 
-    Solved in its root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, one
-    complex symmetric solve that does not square the condition number. `delta` is that of
+    Solved in its root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, which
+    does not square the condition number; for G = Gamma Gamma^T as
+    w = L Gamma (S^2 + delta I)^-1 Gamma^T L k, S = Gamma^T L Gamma. `delta` is that of
     C_WW^2 + delta I: it compares with the square of the thresholded rule's; [KBR] Fig. 1 has n^2
     times this value, because its mu is n times ours.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13, "KBR".
     """
-    if isinstance(gram_y, LowRankGram):
-        return low_rank_rules.squared_bayes_rule(gram_y, mu, k_y, delta).values
-    if array_rules.is_foreign(gram_y):
-        return _array(array_rules.squared_bayes_rule(gram_y, mu, k_y, delta))
     matrix, weights, columns = _checked(gram_y, mu, k_y)
-    active, half, block = _active_block(matrix, weights, weights != 0)
-    signs = np.sign(weights[active])
+    delta = as_positive('delta', delta)
+    active = require_mass(weights, weights != 0)
+    half, signs = np.sqrt(np.abs(weights[active])), np.sign(weights[active])
     observed = _scale(half, columns[active])
-    solution, _ = solve_root_form(block, signs, as_positive('delta', delta), observed)
-    return _scatter(columns, active, _scale(half, solution.real))
+    if isinstance(matrix, LowRankGram):
+        scaled = half[:, np.newaxis] * matrix.factor[active]
+        right = scaled.T @ _scale(signs, observed)
+        # (S^2 + delta)^-1 = -Im (S + i sqrt(delta))^-1 / sqrt(delta)
+        inner, delta = solve_root_form((scaled.T * signs) @ scaled, 1.0, delta, right)
+        solution = _scale(signs, scaled @ inner.imag) / -np.sqrt(delta)
+    else:
+        block = _active_block(matrix, active, half)
+        solution = solve_root_form(block, signs, delta, observed)[0].real
+    return _scatter(columns, active, _scale(half, solution))
 
 
 def thresholded_bayes_rule(
@@ -150,14 +151,16 @@ def thresholded_bayes_rule(
     the squared rule's delta.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".
     """
-    if isinstance(gram_y, LowRankGram):
-        return low_rank_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta).values
-    if array_rules.is_foreign(gram_y):
-        return _array(array_rules.thresholded_bayes_rule(gram_y, mu, k_y, delta))
     matrix, weights, columns = _checked(gram_y, mu, k_y)
-    active, half, block = _active_block(matrix, weights, weights > 0)
-    factor = RegularisedCholesky(block, as_positive('delta', delta), name='delta')
-    solution = factor.solve(_scale(half, columns[active]))
+    delta = as_positive('delta', delta)
+    active = require_mass(weights, weights > 0)
+    half = np.sqrt(weights[active])
+    solver: RegularisedGram
+    if isinstance(matrix, LowRankGram):
+        solver = RegularisedLowRank(half[:, np.newaxis] * matrix.factor[active], delta, 'delta')
+    else:
+        solver = RegularisedCholesky(_active_block(matrix, active, half), delta, 'delta')
+    solution = solver.solve(_scale(half, columns[active]))
     return _scatter(columns, active, _scale(half, solution))
 
 
@@ -168,11 +171,7 @@ BAYES_RULES: dict[str, BayesRule] = {
 """The rules that differ in nothing but the regularisation, by their names."""
 
 PAPER_NAMES = {'KBR': 'squared', 'pKBR': 'thresholded', 'IW-KBR': 'thresholded'}
-"""
-The same by the names of [KBR], [kReg] and [IW-KBR].
-
-IW-KBR with the KuLSIF density ratio is the thresholded rule, see `importance_weighted_bayes_rule`.
-"""
+"""The same by the names of [KBR], [kReg] and [IW-KBR]."""
 
 
 def importance_weighted_bayes_rule(
@@ -183,14 +182,10 @@ def importance_weighted_bayes_rule(
 
     It is the thresholded rule with mu = max(r, 0) / n, in the symmetric form of [IW-KBR]; with
     the KuLSIF estimate r = n (G_X + n epsilon I)^-1 m_Pi(X) the two are the same. `delta`: as in
-    the thresholded rule, without n.
-    Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
+    the thresholded rule. Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`.
     """
-    size = _size(gram_y)
-    if array_rules.is_foreign(density_ratio):
-        return thresholded_bayes_rule(gram_y, _array(density_ratio) / size, k_y, delta)
-    mu = as_weights('density_ratio', density_ratio, size) / size
-    return thresholded_bayes_rule(gram_y, mu, k_y, delta)
+    ratio = as_floats('density_ratio', density_ratio)
+    return thresholded_bayes_rule(gram_y, ratio / ratio.size, k_y, delta)
 
 
 def regularised_bayes_rule(
@@ -205,92 +200,62 @@ def regularised_bayes_rule(
 
     `gram_y` and `k_y` are of the observations Y_1..Y_n followed by the s supervised ones;
     `supervision_weight` scalar or (s,) takes the place of mu_j there (delta' in [kReg] eq. 10: the
-    penalty on the distance of the posterior given y_j from the point t_j). `delta`: as in the
-    thresholded rule, without n.
+    penalty on the distance of the posterior given y_j from the point t_j).
     Shapes: (n + s, n + s), (n,), (n + s,) or (n + s, q) -> as `k_y`: weights on X_i, then on t_j.
     Source: [kReg] eq. 11.
     """
     prior = as_floats('mu', mu)
-    count = _size(gram_y) - prior.size
     strength = as_floats('supervision_weight', supervision_weight)
-    if prior.ndim != 1 or count < 0 or strength.shape not in ((), (count,)):
+    matrix = gram_y if isinstance(gram_y, LowRankGram) else as_gram('gram_y', gram_y)
+    count = _size(matrix) - prior.size
+    if count < 0 or strength.shape not in ((), (count,)) or np.any(strength <= 0):
         raise KernelError(
-            f'supervision_weight: expected a number or shape ({count},), got {strength.shape}, '
-            f'with mu of shape {prior.shape} and a Gram matrix of {_size(gram_y)} points: append '
-            'the supervised observations to the sample'
-        )
-    if np.any(strength <= 0):
-        raise KernelError(
-            f'supervision_weight: expected positive numbers, got {strength.min():g}: leave out '
-            'pairs without weight'
+            f'supervision_weight: expected a positive number or positive ones ({count},), for the '
+            f'points of gram_y after those of mu, got {strength}'
         )
     extended = np.concatenate([prior, np.broadcast_to(strength, count)])
-    return thresholded_bayes_rule(gram_y, extended, k_y, delta)
+    return thresholded_bayes_rule(matrix, extended, k_y, delta)
 
 
 def normalise(weights: ArrayLike) -> FloatArray:
     """
-    Weights divided by their sum, so that the expectation of 1 is 1.
+    Weights (n,) divided by their sum, so that the expectation of 1 is 1.
 
-    Shapes: (n,) -> (n,). Raises NoMassError when the sum is not positive beyond its rounding.
+    Raises NoMassError when the sum is not positive beyond its rounding.
     """
     array = as_floats('weights', weights)
-    array = as_weights('weights', array, array.size)
     total, size = float(array.sum()), float(np.abs(array).sum())
     if not total > array.size * np.finfo(np.float64).eps * size:
         raise NoMassError(
-            f'weights: expected a positive sum, got {total:.3g} over shape {array.shape} with '
-            f'sizes of sum {size:.3g}: the observation is unlike every point that the prior '
-            'supports; raise delta, or start again from the conditional mean'
+            f'weights: expected a positive sum, got {total:.3g}: the observation is unlike every '
+            'point that the prior supports; raise delta, or restart from the conditional mean'
         )
-    return np.asarray(array / total, dtype=np.float64)
+    return np.asarray(array / total)
 
 
-def _solve(gram: RegularisedGram, name: str, columns: ArrayLike) -> FloatArray:
-    kinds = (RegularisedCholesky, RegularisedLowRank, array_rules.ArrayRegularised)
-    require('regularised_gram_x', gram, kinds, 'the result of regularise(gram, epsilon)')
-    if isinstance(gram, array_rules.ArrayRegularised):
-        solution: FloatArray = gram.solve(columns)
-        return solution
-    return gram.solve(as_columns(name, columns, gram.size))
-
-
-def _array(value: Any) -> FloatArray:
-    # an array of another library, which the types of NumPy cannot name
-    result: FloatArray = value
-    return result
-
-
-def _size(gram: GramMatrix) -> int:
-    if array_rules.is_foreign(gram):
-        return int(_array(gram).shape[0])
-    return gram.size if isinstance(gram, LowRankGram) else as_square('gram_y', gram).shape[0]
+def _size(gram: FloatArray | LowRankGram) -> int:
+    return gram.size if isinstance(gram, LowRankGram) else len(gram)
 
 
 def _checked(
-    gram_y: ArrayLike, mu: ArrayLike, k_y: ArrayLike
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    matrix = as_gram('gram_y', gram_y)
-    size = matrix.shape[0]
+    gram_y: GramMatrix, mu: ArrayLike, k_y: ArrayLike
+) -> tuple[FloatArray | LowRankGram, FloatArray, FloatArray]:
+    matrix = gram_y if isinstance(gram_y, LowRankGram) else as_gram('gram_y', gram_y)
+    size = _size(matrix)
     return matrix, as_weights('mu', mu, size), as_columns('k_y', k_y, size)
 
 
-def _active_block(
-    matrix: FloatArray, weights: FloatArray, mask: NDArray[np.bool_]
-) -> tuple[IndexArray, FloatArray, FloatArray]:
-    """Return active indices S, sqrt|mu_S| and sqrt|mu_S| G_SS sqrt|mu_S|."""
-    active = require_mass(weights, mask)
-    half = np.sqrt(np.abs(weights[active]))
-    selected = active.size < weights.size
-    block = matrix[active][:, active] if selected else matrix.copy()
+def _active_block(matrix: FloatArray, active: IndexArray, half: FloatArray) -> FloatArray:
+    """Return sqrt|mu_S| G_SS sqrt|mu_S|."""
+    block = matrix[active][:, active] if len(active) < len(matrix) else matrix.copy()
     require_finite('gram_y', block)
     block *= half[:, np.newaxis]
     block *= half
-    return active, half, block
+    return block
 
 
 def _scale(half: FloatArray, columns: FloatArray) -> FloatArray:
-    return np.asarray((columns.T * half).T, dtype=np.float64)
+    return np.asarray((columns.T * half).T)
 
 
 def _scatter(like: FloatArray, active: IndexArray, values: FloatArray) -> FloatArray:
