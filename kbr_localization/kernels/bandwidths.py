@@ -106,10 +106,9 @@ class BandwidthCriterion:
 
     def __call__(self, factors: ArrayLike, delta: float) -> tuple[float, FloatArray]:
         """
-        Criterion and its derivatives by the logarithms of the factors and of delta.
+        Criterion, and its derivatives by the logarithms of the factors and of delta (p + 1,).
 
-        `factors`: scalar or (d,), > 0, times the bandwidths of `kernel_y`. Shapes: -> (), (p + 1,)
-        with p = 1 or d.
+        `factors`: scalar or (d,), > 0, times the bandwidths of `kernel_y`.
         """
         ratios = as_floats('factors', factors)
         if ratios.shape not in ((), (self.y.shape[1],)) or np.any(ratios <= 0):

@@ -97,11 +97,7 @@ def _rounding(matrix: FloatArray) -> FloatArray:
 
 
 def squared_distances(x: ArrayLike, z: ArrayLike, scale: Covariance) -> FloatArray:
-    """
-    Squared Mahalanobis distances (x_i - z_j)^T S^-1 (x_i - z_j).
-
-    Shapes: (n, d), (m, d) -> (n, m); exactly symmetric with a zero diagonal when `z is x`.
-    """
+    """Distances (x_i - z_j)^T S^-1 (x_i - z_j). (n, d), (m, d) -> (n, m)."""
     left = as_points('x', x, scale.dimension)
     right = left if z is x else as_points('z', z, left.shape[1])
     if scale.dimension is None:

@@ -216,11 +216,7 @@ class KernelBayesFilter:
             )
 
     def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
-        """
-        Posterior of the first state; without a prior by the conditional mean.
-
-        An observation that is unlike the sample leaves the prior, or the law of the sample.
-        """
+        """Posterior of the first state; without a prior the conditional mean."""
         rule = self.bayes_rule
         if prior is not None:
             require_same_space('prior', prior, rule.kernel_x, rule.x)
@@ -254,11 +250,7 @@ class KernelBayesFilter:
         controls: Sequence[Any] | None = None,
         prior: Embedding | None = None,
     ) -> list[KernelMean]:
-        """
-        Filter a sequence of observations (T, ...); `controls[t]` leads from step t to t + 1.
-
-        Returns the posterior kernel mean of every step.
-        """
+        """Posteriors of a sequence (T, ...); `controls[t]` leads from step t to t + 1."""
         sequence = as_sample('observations', observations, self.bayes_rule.y.shape[1:])
         if controls is not None and len(controls) < len(sequence) - 1:
             raise KernelError(
@@ -333,12 +325,7 @@ class KernelBayesSmoother:
     backward: KernelBayesRule
 
     def smooth(self, beliefs: Sequence[E]) -> list[E | KernelMean]:
-        """
-        Kernel means of x_t given y_1..T, from those given y_1..t that the filter returned.
-
-        The last is returned as it was given. Where Bayes' rule finds no mass the filter's belief
-        stands.
-        """
+        """Kernel means of x_t given y_1..T, from those given y_1..t; without mass these stand."""
         if not beliefs:
             raise KernelError('beliefs: expected those of a run, got none')
         smoothed: list[E | KernelMean] = [beliefs[-1]]

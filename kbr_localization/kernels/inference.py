@@ -81,11 +81,7 @@ class NonparametricModel:
         return KernelMean(self.kernel_y, self.y, self.sum_rule_weights(prior))
 
     def joint(self, prior: Embedding) -> KernelMean:
-        """
-        Kernel chain rule: the kernel mean of (x, y) in the product space, points (n, d_x + d_y).
-
-        For x and y that are vectors. Source: [KBR] Prop. 3.
-        """
+        """Kernel mean of (x, y), points (n, d_x + d_y): the chain rule of [KBR] Prop. 3."""
         split = self.x.shape[1]
         points = np.concatenate([self.x, self.y], axis=1)
         kernel = self.kernel_x.on(*range(split)) * self.kernel_y.on(*range(split, points.shape[1]))
@@ -161,11 +157,7 @@ class KernelBayesRule:
     def posterior_weights(
         self, prior: Embedding | ArrayLike, observations: ArrayLike
     ) -> FloatArray:
-        """
-        Posterior weights on X_i given each of q observations, with one factorisation for all.
-
-        Shapes: observations (q, ...) -> (n, q), one column per observation.
-        """
+        """Posterior weights (n, q) on X_i given each of q observations (q, ...)."""
         queries = as_sample('observations', observations, self.y.shape[1:])
         k_y = self.kernel_y.cross_gram(self.y, queries)
         return self.from_vectors(self.likelihood.sum_rule_weights(prior), k_y)
@@ -175,11 +167,7 @@ class KernelBayesRule:
         return BAYES_RULES[self.method](self.gram_y, mu, k_y, self.delta)
 
     def posterior_given(self, prior: Embedding | ArrayLike, evidence: Embedding) -> KernelMean:
-        """
-        Kernel mean of x, not normalised, when the observation is known only by a kernel mean of y.
-
-        The posterior is linear in k_Y(., y): int q(x | y) p(y) dy is that of m_Y(Y_i).
-        """
+        """Posterior of an observation known by a kernel mean of y: int q(x | y) p(y) dy."""
         require_same_space('evidence', evidence, self.kernel_y, self.y)
         weights = self.from_vectors(self.likelihood.sum_rule_weights(prior), evidence(self.y))
         return KernelMean(self.kernel_x, self.x, weights)

@@ -83,12 +83,7 @@ class KernelKalmanFilter:
         self._gram_y = kernel_y.gram(self.y)
 
     def start(self, states: ArrayLike | None = None) -> KernelGaussian:
-        """
-        Belief before the first observation: mean and covariance of a sample of first states.
-
-        `states` (k, ...): the training states when None; others are projected onto these by the
-        conditional operator.
-        """
+        """Mean and covariance of a sample of first states (k, ...), or the training states."""
         projection = np.eye(len(self.x))
         if states is not None:
             first = as_sample('states', states, self.x.shape[1:])

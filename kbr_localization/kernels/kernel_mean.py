@@ -94,11 +94,7 @@ class Embedding(ABC):
     def sample(
         self, draws: int = 100, rng: np.random.Generator | int = 0
     ) -> tuple[FloatArray, FloatArray]:
-        """
-        Points (N, d) and weights (N,) of m; `draws` draws stand for each point that has a noise.
-
-        The error of a sampled part is O(draws^-1/2) in the RKHS norm.
-        """
+        """Points (N, d) and weights (N,) of m, with draws in place of each point with a noise."""
         generator, parts = np.random.default_rng(rng), []
         for points, weights, noise in self.terms():
             if noise is None:
@@ -188,19 +184,11 @@ class KernelMean(Embedding):
         return np.asarray(np.tensordot(self.weights, values, axes=1))
 
     def mean(self) -> FloatArray:
-        """
-        Mean of the points under normalised weights. Shapes: -> (d,).
-
-        Of an angle take the `expectation` of its cosine and sine.
-        """
+        """Mean (d,) under normalised weights; of an angle, that of its cosine and sine."""
         return self.normalised().expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
-        """
-        Return the covariance (d, d) of the points under normalised weights.
-
-        Signed weights can make it indefinite: negative eigenvalues are set to zero.
-        """
+        """Covariance (d, d) under normalised weights; negative eigenvalues are set to zero."""
         weights, offsets = normalise(self.weights), self.points.reshape(len(self.points), -1)
         offsets = offsets - weights @ offsets
         eigenvalues, vectors = np.linalg.eigh((offsets.T * weights) @ offsets)
@@ -212,20 +200,11 @@ class KernelMean(Embedding):
         return np.asarray(self.points[int(np.argmax(self.weights))])
 
     def mode(self, starts: int = 8) -> FloatArray:
-        """
-        Point x (d,) whose k(., x) is nearest to m in the RKHS: the pseudo-MAP estimate.
-
-        Fixed-point iteration from several starts. Raises NoMassError when m is positive nowhere.
-        Source: [MbKSR] eq. 33.
-        """
+        """Pseudo-MAP estimate (d,): x whose k(., x) is nearest to m ([MbKSR] eq. 33)."""
         return np.asarray(self.modes(starts)[0][0])
 
     def modes(self, starts: int = 8) -> tuple[FloatArray, FloatArray]:
-        """
-        Return distinct local maxima (q, d), as `mode` first, with their heights m(x) > 0 (q,).
-
-        By falling height where k(x, x) is constant, else by the distance of k(., x) from m.
-        """
+        """Return distinct local maxima (q, d), nearest to m first, and their m(x) > 0 (q,)."""
         points, weights, _ = self.terms()[0]
         return find_modes(self.kernel, points, weights, as_count('starts', starts))
 

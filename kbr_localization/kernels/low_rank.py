@@ -59,11 +59,7 @@ class LowRankGram:
         return float(self.residual.sum())
 
     def features(self, kernel: Kernel, points: FloatArray, new_points: FloatArray) -> FloatArray:
-        """
-        Return rows phi with k(x_i, z_j) = Gamma_i phi_j^T up to the residual, for new points z.
-
-        `points`: the sample that was factored. Shapes: (n, d), (m, d) -> (m, r).
-        """
+        """Rows phi (m, r) with k(x_i, z_j) = Gamma_i phi_j^T, x the sample, z new points."""
         columns = kernel.cross_gram(points[self.pivots], new_points)
         return np.asarray(scipy.linalg.solve_triangular(self.triangle, columns, lower=True).T)
 

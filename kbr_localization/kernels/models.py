@@ -51,11 +51,7 @@ class AdditiveNoiseModel:
     def kernel_matrix(
         self, kernel: Kernel, z: ArrayLike, x: ArrayLike, *control: Any
     ) -> FloatArray:
-        """
-        Conditional kernel means m(z_i | x_j) in closed form.
-
-        Shapes: (m, d'), (n, d) -> (m, n). Source: [MbKSR] eq. 15.
-        """
+        """Conditional kernel means m(z_i | x_j). (m, d'), (n, d) -> (m, n). [MbKSR] eq. 15."""
         mean = self.noise_at(*control).conditional_kernel_mean(kernel)
         return mean.cross_gram(z, self.images(x, *control))
 

@@ -21,12 +21,7 @@ from scipy.spatial.distance import cdist
 def find_modes(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> tuple[FloatArray, FloatArray]:
-    """
-    Local maxima (q, d) of m(x) - k(x, x) / 2 where m is positive, with m's heights (q,) there.
-
-    The one whose k(., x) is nearest to m comes first: the highest, where k(x, x) is constant.
-    Raises NoMassError when m is positive at none of them.
-    """
+    """Local maxima (q, d) of m(x) - k(x, x) / 2, the largest first, and m > 0 there (q,)."""
     inner = kernel
     while isinstance(inner, ScaledKernel):
         inner = inner.kernel

@@ -34,11 +34,7 @@ class Noise(ABC):
     """The law of an additive noise e."""
 
     def conditional_kernel_mean(self, kernel: Kernel) -> Kernel:
-        """
-        Return K with K(z, f(x)) = E[k(z, f(x) + e)].
-
-        Raises KernelError when noise and kernel are not conjugate.
-        """
+        """Return K with K(z, f(x)) = E[k(z, f(x) + e)]; KernelError for no conjugate pair."""
         if isinstance(kernel, ScaledKernel):
             return kernel.factor * self.conditional_kernel_mean(kernel.kernel)
         if isinstance(kernel, SumKernel):
