@@ -93,7 +93,7 @@ def driven(case: Case, drive: Drive, kernel_map: KernelMap, method: str, seed: i
         'right': _mean(right[counted]),
         'said': _mean(said[right & counted]),
         'found 5 m': float(settled is not None and found <= FOUND_M),
-        'ms': 1e3 * seconds / max(np.count_nonzero(np.asarray(trajectory.updated)), 1),
+        'ms': 1e3 * seconds / max(int(np.count_nonzero(np.asarray(trajectory.updated))), 1),
         'wrong_said': int(np.sum(said & ~right & late)),
         'late_said': int(np.sum(late if case.kind == FOREIGN else said & late)),
         'covered': int(np.sum(errors.position_surprise[stated] <= sigma_region(2.0, 2))),
@@ -200,8 +200,8 @@ def described(rows: Sequence[Row]) -> str:
 def compared(one: Sequence[Row], other: Sequence[Row]) -> str:
     """Lay two results out beside each other, over the drives that both have."""
 
-    def of(row: Row) -> tuple[int, int]:
-        return row['number'], row['seed']
+    def of(row: Row) -> tuple[str, int, int]:
+        return row['group'], row['number'], row['seed']
 
     both = {of(row) for row in one} & {of(row) for row in other}
     sides = [

@@ -218,10 +218,8 @@ def sources(data: Path, mrclam: Path | None, corridor: str | None) -> dict[str, 
     def pair(folder: str, mapped: str, test: str, spacing: float | None = None) -> Made:
         return [run(f'{folder}/{mapped}', spacing)], {'test': run(f'{folder}/{test}', spacing)}
 
-    def rover() -> Made:
-        return [run('rover/map')], {'test': run('rover/test'), 'map': run('rover/map')}
-
-    made: dict[str, Source] = {'corridors': corridors, 'rover': rover}
+    made: dict[str, Source] = {'corridors': corridors}
+    made['rover'] = functools.partial(pair, 'rover', 'map', 'test')
     for name, walk in PAIRS.items():
         made[name] = functools.partial(pair, 'gardens_point', *walk)
     for way in (('map', 'test'), ('test', 'map')):

@@ -209,6 +209,23 @@ def row(method: str, values: Any, **place: Any) -> Row:
     }
 
 
+def rows_by(x: str, errors: Mapping[str, Mapping[Any, Any]], **place: Any) -> list[Row]:
+    """Rows from values (replicates,) by method and point of x."""
+    return [
+        row(method, values, **place, **{x: point})
+        for method, by_point in errors.items()
+        for point, values in by_point.items()
+    ]
+
+
+def named(x: str, errors: Mapping[str, Mapping[Any, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the same by method and a name of the point, as 'n = 100'."""
+    return {
+        method: {f'{x} = {point}': values for point, values in by_point.items()}
+        for method, by_point in errors.items()
+    }
+
+
 def rows_over(
     x: str, grid: Sequence[Any] | np.ndarray, trials: Mapping[str, Any], **place: Any
 ) -> list[Row]:

@@ -124,11 +124,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
         for method in METHODS[:-1]:
             errors[method][d] = records.column(method, d=d)
         errors['KDE+IW (best)'][d] = every[:, every.mean(axis=0).argmin()]
-    rows = [
-        common.row(method, values, d=d)
-        for method, by_d in errors.items()
-        for d, values in by_d.items()
-    ]
+    rows = common.rows_by('d', errors)
     last = max(errors['KBR (median)'])
     ours = f'MSE at d = {last}: ' + ', '.join(
         f'{method} {by_d[last].mean():.3g}' for method, by_d in errors.items()
@@ -137,10 +133,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _claims(errors: dict[str, dict[int, Any]], records: Records) -> list[Claim]:
-    named = {
-        method: {f'd = {d}': values for d, values in by_d.items()}
-        for method, by_d in errors.items()
-    }
+    named = common.named('d', errors)
     claims = [
         below(f'{kernel} below {density} at every d', named[kernel], named[density])
         for kernel in METHODS[:2]

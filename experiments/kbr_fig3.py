@@ -206,12 +206,7 @@ def panels(records: Records, size: Size) -> Iterator[tuple[int, Panel]]:
 def judge(records: Records, size: Size) -> common.Outcome:
     """Errors over the number of simulations."""
     found = dict(panels(records, size))
-    rows = [
-        common.row(method, values, d=d, n=n)
-        for d, panel in found.items()
-        for method, by_size in panel.errors.items()
-        for n, values in by_size.items()
-    ]
+    rows = [r for d, panel in found.items() for r in common.rows_by('n', panel.errors, d=d)]
     ours = '; '.join(_summary(d, panel) for d, panel in found.items())
     claims = [one for d, panel in found.items() for one in _claims(d, panel)]
     return common.Outcome(rows, ours, claims, lambda: _draw(rows, 'n', 'simulations'))

@@ -122,12 +122,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
         }
         for case in CASES
     }
-    rows = [
-        common.row(method, values, case=case, n=n)
-        for case, part in errors.items()
-        for method, by_size in part.items()
-        for n, values in by_size.items()
-    ]
+    rows = [r for case, part in errors.items() for r in common.rows_by('n', part, case=case)]
     ours = 'MSE ' + '; '.join(
         f'{case} at n = {n}: '
         + ', '.join(f'{m} {by_size[n].mean():.4f}' for m, by_size in part.items())
@@ -138,10 +133,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
 
 
 def _claims(errors: dict[str, dict[str, dict[int, Any]]], records: Records) -> list[Claim]:
-    weak, strong = (
-        {m: {f'n = {n}': values for n, values in by_size.items()} for m, by_size in part.items()}
-        for part in errors.values()
-    )
+    weak, strong = (common.named('n', part) for part in errors.values())
     claims = [
         within(f'{case} EKF and {rival} within 5 % of each other', part['EKF'], part[rival], 0.05)
         for case, part in (('(a)', weak), ('(b)', strong))

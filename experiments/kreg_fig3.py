@@ -170,11 +170,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
         }
         for method in METHODS
     }
-    rows = [
-        common.row(method, values, n=n)
-        for method, by_size in errors.items()
-        for n, values in by_size.items()
-    ]
+    rows = common.rows_by('n', errors)
     counts = {
         name: np.sum([run['histogram'][name] for run in runs], axis=0)
         for name in runs[0]['histogram']

@@ -98,11 +98,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
         name: {n: records.column(name, n=n) for n in size.axes['n'] if records.at(n=n)}
         for name in (*METHODS, *OURS, *(f'{name}{AFTER}' for name in (*METHODS, *OURS)))
     }
-    rows = [
-        common.row(name, values, n=n)
-        for name, by_size in errors.items()
-        for n, values in by_size.items()
-    ]
+    rows, named = common.rows_by('n', errors), common.named('n', errors)
     sizes = list(errors['NAI'])
     ours = f'position RMSE in m (after localizing) at n = {", ".join(map(str, sizes))}: '
     ours += '; '.join(
@@ -112,10 +108,6 @@ def judge(records: Records, size: Size) -> common.Outcome:
         )
         for name in (*METHODS, *OURS)
     )
-    named = {
-        name: {f'n = {n}': values for n, values in by_size.items()}
-        for name, by_size in errors.items()
-    }
     order = list(METHODS)
     pairs = [*zip(order[1:], order, strict=False), ('proposed', 'NN'), ('proposed', 'NAI')]
     claims = [
