@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import KbrError, MapError
 from kbr_localization.localization.map import storage
+from kbr_localization.localization.map.file import check_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.verify import check_map
 from kbr_localization.vision.onnx_checks import check_tensors
 from kbr_localization.vision.onnx_input import input_shape
 from map_helpers import tiny_map

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.map.centring import Centring
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import tiny_map
 import numpy as np

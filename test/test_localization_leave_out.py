@@ -9,7 +9,7 @@ from kbr_localization.localization.kbr import leave_out
 from kbr_localization.localization.kbr.confirmation import Confirmation, UNCONFIRMED
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.leave_out import measure, with_statistics
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from map_helpers import map_along, straight, tiny_map
 import numpy as np

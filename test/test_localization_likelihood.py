@@ -12,7 +12,7 @@ from kbr_localization.localization.kbr.likelihood import LARGEST_SYSTEM, Likelih
 from kbr_localization.localization.kbr.local_solver import Part
 from kbr_localization.localization.kbr.pose_search import PoseSearch
 from kbr_localization.localization.kbr.state_kernel import StateKernel
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
 from map_helpers import random_poses, tiny_map
 import numpy as np

@@ -6,10 +6,9 @@ import json
 from command import invoke
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError, MapError
-from kbr_localization.localization.map import covering
 from kbr_localization.localization.map import prune as pruning
-from kbr_localization.localization.map.build import cover
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.methods import map_kernels
 from kbr_localization.localization.methods.registry import make_localizer
 from map_helpers import tiny_map
@@ -20,10 +19,6 @@ import pytest
 @pytest.fixture(scope='module')
 def kernel_map():
     return tiny_map()
-
-
-def farthest(points, kept):
-    return np.linalg.norm(points[:, np.newaxis] - points[kept], axis=-1).min(axis=1).max()
 
 
 def test_the_loss_is_that_of_the_images_that_go(kernel_map):
@@ -55,19 +50,20 @@ def test_more_images_lose_less(kernel_map):
 
 def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     rng = np.random.default_rng(0)
-    points = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.ones(3000), np.zeros(3000)])
-    greedy = covering.choose(points, 400, rng)
-    monkeypatch.setattr(covering, '_GREEDY', 0.0)
-    cells = covering.choose(points, 400, rng)
-    assert 300 <= len(cells) <= 400
-    assert len(np.unique(cells)) == len(cells)
-    assert farthest(points, cells) < 2.5 * farthest(points, greedy)
+    poses = np.column_stack([rng.uniform(0, 30, (3000, 2)), np.zeros(3000)])
+    greedy = cover(poses, 400, rng)
+    monkeypatch.setattr(pruning, '_MOST_DISTANCES', 0.0)
+    cells = cover(poses, 400, rng)
+    assert 300 <= len(cells) <= 400 and len(np.unique(cells)) == len(cells)
+    radius, other = (
+        np.linalg.norm(poses[:, np.newaxis] - poses[kept], axis=-1).min(axis=1).max()
+        for kept in (greedy, cells)
+    )
+    assert other < 2.5 * radius
 
 
-def test_of_a_cell_the_point_nearest_to_its_middle_is_kept():
-    along = np.array([0.0, 0.1, 0.5, 0.9, 1.0])
-    points = np.column_stack([along, np.zeros(5)])
-    np.testing.assert_array_equal(covering._one_per_cell(points, 1), [2])
+def test_covering_takes_all_when_there_are_few():
+    np.testing.assert_array_equal(cover(np.zeros((3, 3)), 5, np.random.default_rng(0)), [0, 1, 2])
 
 
 def test_no_image_is_kept_twice_where_the_robot_stood():
@@ -76,22 +72,6 @@ def test_no_image_is_kept_twice_where_the_robot_stood():
         kept = cover(stood, 40, np.random.default_rng(seed))
         assert len(np.unique(kept)) == len(kept) == 40
         assert set(range(30, 50)) <= set(kept.tolist())
-
-
-def test_the_loss_of_many_images_is_estimated_from_some(kernel_map, monkeypatch):
-    rng = np.random.default_rng(0)
-    poses = np.column_stack([rng.uniform(0, 4, (600, 2)), rng.uniform(-3, 3, 600)])
-    many = replace(kernel_map.subset(rng.integers(30, size=600)), poses=poses)
-    exact = pruning.prune(many, 150)[1].mmd
-    monkeypatch.setattr(pruning, '_SAMPLE', 300)
-    assert pruning.prune(many, 150)[1].mmd == pytest.approx(exact, abs=0.05)
-
-
-def test_building_and_pruning_choose_alike(kernel_map):
-    rngs = (np.random.default_rng(3) for _ in range(2))
-    kept = cover(kernel_map.poses, 7, next(rngs))
-    points = se2.to_plane_and_circle(kernel_map.poses)
-    np.testing.assert_array_equal(kept, covering.choose(points, 7, next(rngs)))
 
 
 def test_no_image_at_all_is_refused(kernel_map):

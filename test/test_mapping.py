@@ -8,7 +8,7 @@ from kbr_localization.datasets import OdometryTrack
 from kbr_localization.errors import EvaluationError, MapError
 from kbr_localization.evaluation.map_report import worst_first, write_map_report
 from kbr_localization.localization.calibration import NAMES
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import align, lines_of, move_map
@@ -82,28 +82,7 @@ def test_the_record_survives_the_file(ring, tmp_path):
     mapped.kernel_map.save(tmp_path / 'map.h5')
     record, before = KernelMap.load(tmp_path / 'map.h5').mapping, mapped.kernel_map.mapping
     assert record.aligned is before.aligned is False
-    for name, array in before.arrays().items():
-        np.testing.assert_array_equal(getattr(record, name), array, name)
-
-
-@pytest.mark.parametrize(
-    'name, change, says',
-    [
-        ('chain', lambda a: a.astype(float), 'mapping/chain is float64: expected integers'),
-        ('kept', lambda a: a.astype(float), 'mapping/kept is float64: expected integers'),
-        ('score', lambda a: a.astype('S5'), r'mapping/score is \|S5: expected numbers'),
-        ('covariances', np.negative, 'mapping/covariances has negative variances'),
-    ],
-)
-def test_a_record_of_the_wrong_numbers_is_refused(ring, tmp_path, name, change, says):
-    _, mapped = ring
-    mapped.kernel_map.save(tmp_path / 'map.h5')
-    with h5py.File(tmp_path / 'map.h5', 'r+') as file:
-        array = file[f'mapping/{name}'][...]
-        del file[f'mapping/{name}']
-        file[f'mapping/{name}'] = change(array)
-    with pytest.raises(MapError, match=says):
-        KernelMap.load(tmp_path / 'map.h5')
+    np.testing.assert_equal(vars(record), vars(before))
 
 
 @pytest.mark.parametrize('renamed', [lambda chain: -1 - chain, lambda chain: chain + 10**12])

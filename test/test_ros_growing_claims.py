@@ -10,8 +10,7 @@ import sys
 
 from command import assert_one_line, invoke
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.grow import grown
-from kbr_localization.localization.map.grown_file import GrownFile
+from kbr_localization.localization.map.grow import grown, GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.maps import map_keeper
 import numpy as np
@@ -24,7 +23,7 @@ ON_REQUEST = replace(GROWING, grow_map=False)
 HOLD = """
 import sys
 from pathlib import Path
-from kbr_localization.localization.map.grown_file import GrownFile
+from kbr_localization.localization.map.grow import GrownFile
 file = GrownFile(Path(sys.argv[1]))
 file.claim()
 print('claimed', flush=True)

@@ -7,7 +7,7 @@ import weakref
 from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.map.grown_file import GrownFile
+from kbr_localization.localization.map.grow import GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.common import conversions
 from lifecycle_msgs.msg import State, Transition

@@ -12,7 +12,7 @@ from kbr_localization import se2
 from kbr_localization.errors import RosError
 from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.localizer import PoseEstimate
-from kbr_localization.localization.map.grown_file import GrownFile
+from kbr_localization.localization.map.grow import GrownFile
 from kbr_localization.ros.common.clock_source import ClockSource
 from kbr_localization.ros.common.node_logger import NodeLogger
 from kbr_localization.ros.maps.pose_keeper import PoseKeeper

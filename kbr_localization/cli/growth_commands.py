@@ -30,8 +30,7 @@ def grown(
 
     They are in a file beside the map, which stays as it is until they are merged.
     """
-    from kbr_localization.localization.map.grow import grown_path
-    from kbr_localization.localization.map.grown_file import GrownFile
+    from kbr_localization.localization.map.grow import grown_path, GrownFile
 
     if merge and drop:
         raise KbrError('--merge and --drop: expected one of them')

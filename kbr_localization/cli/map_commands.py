@@ -175,11 +175,11 @@ def check(map_file: MapFile, json: Json = False) -> None:
     """
     Read all of a map and compare it with its checksums.
 
-    Where a map is used, large arrays are verified piece by piece when they are needed first.
+    Large arrays are otherwise verified in the background, once a map is loaded.
     """
     import dataclasses
 
-    from kbr_localization.localization.map.verify import check_map
+    from kbr_localization.localization.map.file import check_map
 
     found = check_map(map_file)
     if found.unverified:

@@ -12,7 +12,7 @@ from kbr_localization.localization.kbr.confirmation import Evidence
 from kbr_localization.localization.kbr.estimate import mode_of
 from kbr_localization.localization.kbr.filter import KernelBayesFilter
 from kbr_localization.localization.kbr.informative import apart, margin, other_places
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.map.similarity import FullSimilarity

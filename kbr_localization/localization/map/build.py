@@ -14,9 +14,9 @@ from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.localization.calibration_fit import Track
 from kbr_localization.localization.config import KbrConfig, suited_config
-from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.odometry_delay import (
     common_delay,
@@ -27,14 +27,13 @@ from kbr_localization.localization.odometry_delay import (
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
-from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.multi_camera import missing_cameras
 from kbr_localization.workers import ThisProcess, Workers
 import numpy as np
 
 LOG = logging.getLogger(__name__)
 
-_VOCABULARY_IMAGES = 200
+VOCABULARY_IMAGES = 200
 _LATE = (
     'the odometry of %s is %.3f s (± %.3f) %s its reference poses: the map measures its errors at '
     'the right time, but a robot that drives with such stamps errs in turns, and poses at images '
@@ -45,18 +44,14 @@ _STILL = (
     'that is not its wheels, or not in metres, a robot with this odometry will not be localized'
 )
 _FRAMES = (
-    'warning: the reference poses of the runs are in different frames (%s): they are joined as '
-    'they are; unless these are names of one frame, build the map of the runs of one of them and '
-    'add the others by their images: `kbr map extend`'
+    'warning: reference frames differ (%s) and are treated as one; if they are not, build the map '
+    'of the runs of one frame and add the others with `kbr map extend`'
 )
-_STILL_SHARE = 1 / 3
-"""Of the way there that the odometry has at least: more is for its calibration."""
-_LEAST_WAY = 1.0  # metres from the first pose that are more than errors of poses
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A frame that may enter the map, with what leads to the next one of its run."""
+    """A frame that may enter the map, with the odometry and pose of the next one of its run."""
 
     frame: Frame
     run: int
@@ -93,28 +88,34 @@ def build_map(
     cameras = _cameras(datasets)
     _warn_of_frames(datasets)
     candidates = _candidates(datasets)
-    chosen = _choose(candidates, max_images, rng)
-    images = _examples(chosen)
+    chosen = candidates
+    if max_images is not None:
+        if max_images < 1:
+            raise MapError(f'max_images: expected at least 1, got {max_images}')
+        kept = cover(np.array([c.pose for c in candidates]), max_images, rng)
+        chosen = [candidates[index] for index in kept]
+    spread = np.linspace(0, len(chosen) - 1, min(len(chosen), VOCABULARY_IMAGES))
+    images = [chosen[index].frame.image for index in np.unique(spread.astype(int))]
     config = vision or VisionConfig()
     describer: Describer
     if cameras:
         describer = fit_cameras(config, cameras, images, rng, workers, report)
     else:
         describer = fit_describer(config, images, rng, workers, report)
-    kept, described = _describe(chosen, describer, datasets, report, workers)
-    poses = np.array([c.pose for c in kept])
+    chosen, described = _describe(chosen, describer, datasets, report, workers)
+    poses = np.array([c.pose for c in chosen])
     tracks, delay = _tracks(candidates, datasets)
     calibration, noise = measure_odometry(tracks)
     return KernelMap(
         poses=poses,
         descriptors=np.array([image.descriptor for image in described]),
-        stamps_ns=np.array([c.frame.stamp_ns for c in kept], dtype=np.int64),
-        run_index=np.array([c.run for c in kept], dtype=np.int32),
+        stamps_ns=np.array([c.frame.stamp_ns for c in chosen], dtype=np.int64),
+        run_index=np.array([c.run for c in chosen], dtype=np.int32),
         run_names=unique_names([dataset.name for dataset in datasets]),
         describer=describer,
         image_shape=(described[0].shape[0], described[0].shape[1]),
-        controls=np.array([c.control for c in kept]),
-        next_poses=np.array([c.next_pose for c in kept]),
+        controls=np.array([c.control for c in chosen]),
+        next_poses=np.array([c.next_pose for c in chosen]),
         filter_config=suited_config(filter_config, poses, cameras),
         motion_noise=noise,
         thumbnails=tuple(image.thumbnail for image in described),
@@ -132,15 +133,6 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
             numbered = f'{name} ({number})'
         unique.append(numbered)
     return tuple(unique)
-
-
-def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """
-    Choose poses that cover all of them: each next one is the farthest from those chosen.
-
-    The distance is that of (x, y, cos, sin). Shapes: (n, 3) -> (min(count, n),) sorted indices.
-    """
-    return choose(se2.to_plane_and_circle(poses), count, rng)
 
 
 def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
@@ -173,17 +165,6 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
     return found
 
 
-def _choose(
-    candidates: list[_Candidate], max_images: int | None, rng: np.random.Generator
-) -> list[_Candidate]:
-    if max_images is None:
-        return candidates
-    if max_images < 1:
-        raise MapError(f'max_images: expected at least 1, got {max_images}')
-    chosen = cover(np.array([c.pose for c in candidates]), max_images, rng)
-    return [candidates[index] for index in chosen]
-
-
 def _cameras(datasets: Sequence[Dataset]) -> tuple[str, ...]:
     """Names of the cameras, which must be the same in all runs; none for ordinary runs."""
     found = {dataset.cameras: dataset.name for dataset in datasets}
@@ -202,12 +183,6 @@ def _warn_of_frames(datasets: Sequence[Dataset]) -> None:
     if len(runs_in) > 1:
         listed = (f'{frame}: {", ".join(names)}' for frame, names in runs_in.items())
         LOG.warning(_FRAMES, '; '.join(listed))
-
-
-def _examples(candidates: list[_Candidate]) -> list[LoadableImage]:
-    """Choose images, spread over the runs, to learn the vocabulary from."""
-    spread = np.linspace(0, len(candidates) - 1, min(len(candidates), _VOCABULARY_IMAGES))
-    return [candidates[index].frame.image for index in np.unique(spread.astype(int))]
 
 
 def _describe(
@@ -264,7 +239,7 @@ def _tracks(
         stamps_ns = np.array([c.frame.stamp_ns for c in frames], dtype=np.int64)
         away = float(np.hypot(*(poses[:, :2] - poses[:1, :2]).T).max(initial=0.0))
         way = float(se2.travelled(odometry).max(initial=0.0))
-        if away > _LEAST_WAY and way < _STILL_SHARE * away:
+        if away > 1.0 and way < away / 3.0:  # more than that is for the calibration
             LOG.warning(_STILL, dataset.name, away, way)
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
         if delay is not None and is_late(delay):

@@ -1,26 +1,23 @@
-"""Images that join a finished map: added while a robot localizes on it."""
+"""Images that join a finished map, added while a robot localizes on it, and their file."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+import threading
 
 from kbr_localization.errors import MapError
+from kbr_localization.files import LockBeside
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
 GROWN_RUN = 'added while localizing'
 """Name of the run that the added images belong to."""
-
-GROWN_ENDING = '_grown'
-"""Of the name of the file beside a map that has the added images as well."""
-
 LARGEST_TO_GROW = 10_000
 """Images; every added one copies the map, and a large one lies in its file, not in memory."""
-_COMPARED = 50  # descriptors that tell whether two maps describe images in the same way
 
 
 @dataclass(frozen=True)
@@ -37,53 +34,86 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     """
     Return the map with more images at its end, as a run called `GROWN_RUN`.
 
-    Poses, descriptors and parameters of the images that were there stay as they are. The added
-    ones are no steps of a drive: their controls are NaN. Raises MapError for a descriptor that
-    is not one of the map's, a pose that is not finite, or a map beyond
-    `LARGEST_TO_GROW`.
+    Poses, descriptors and parameters of the other images stay as they are. The added ones are no
+    steps of a drive: their controls are NaN. Where the map's own poses are uncertain, the added
+    ones are as uncertain as the map is there. Raises MapError for a descriptor of another shape, a
+    pose that is not finite, or a map beyond `LARGEST_TO_GROW`.
     """
     if len(kernel_map) > LARGEST_TO_GROW:
         raise MapError(
             f'a map of {len(kernel_map)} images cannot grow, only one of up to '
             f'{LARGEST_TO_GROW}: record a run and build the map again'
         )
-    names = kernel_map.run_names
-    names = names if GROWN_RUN in names else (*names, GROWN_RUN)
     for image in images:
         _check(kernel_map, image)
-    nowhere = np.full((len(images), 3), np.nan)
-    shown = tuple(image.thumbnail for image in images) if kernel_map.thumbnails else ()
-    descriptors = _joined(kernel_map.descriptors, [image.descriptor for image in images])
-    index = None if images else kernel_map.index
-    if kernel_map.is_large and images:
-        index = kernel_map.search_index.extended(np.split(descriptors, [len(kernel_map)])[1])
+    names = kernel_map.run_names
+    names = names if GROWN_RUN in names else (*names, GROWN_RUN)
+    if not images:
+        return replace(kernel_map, run_names=names)
+    poses = np.array([image.pose for image in images])
+    descriptors = _appended(kernel_map.descriptors, [image.descriptor for image in images])
+    record, nowhere = kernel_map.mapping, np.full((len(images), 3), np.nan)
+    added = descriptors[len(kernel_map) :]
     return replace(
         kernel_map,
-        poses=_joined(kernel_map.poses, [image.pose for image in images]),
+        poses=_appended(kernel_map.poses, poses),
         descriptors=descriptors,
-        index=index,
-        means=None if images else kernel_map.means,
-        stamps_ns=_joined(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
-        run_index=_joined(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
+        stamps_ns=_appended(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
+        run_index=_appended(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
         run_names=names,
-        controls=np.concatenate([kernel_map.controls, nowhere]),
-        next_poses=np.concatenate([kernel_map.next_poses, nowhere]),
-        thumbnails=(*kernel_map.thumbnails, *shown),
-        mapping=_recorded(kernel_map, images),
+        controls=_appended(kernel_map.controls, nowhere),
+        next_poses=_appended(kernel_map.next_poses, nowhere),
+        thumbnails=(*kernel_map.thumbnails, *(image.thumbnail for image in images))
+        if kernel_map.thumbnails
+        else (),
+        index=kernel_map.search_index.extended(added) if kernel_map.is_large else None,
+        means=None,
+        mapping=record and record.extended(poses, kernel_map.uncertainty_at(poses)),
     )
+
+
+def _check(kernel_map: KernelMap, image: NewImage) -> None:
+    if image.descriptor.shape != kernel_map.descriptors.shape[1:]:
+        raise MapError(
+            f'descriptor of shape {image.descriptor.shape}: expected '
+            f"{kernel_map.descriptors.shape[1:]}; describe the image with the map's describer"
+        )
+    if not np.isfinite(image.pose).all():
+        raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
+
+
+def _appended(rows: np.ndarray, new: Sequence[object] | np.ndarray) -> np.ndarray:
+    added = np.asarray(new, dtype=rows.dtype).reshape(len(new), *rows.shape[1:])
+    return np.concatenate([rows, added])
+
+
+def grown(kernel_map: KernelMap) -> np.ndarray:
+    """Which images (n,) of a map were added while localizing."""
+    if GROWN_RUN not in kernel_map.run_names:
+        return np.zeros(len(kernel_map), dtype=bool)
+    return np.asarray(kernel_map.run_index == kernel_map.run_names.index(GROWN_RUN))
 
 
 def grown_path(path: Path) -> Path:
     """Return the file beside a map that has the images added to it as well."""
-    return path.with_name(f'{path.stem}{GROWN_ENDING}.h5')
+    return path.with_name(f'{path.stem}_grown.h5')
+
+
+def is_grown_from(kernel_map: KernelMap, base: KernelMap) -> bool:
+    """
+    Whether a map is another one with more images at its end.
+
+    A run that is described anew gives the same poses and other descriptors: a few are compared.
+    """
+    n = len(base)
+    if len(kernel_map) < n or not np.array_equal(kernel_map.poses[:n], base.poses):
+        return False
+    sample = np.unique(np.linspace(0, n - 1, 50).astype(np.intp))
+    return bool(np.array_equal(kernel_map.descriptors[sample], base.descriptors[sample]))
 
 
 def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
-    """
-    Return a map that was grown from another with the parameters that this has now.
-
-    Raises MapError when it was not grown from that one.
-    """
+    """Return a map that was grown from `base` with the parameters that `base` has now."""
     if not is_grown_from(kernel_map, base):
         raise MapError(
             'the added images are not those of this map, which was built anew: delete the file '
@@ -100,45 +130,89 @@ def grown_form(base: KernelMap, kernel_map: KernelMap) -> KernelMap:
     )
 
 
-def _recorded(kernel_map: KernelMap, images: Sequence[NewImage]) -> MappingRecord | None:
-    """Return the record with images that are as uncertain as the map is where they were taken."""
-    record = kernel_map.mapping
-    if record is None or not images:
-        return record
-    poses = np.array([image.pose for image in images])
-    return record.extended(poses, kernel_map.uncertainty_at(poses))
-
-
-def grown(kernel_map: KernelMap) -> np.ndarray:
-    """Which images (n,) of a map were added while localizing."""
-    if GROWN_RUN not in kernel_map.run_names:
-        return np.zeros(len(kernel_map), dtype=bool)
-    return np.asarray(kernel_map.run_index == kernel_map.run_names.index(GROWN_RUN))
-
-
-def is_grown_from(kernel_map: KernelMap, base: KernelMap) -> bool:
+class GrownFile:
     """
-    Whether a map is another one with more images at its end.
+    The file of a map with the images that were added to it.
 
-    A run that is described anew gives the same poses and other descriptors: some are compared.
+    Make it before the file is read: what others have written since then is not overwritten.
     """
-    n = len(base)
-    if len(kernel_map) < n or not np.array_equal(kernel_map.poses[:n], base.poses):
-        return False
-    some = np.unique(np.linspace(0, n - 1, _COMPARED).astype(np.intp))
-    return bool(np.array_equal(kernel_map.descriptors[some], base.descriptors[some]))
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock: LockBeside | None = None
+        self._seen = _state(path)
+        self._busy = threading.Lock()
+
+    def claim(self) -> None:
+        """
+        Keep other processes from adding to it until `release`, or until this one ends.
+
+        Where the folder cannot be written nothing is claimed; `write` says so. Does not wait for
+        a write. Raises MapError when another process has claimed it, or has changed it since it
+        was read.
+        """
+        # while it is written it is claimed
+        if self._busy.acquire(blocking=False):
+            try:
+                self._claim()
+            finally:
+                self._busy.release()
+
+    def _claim(self) -> None:
+        if self._lock is None:
+            self._lock = self._locked()
+        found = _state(self.path)
+        # a file that was deleted has nothing to lose
+        if found is not None and found != self._seen:
+            self.release()
+            raise MapError(
+                f'{self.path} was changed by another process since it was read, and is not '
+                'overwritten: load the map again'
+            )
+
+    def _locked(self) -> LockBeside | None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return LockBeside(self.path)
+        except BlockingIOError as error:
+            raise MapError(
+                f'{self.path} is being added to by {error.strerror}: end that one first, or give '
+                'each a folder of its own (grow_into)'
+            ) from error
+        except OSError:
+            return None
+
+    def write(self, kernel_map: KernelMap) -> None:
+        """Write the map; raises MapError as `claim`, and when the file cannot be written."""
+        with self._busy:
+            self._claim()
+            kernel_map.save(self.path)
+            self._seen = _state(self.path)
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Have it claimed while the block runs; raises MapError."""
+        self.claim()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def take_over(self, other: GrownFile) -> None:
+        """Take the claim of another one of the same file."""
+        self._lock, other._lock = other._lock, None
+
+    def release(self) -> None:
+        """Let other processes add to it."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
 
-def _joined(rows: np.ndarray, new: Sequence[object]) -> np.ndarray:
-    added = np.asarray(new, dtype=rows.dtype).reshape(len(new), *rows.shape[1:])
-    return np.concatenate([rows, added])
-
-
-def _check(kernel_map: KernelMap, image: NewImage) -> None:
-    if image.descriptor.shape != kernel_map.descriptors.shape[1:]:
-        raise MapError(
-            f'descriptor of shape {image.descriptor.shape}: expected '
-            f"{kernel_map.descriptors.shape[1:]}; describe the image with the map's describer"
-        )
-    if not np.isfinite(image.pose).all():
-        raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
+def _state(path: Path) -> tuple[int, int, int] | None:
+    """Tell one content of a file from another; None: there is no file."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -29,11 +29,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 EXACT_IMAGES = 1024
-"""
-Up to so many images the whole kernel vector is computed, and the filter solves one system.
-
-Of a larger map it solves the parts where points are: candidates from all over it are many parts.
-"""
+"""Up to so many images the whole kernel vector is computed; in larger maps the index is used."""
 CANDIDATES = 64
 """Images that a search proposes at each update, for a robot that was carried elsewhere."""
 START_CANDIDATES = 2048
@@ -95,7 +91,7 @@ class KernelMap:
 
     @property
     def cameras(self) -> tuple[str, ...]:
-        """Names of the cameras of a map of several, empty for an ordinary map."""
+        """Names of the cameras of a map of several, empty for a map of one."""
         return self.describer.cameras
 
     def per_camera(self, values: FloatArray) -> FloatArray:

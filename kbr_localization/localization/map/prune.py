@@ -1,4 +1,4 @@
-"""Fewer images in a map, chosen to cover it, and what that loses."""
+"""Which images to keep so that they cover a map, and what is lost without the others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.covering import choose
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
@@ -15,8 +14,8 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 Indices = NDArray[np.intp]
-_SAMPLE = 2000
-_CUT = 6.0  # bandwidths after which a Gaussian kernel is nothing
+_MOST_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
+_SAMPLE = 2000  # points over which a mean is taken
 
 
 @dataclass(frozen=True)
@@ -24,11 +23,11 @@ class PruningLoss:
     """
     What a map lost.
 
-    `images`, `kept`: their numbers. `radius`: largest distance of a dropped image's pose from the
-    nearest one that stays, in metres, where a turn counts as the way of (cos, sin); `median`: the
-    median of these. `mmd`: distance of the kernel means of all poses and of those that stay,
-    relative to the former's norm. `similarity`: median kernel value of a dropped image and the
-    nearest one that stays.
+    `images`, `kept`: their numbers. `radius`, `median`: largest and median distance in metres from
+    a dropped image to the nearest one that stays, a turn counted by its chord on the unit circle.
+    `mmd`: distance of the kernel means of all poses and of those that stay, relative to the norm
+    of the former. `similarity`: median kernel value of a dropped image and the nearest one that
+    stays.
     """
 
     images: int
@@ -40,29 +39,63 @@ class PruningLoss:
 
 
 def prune(kernel_map: KernelMap, max_images: int, seed: int = 0) -> tuple[KernelMap, PruningLoss]:
-    """
-    Keep at most `max_images` images, each next one farthest from those chosen before.
-
-    Where that would take too long, one image for each cell of a grid over (x, y, cos, sin). The
-    map's parameters and the order of its images stay. Raises MapError for less than one image.
-    """
+    """Keep at most `max_images` images that cover the map (see `cover`), in their order."""
     if max_images < 1:
         raise MapError(f'max_images: expected at least 1, got {max_images}')
-    points = se2.to_plane_and_circle(kernel_map.poses)
-    kept = choose(points, max_images, np.random.default_rng(seed))
-    return kernel_map.subset(kept), _loss(kernel_map, points, kept)
+    kept = cover(kernel_map.poses, max_images, np.random.default_rng(seed))
+    return kernel_map.subset(kept), _loss(kernel_map, kept)
 
 
-def _loss(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> PruningLoss:
+def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
+    """
+    Choose poses that cover all of them: each next one is the farthest from those chosen.
+
+    The distance is that of (x, y, cos, sin). Where there are too many for that, the pose nearest
+    to the middle of each cell of a grid is chosen. Shapes: (n, 3) -> sorted indices,
+    min(count, n) of them or, of very many, a few less.
+    """
+    points = se2.to_plane_and_circle(poses)
+    if count >= len(points):
+        return np.arange(len(points))
+    if float(len(points)) * count > _MOST_DISTANCES:
+        return _one_per_cell(points, count)
+    chosen = [int(rng.integers(len(points)))]
+    distance = np.full(len(points), np.inf)
+    while len(chosen) < count:
+        distance = np.minimum(distance, np.sum((points - points[chosen[-1]]) ** 2, axis=1))
+        distance[chosen[-1]] = -1.0  # less than others at the same place
+        chosen.append(int(np.argmax(distance)))
+    return np.sort(chosen)
+
+
+def _one_per_cell(points: FloatArray, count: int) -> Indices:
+    """Choose the point nearest to the middle of each occupied cell of the smallest such grid."""
+    low, high = 0.02, float(np.ptp(points, axis=0).max()) + 1.0
+    for _ in range(40):
+        size = np.sqrt(low * high)
+        low, high = (size, high) if _cells(points, size).max() >= count else (low, size)
+    cell = _cells(points, high)
+    inside = (points - points.min(axis=0)) / high
+    offset = np.sum((inside - np.floor(inside) - 0.5) ** 2, axis=1)
+    order = np.lexsort([offset, cell])
+    return np.sort(order[np.searchsorted(cell[order], np.arange(cell.max() + 1))])
+
+
+def _cells(points: FloatArray, size: float) -> Indices:
+    """Return the number (n,) of the occupied cell that each point is in."""
+    corner = np.floor((points - points.min(axis=0)) / size).astype(np.int64)
+    keys = np.ravel_multi_index(tuple(corner.T), tuple(corner.max(axis=0) + 1))
+    return np.asarray(np.unique(keys, return_inverse=True)[1])
+
+
+def _loss(kernel_map: KernelMap, kept: Indices) -> PruningLoss:
+    points, rows = se2.to_plane_and_circle(kernel_map.poses), kernel_map.descriptors
     dropped = np.setdiff1d(np.arange(len(points)), kept)
     distance, nearest = cKDTree(points[kept]).query(points[dropped])
-    looked = np.linspace(0, len(dropped) - 1, min(len(dropped), 200)).astype(np.intp)
+    sample = np.linspace(0, len(dropped) - 1, min(len(dropped), 200)).astype(np.intp)
     values = [
-        kernel_map.describer.cross_gram(
-            kernel_map.descriptors[dropped[i]][np.newaxis],
-            kernel_map.descriptors[kept[nearest[i]]][np.newaxis],
-        )[0, 0]
-        for i in looked
+        kernel_map.describer.cross_gram(rows[[dropped[i]]], rows[[kept[nearest[i]]]])[0, 0]
+        for i in sample
     ]
     return PruningLoss(
         images=len(points),
@@ -76,7 +109,7 @@ def _loss(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> PruningLo
 
 def _mmd(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> float:
     """
-    Distance of the kernel means of all points and of those kept, relative to the former's norm.
+    Distance of the kernel means m, m' of all points and of those kept, relative to |m|.
 
     |m - m'|^2 is the mean of m - m' over all points less its mean over those kept; of very many
     points a sample is taken for these means, while m and m' themselves are exact.
@@ -98,9 +131,11 @@ def _mean_function(points: FloatArray) -> Callable[[FloatArray], FloatArray]:
     tree = cKDTree(points)
 
     def mean(places: FloatArray) -> FloatArray:
+        # beyond 6 bandwidths the kernel is zero
+        neighbours = tree.query_ball_point(places, 6.0)
         sums = [
             np.exp(-0.5 * np.sum((points[near] - place) ** 2, axis=1)).sum()
-            for place, near in zip(places, tree.query_ball_point(places, _CUT), strict=True)
+            for place, near in zip(places, neighbours, strict=True)
         ]
         return np.array(sums) / len(points)
 

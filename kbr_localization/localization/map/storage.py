@@ -1,96 +1,160 @@
 """
-How the arrays of a map lie in its file.
+Arrays in a map file: HDF5 with a checksum for every byte, large arrays mapped into memory.
 
-Small ones are compressed, with a checksum in every chunk. Those of `MAPPED_BYTES` and more lie in
-one plain piece, which is mapped into memory when the map is read: a page of it is read when it is
-needed first, and the system may drop it again. Checksums of their blocks lie beside them, in a
-group of their own, and are compared when a block is used first (see `verified`).
+Small arrays are compressed, with a checksum (fletcher32) in every chunk. Arrays of `MAPPED_BYTES`
+and more are contiguous and mapped into memory when the map is loaded, so that a page is read when
+it is first used. The CRC-32 of their blocks are in the group `checksums`, at the same path.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-import mmap
+from contextlib import contextmanager
+import io
 from pathlib import Path
 from typing import Any, overload
+import zlib
 
 import h5py
+from h5py import h5d, h5z
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.verified import (
-    BlockChecksums,
-    checksums_of,
-    VerifiedArray,
-    WatchedFile,
-)
 import numpy as np
+from numpy.typing import NDArray
 
 MAPPED_BYTES = 1 << 25
 CHECKSUMS = 'checksums'
-"""Group with the checksums of the array of every path that has some."""
-_BLOCK = 4096  # thumbnails that are joined at a time
+_BLOCK = 1 << 16  # bytes that share a checksum
+_DEEPEST = 16  # nested groups
+_MOST_EXPANDED = 100  # bytes of a compressed array for each byte of the file
+_FILTERS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+
+
+class _DeferredErrorFile(io.FileIO):
+    """
+    A file whose first write error is kept in `error`, not raised; later writes do nothing.
+
+    HDF5 keeps a file open that it cannot write, tries again when the process ends, and crashes.
+    """
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        left = memoryview(data).cast('B')
+        count = len(left)
+        try:
+            while left and self.error is None:  # one call writes 2 GiB at most
+                left = left[slice(super().write(left), None)]
+        except OSError as error:
+            self.error = error
+        return count
+
+    def truncate(self, size: int | None = None) -> int:
+        try:
+            if self.error is None:
+                return super().truncate(size)
+        except OSError as error:
+            self.error = error
+        return size or 0
+
+
+@contextmanager
+def new_hdf5(path: Path) -> Iterator[h5py.File]:
+    """Give an empty HDF5 file to write; raises OSError at the end when writing failed."""
+    with _DeferredErrorFile(path, 'w+') as raw:
+        try:
+            # HDF5 has checksums of its own structures from 1.10 on: without them a single wrong
+            # byte can make it read forever
+            with h5py.File(raw, 'w', libver=('v110', 'v110')) as file:
+                yield file
+        finally:
+            if raw.error is not None:
+                raise raw.error
+
+
+def check_plain(group: h5py.Group, file_size: int, depth: int = 0) -> None:
+    """
+    Raise MapError for links, storage in other files, and arrays that the file cannot hold.
+
+    Nothing but the structure of the file is read.
+    """
+    if depth > _DEEPEST:
+        raise MapError(f'its groups are nested more than {_DEEPEST} deep')
+    for name in group:
+        path = f'{group.name}/{name}'.lstrip('/')
+        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
+            raise MapError(f'{path} is a link to another place: a map holds all it has')
+        item = group[name]
+        if isinstance(item, h5py.Group):
+            check_plain(item, file_size, depth + 1)
+        else:
+            _check_dataset(path, item, file_size)
+
+
+def _check_dataset(path: str, dataset: h5py.Dataset, file_size: int) -> None:
+    plan = dataset.id.get_create_plist()
+    # check this first: to ask a virtual array for its shape opens its sources
+    if plan.get_external_count() > 0 or plan.get_layout() == h5d.VIRTUAL:
+        raise MapError(f'{path} takes its numbers from another file: a map holds all it has')
+    filters = {plan.get_filter(index)[0] for index in range(plan.get_nfilters())}
+    if not filters <= _FILTERS or dataset.dtype.kind not in 'iufSb':
+        raise MapError(f'{path} is {dataset.dtype} with filters {filters}: no map has such arrays')
+    chunk = np.prod(dataset.chunks or 0, dtype=np.float64)
+    declared = max(np.prod(dataset.shape or 0, dtype=np.float64), chunk) * dataset.dtype.itemsize
+    ratio = _MOST_EXPANDED if h5z.FILTER_DEFLATE in filters else 1
+    # a file has room for one chunk that is not full
+    if declared > ratio * file_size + MAPPED_BYTES:
+        raise MapError(f'{path} declares {declared:.0f} bytes, the file has {file_size}')
 
 
 def write_array(group: h5py.Group, name: str, values: Any) -> None:
-    """Write an array in the form that its size asks for."""
+    """Write an array in chunks with checksums, or contiguous if it is large."""
     array = np.asarray(values)
     if array.nbytes >= MAPPED_BYTES:
         dataset = group.create_dataset(name, data=array)
         _write_checksums(dataset, checksums_of(array))
         return
-    compression = 'gzip' if array.dtype.kind == 'u' and array.ndim == 2 else None
-    options = {'compression': compression, 'compression_opts': 1 if compression else None}
+    counts = array.dtype.kind == 'u' and array.ndim == 2
+    options = {'compression': 'gzip', 'compression_opts': 1} if counts else {}
     group.create_dataset(name, data=array, chunks=True, fletcher32=True, **options)
 
 
-def _write_checksums(dataset: h5py.Dataset, sums: np.ndarray) -> None:
-    path = f'{CHECKSUMS}{dataset.name}'
-    dataset.file.create_dataset(path, data=sums, chunks=True, fletcher32=True)
+def _write_checksums(dataset: h5py.Dataset, sums: NDArray[np.uint32]) -> None:
+    dataset.file.create_dataset(CHECKSUMS + dataset.name, data=sums, chunks=True, fletcher32=True)
 
 
-def read_array(dataset: h5py.Dataset, finite: bool = False) -> Any:
-    """
-    Read an array, or map it where it is large and lies in one piece; then it is read-only.
+def checksums_of(array: Any) -> NDArray[np.uint32]:
+    """CRC-32 (blocks,) of the blocks of an array, or of a one-dimensional dataset of bytes."""
+    if isinstance(array, np.ndarray):
+        array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    starts = range(0, len(array), _BLOCK)
+    return np.array([zlib.crc32(array[s : s + _BLOCK]) for s in starts], dtype=np.uint32)
 
-    What is mapped is a `VerifiedArray`, which is used like any other. `finite`: it is an error
-    when numbers are not finite; what is not mapped is left for the caller to check. Raises
-    MapError for an array that ends beyond the file or cannot be read.
-    """
+
+def read_array(dataset: Any) -> np.ndarray:
+    """Read an array, or map it read-only if it is large and contiguous."""
     if not isinstance(dataset, h5py.Dataset):
         raise MapError(f'{dataset.name[1:]} is a group: expected an array')
     if not is_mapped(dataset):
-        return _read_all(dataset)
-    start, path = dataset.id.get_offset(), Path(dataset.file.filename)
-    with path.open('rb') as file:
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if start + dataset.nbytes > len(mapped):
-            raise MapError(f'{dataset.name} ends beyond the end of the file')
-        watched = WatchedFile(file, start + dataset.nbytes)
-    flat = np.frombuffer(mapped, dataset.dtype, count=dataset.size, offset=start)
-    name, checksums = f'{dataset.name[1:]} of {path}', _read_checksums(dataset)
-    return VerifiedArray(flat.reshape(dataset.shape), checksums, name, finite, watched)
-
-
-def _read_all(dataset: h5py.Dataset) -> np.ndarray:
-    try:
-        array = np.asarray(dataset[...])
-    except OSError as error:
-        raise MapError(f'{dataset.name[1:]} is not what was written: {error}') from error
-    sums = _read_checksums(dataset)
-    if sums is not None and not np.array_equal(sums, checksums_of(array)):
-        raise MapError(f'{dataset.name[1:]} is not what was written')
-    return array
+        try:
+            return np.asarray(dataset[...])
+        except OSError as error:
+            raise MapError(f'{dataset.name[1:]} is not what was written: {error}') from error
+    offset = dataset.id.get_offset()
+    return np.asarray(
+        np.memmap(dataset.file.filename, dataset.dtype, 'r', offset, shape=dataset.shape)
+    )
 
 
 def is_mapped(dataset: h5py.Dataset) -> bool:
-    """Whether an array is so large that it is read where it lies."""
-    in_one_piece = dataset.chunks is None and dataset.id.get_offset() is not None
-    return in_one_piece and dataset.nbytes >= MAPPED_BYTES and dataset.dtype.kind in 'iuf'
+    """Whether `read_array` maps a dataset."""
+    contiguous = dataset.chunks is None and dataset.id.get_offset() is not None
+    return contiguous and dataset.nbytes >= MAPPED_BYTES and dataset.dtype.kind in 'iuf'
 
 
-def _read_checksums(dataset: h5py.Dataset) -> Any:
-    """Return the checksums (blocks,) of an array, None in a map made before there were any."""
-    path = f'{CHECKSUMS}{dataset.name}'
-    return np.asarray(dataset.file[path][...]) if path in dataset.file else None
+def stored_checksums(dataset: h5py.Dataset) -> NDArray[np.uint32] | None:
+    """Return the checksums (blocks,) that the file has of a dataset, None if it has none."""
+    path = CHECKSUMS + dataset.name
+    return read_array(dataset.file[path]) if path in dataset.file else None
 
 
 def write_thumbnails(file: h5py.File, thumbnails: Sequence[bytes]) -> None:
@@ -104,42 +168,21 @@ def write_thumbnails(file: h5py.File, thumbnails: Sequence[bytes]) -> None:
     if total < MAPPED_BYTES:
         write_array(group, 'jpeg', np.frombuffer(b''.join(thumbnails), dtype=np.uint8))
         return
+    # the pictures of a million images do not fit into memory
     data, end = group.create_dataset('jpeg', shape=(total,), dtype=np.uint8), 0
-    sums = BlockChecksums()
-    for first in range(0, len(thumbnails), _BLOCK):
-        last = min(first + _BLOCK, len(thumbnails))
-        joined = b''.join(thumbnails[index] for index in range(first, last))
+    for first in range(0, len(thumbnails), 4096):
+        joined = b''.join(thumbnails[first : first + 4096])
         start, end = end, end + len(joined)
         data[start:end] = np.frombuffer(joined, dtype=np.uint8)
-        sums.add(joined)
-    _write_checksums(data, sums.array())
-
-
-def read_thumbnails(file: h5py.File, count: int) -> Sequence[bytes]:
-    """Read the thumbnails of `count` images, or none; raises MapError when they are others."""
-    if 'thumbnails' not in file:
-        return ()
-    data = read_array(file['thumbnails/jpeg'])
-    sizes = np.asarray(read_array(file['thumbnails/sizes']))
-    if data.dtype != np.uint8 or data.ndim != 1 or sizes.dtype.kind not in 'iu':
-        raise MapError(
-            f'thumbnails are {data.dtype} with sizes that are {sizes.dtype}: expected uint8 and '
-            'integers'
-        )
-    outside = np.any(sizes < 0) or np.any(sizes > len(data))
-    if sizes.shape != (count,) or outside or sizes.sum() != len(data):
-        raise MapError(f'thumbnails are not those of {count} images')
-    thumbnails = Thumbnails(data, sizes.astype(np.int64))
-    return thumbnails if data.nbytes >= MAPPED_BYTES else tuple(thumbnails)
+    _write_checksums(data, checksums_of(data))
 
 
 class Thumbnails(Sequence[bytes]):
     """JPEG files that lie one after the other in `data` (bytes,), with `sizes` (n,)."""
 
-    def __init__(self, data: Any, sizes: np.ndarray) -> None:
-        self._data = data
+    def __init__(self, data: np.ndarray, sizes: np.ndarray) -> None:
+        self._data, self._sizes = data, sizes
         self._ends = np.cumsum(sizes)
-        self._sizes = sizes
 
     def __len__(self) -> int:
         """Count the files."""
@@ -156,9 +199,4 @@ class Thumbnails(Sequence[bytes]):
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(len(self))))
         end = int(self._ends[index])
-        start = end - int(self._sizes[index])
-        return self._data[start:end].tobytes()
-
-    def __iter__(self) -> Iterator[bytes]:
-        """Iterate over the files."""
-        return (self[index] for index in range(len(self)))
+        return self._data[end - int(self._sizes[index]) : end].tobytes()

@@ -10,9 +10,10 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig, suited_config
-from kbr_localization.localization.map.build import build_map, cover
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.mapping.align import move_map
 from kbr_localization.localization.mapping.base_frame import at_base
 from kbr_localization.localization.mapping.headings import (
@@ -265,12 +266,12 @@ def _record(
     return MappingRecord(
         part.poses,
         solved.covariances,
+        solved.parameters,
         pairs,
         proposed.chain[among],
         relative,
         misses,
         proposed.score[among],
         kept,
-        solved.parameters,
         aligned=False,
     )

@@ -89,14 +89,11 @@ def _record(
     if before is None and closures is None:
         return None
     if before is None:
-        before = MappingRecord.of_arrays(
-            {
-                'odometry': kernel_map.poses,
-                'covariances': np.zeros((len(kernel_map), 3, 3)),
-                'parameters': np.zeros((len(kernel_map.run_names), PARAMETERS)),
-                'aligned': True,
-            },
-            len(kernel_map),
+        before = MappingRecord(
+            kernel_map.poses,
+            np.zeros((len(kernel_map), 3, 3)),
+            np.zeros((len(kernel_map.run_names), PARAMETERS)),
+            aligned=True,
         )
     whole = before.extended(odometry, covariances)
     if closures is None:
@@ -118,11 +115,11 @@ def closures_of(solved: Solved, members: Indices, point: FloatArray, images: int
     return MappingRecord(
         empty,
         np.zeros((0, 3, 3)),
+        parameters_about(solved.parameters[-1:], point),
         pairs,
         closures.chain,
         closures.relative,
         solved.misses,
         closures.score,
         solved.kept.astype(np.uint8),
-        parameters_about(solved.parameters[-1:], point),
     )

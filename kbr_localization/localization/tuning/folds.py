@@ -18,10 +18,9 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.kbr.leave_out import with_statistics
-from kbr_localization.localization.map.build import cover
-from kbr_localization.localization.map.describing import SentDescriber
-from kbr_localization.localization.map.gram_describer import GramDescriber
+from kbr_localization.localization.map.describing import GramDescriber, SentDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray

@@ -19,8 +19,9 @@ import zlib
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.map.build import build_map, cover
+from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.methods.method_configs import parameter_value, with_values
 from kbr_localization.localization.tuning.folds import Fold, make_folds
 from kbr_localization.localization.tuning.journal import Journal, Record

@@ -13,7 +13,7 @@ from kbr_localization.errors import RosError
 from kbr_localization.files import read_file, write_text
 from kbr_localization.localization.calibration import Calibration, NAMES, SIZE
 from kbr_localization.localization.localizer import is_covariance
-from kbr_localization.localization.map.checks import FARTHEST
+from kbr_localization.localization.map.file import FARTHEST
 from kbr_localization.ros.common.defaults import own_folder
 import numpy as np
 

@@ -17,9 +17,9 @@ from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
     grown_path,
+    GrownFile,
     is_grown_from,
 )
-from kbr_localization.localization.map.grown_file import GrownFile
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.ros.parameters.map_files import parse_map_files
 import numpy as np

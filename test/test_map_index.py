@@ -1,0 +1,177 @@
+"""Large maps: the index proposes what an exact search finds, at a cost that does not grow."""
+
+import importlib
+from pathlib import Path
+
+from kbr_localization.errors import MapError
+from kbr_localization.localization.map.grow import NewImage, with_images
+from kbr_localization.localization.map.index import SketchIndex
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.similarity import LocalSimilarity
+import numpy as np
+import pytest
+
+if not (Path(__file__).parents[1] / 'benchmarks').is_dir():
+    pytest.skip('the folder benchmarks/ is not installed', allow_module_level=True)
+
+synthetic = importlib.import_module('benchmarks.synthetic_map')
+
+
+@pytest.fixture(scope='module')
+def large(tmp_path_factory):
+    """Map of 3000 images, more than are compared exactly, and the building."""
+    return synthetic.synthetic_map(3000, tmp_path_factory.mktemp('large'))
+
+
+@pytest.fixture(scope='module')
+def similarities(large):
+    """Images at places in the building with their full kernel vectors."""
+    kernel_map, building = large
+    rng = np.random.default_rng(3)
+    images = [
+        building.descriptors(np.array([way]), False, rng)[0] for way in rng.uniform(5, 280, 20)
+    ]
+    return [(image, kernel_map.similarities(image)) for image in images]
+
+
+def test_values_are_computed_once_and_only_where_asked():
+    vector, asked = np.random.default_rng(0).random(100), []
+
+    def compute(indices):
+        asked.append(indices)
+        return vector[indices]
+
+    given = np.array([8, 20]), vector[[8, 20]]
+    similarity = LocalSimilarity(compute, np.array([50, 7, 8]), 100, given)
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
+    wanted = np.array([3, 7, 8, 99])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    np.testing.assert_array_equal(similarity.at(wanted), vector[wanted])
+    assert sorted(np.concatenate(asked)) == [3, 7, 50, 99]
+    assert similarity.computed == 6
+    # values count relative to the best: it may not change between two questions
+    assert vector[99] > max(vector[[7, 8, 20, 50]])
+    assert similarity.best == max(vector[[7, 8, 20, 50]])
+    np.testing.assert_array_equal(similarity.known, [7, 8, 20, 50])
+
+
+@pytest.mark.parametrize('thorough', [False, True])
+def test_the_index_proposes_what_an_exact_search_finds(large, similarities, thorough):
+    kernel_map, _ = large
+    shares = []
+    for image, exact in similarities:
+        found = kernel_map.search_index.candidates(image, 64, thorough)
+        assert len(np.unique(found)) == 64
+        worth = np.exp((exact - exact.max()) / 0.02)
+        shares.append(np.sort(worth[found])[-10:].sum() / np.sort(worth)[-10:].sum())
+    assert np.mean(shares) > 0.99
+
+
+@pytest.mark.parametrize('thorough', [False, True])
+def test_the_values_of_a_large_map_are_those_of_a_full_comparison(large, similarities, thorough):
+    kernel_map, _ = large
+    nearby = np.arange(300, 340)
+    for image, exact in similarities:
+        found = kernel_map.compare(image, thorough, nearby)
+        assert np.isin(nearby, found.known).all()
+        assert np.isin(kernel_map.centring.references, found.known).all()
+        np.testing.assert_allclose(found.at(found.known), exact[found.known], atol=1e-12)
+
+
+def test_vectors_of_numbers_are_found_too():
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((500, 20)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = SketchIndex.fit(vectors, rng)
+    hits = [row in index.candidates(vectors[row], 5, thorough=True) for row in range(0, 500, 25)]
+    assert all(hits)
+
+
+def test_a_quick_search_reads_the_nearest_lists_and_a_thorough_one_all():
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((40, 8)) * np.linspace(0.3, 2.0, 40)[:, np.newaxis]
+    vectors = np.repeat(centres, 500, axis=0) + 0.05 * rng.standard_normal((20_000, 8))
+    index = SketchIndex.fit(vectors, rng)
+    for row in range(0, 20_000, 900):
+        distances = np.linalg.norm(vectors - vectors[row], axis=1)
+        for thorough in (False, True):
+            found = index.candidates(vectors[row], 10, thorough)
+            assert row in found
+            assert distances[found].max() < 2.0 * np.sort(distances)[10]
+        assert 8192 <= len(index.candidates(vectors[row], 15_000)) < 11_000
+        assert len(index.candidates(vectors[row], 15_000, thorough=True)) == 15_000
+
+
+def test_an_image_of_more_features_is_found_by_the_fractions_of_them():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
+    counts[::2] //= 2
+    index = SketchIndex.fit(counts, rng)
+    rows = range(0, 300, 10)
+    hits = [row in index.candidates(counts[row] * 9, 1, thorough=True) for row in rows]
+    assert np.mean(hits) > 0.9
+
+
+@pytest.mark.parametrize(
+    ('name', 'harm'),
+    [
+        ('order', lambda order: np.where(order == 0, len(order), order)),
+        ('starts', lambda starts: np.minimum(starts, starts[-1] - 1)),
+        ('starts', lambda starts: np.maximum(starts, 1)),
+        ('starts', lambda starts: np.delete(starts, 1)),
+        ('starts', lambda starts: starts[[0, 2, 1, *range(3, len(starts))]]),
+    ],
+)
+def test_arrays_that_are_no_index_are_refused(name, harm):
+    rng = np.random.default_rng(0)
+    arrays = SketchIndex.fit(rng.standard_normal((200, 6)), rng).arrays
+    SketchIndex(arrays)
+    with pytest.raises(MapError, match='build the map again'):
+        SketchIndex(arrays | {name: harm(arrays[name])})
+
+
+def test_the_axes_of_an_index_are_those_along_which_its_images_differ_most():
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.standard_normal((120, 120)))[0]
+    vectors = rng.standard_normal((400, 120)) * np.where(np.arange(120) < 5, 3.0, 0.1) @ turned
+    index = SketchIndex.fit(vectors, rng)
+    kept = ((vectors - index.centre) @ index.axes).var(axis=0).sum()
+    assert kept > 0.98 * vectors.var(axis=0).sum()
+
+
+def test_an_index_grows_with_its_map():
+    rng = np.random.default_rng(0)
+    counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
+    index = SketchIndex.fit(counts[:200], rng).extended(counts[200:])
+    assert index.fits(counts) and not index.fits(counts[1:]) and not index.fits(counts[:, 1:])
+    hits = [row in index.candidates(counts[row], 3, thorough=True) for row in range(0, 300, 10)]
+    assert all(hits)
+
+
+def test_a_large_map_grows_with_its_index_and_a_huge_one_is_refused(large):
+    kernel_map, building = large
+    descriptor = building.descriptors(np.array([50.0]), False, np.random.default_rng(9))[0]
+    image = NewImage(1, np.array([9.0, 9.0, 0.0]), descriptor)
+    grown = with_images(kernel_map, [image])
+    assert grown.search_index.fits(grown.descriptors)
+    assert len(kernel_map) in grown.compare(descriptor).candidates
+    with pytest.raises(MapError, match='12000 images cannot grow'):
+        with_images(kernel_map.subset(np.arange(12_000) % 3000), [image])
+
+
+def test_images_that_are_all_alike_make_an_index():
+    index = SketchIndex.fit(np.full((50, 40), 3, dtype=np.uint8), np.random.default_rng(0))
+    assert len(index.candidates(np.full(40, 3, dtype=np.uint8), 8)) == 8
+
+
+def test_a_map_file_keeps_the_index_and_the_means_of_the_image_kernel(large, tmp_path):
+    kernel_map, _ = large
+    kernel_map.save(tmp_path / 'map.h5')
+    loaded = KernelMap.load(tmp_path / 'map.h5')
+    for name, array in kernel_map.search_index.arrays.items():
+        np.testing.assert_array_equal(loaded.index.arrays[name], array)
+    np.testing.assert_allclose(loaded.means, kernel_map.centring.means, rtol=1e-12)
+    rows, columns = np.arange(5), np.arange(1000, 1200)
+    expected = kernel_map.centring.gram(rows, columns)
+    np.testing.assert_allclose(loaded.centring.gram(rows, columns), expected, atol=1e-9)
+    assert loaded.subset(columns).means is None
