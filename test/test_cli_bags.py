@@ -1,7 +1,5 @@
 """Which topics of a bag a command uses, and how a user chooses others."""
 
-import re
-
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
@@ -56,22 +54,6 @@ def test_rules_for_images_are_those_of_compressed_ones_too():
     ]
 
 
-def test_known_poses_of_another_clock_are_told_where_they_are_not_needed(tmp_path):
-    good = bag(tmp_path / 'good', drive(), IMAGES, POSES)
-    assert build(tmp_path, good).returncode == 0
-    late = [('/mocap', pose_stamped(s * SECOND, float(s)), None) for s in range(100, 104)]
-    run, page = bag(tmp_path / 'bag', drive(), IMAGES, late), tmp_path / 'page.html'
-    told = 'warning: without known poses: no image of bag lies within its reference poses'
-    method = ('--method', 'dead-reckoning')
-    for command in (
-        ('convert', run, tmp_path / 'copy'),
-        ('report', tmp_path / 'map.h5', run, '--out', page, *method),
-    ):
-        result = invoke(*command)
-        assert (result.returncode, told in result.stderr) == (0, True), result.stderr
-    assert told not in invoke('convert', good, tmp_path / 'other').stderr
-
-
 def test_known_poses_that_come_too_seldom_are_told(tmp_path):
     seldom = [('/mocap', pose_stamped(t * SECOND // 2, float(t)), None) for t in (3, 7, 11)]
     run, out = bag(tmp_path / 'bag', drive(), images(2), seldom), tmp_path / 'run.tum'
@@ -118,26 +100,6 @@ def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path, ambig
         assert 'odometry on /wheels, reference poses on /mocap' in result.stderr, result.stderr
 
 
-@pytest.mark.parametrize(
-    ('text', 'told'),
-    [
-        ('', 'metadata.yaml: is empty or no metadata of a bag: `ros2 bag reindex` writes it anew'),
-        ('- a\n- b\n', 'metadata.yaml: is empty or no metadata of a bag: '),
-        ('frames: 3\n', 'metadata.yaml: is empty or no metadata of a bag: '),
-        (99, 'Rosbag2 version 99 not supported: `pip install --upgrade rosbags`'),
-    ],
-)
-def test_metadata_that_cannot_be_used_is_told_with_what_helps(tmp_path, text, told):
-    run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
-    metadata = run / 'metadata.yaml'
-    if text == 99:
-        text = re.sub(r'\bversion: \d+', 'version: 99', metadata.read_text())
-    metadata.write_text(text)
-    result = build(tmp_path, run)
-    assert_one_line(result, f'cannot read bag {run}: {told}')
-    assert 'is it complete' not in result.stderr
-
-
 def test_a_bag_that_is_cut_off_is_told_without_a_full_stop(tmp_path):
     run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
     (file,) = run.glob('*.mcap')
@@ -145,11 +107,6 @@ def test_a_bag_that_is_cut_off_is_told_without_a_full_stop(tmp_path):
     result = build(tmp_path, run)
     assert_one_line(result, ' is invalid: is it complete? `ros2 bag reindex`')
     assert result.stderr.strip().endswith('was cut off, `mcap recover` its .mcap')
-
-
-def test_a_cold_run_has_no_topics(tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=4)
-    assert_one_line(build(tmp_path, run, '--odometry-topic', '/odom'), 'run is a COLD run')
 
 
 def test_known_poses_of_another_clock_are_told_with_both_spans(tmp_path):

@@ -37,14 +37,6 @@ def test_a_recording_without_an_image_says_so(tmp_path, odometry):
     assert len(open_dataset(record(tmp_path / 'run', 0, 4).path)) == 4
 
 
-def test_it_is_a_run_at_every_moment(tmp_path):
-    record(tmp_path / 'run', 0, 4)
-    run = open_dataset(tmp_path / 'run')
-    assert len(run) == 4 and run.skipped == {}
-    np.testing.assert_allclose(run[3].reference, straight_reference(1.2))
-    assert run[0].label == 'long_hall' and run[0].image.encoded() == JPEG
-
-
 def test_an_existing_run_is_continued(tmp_path):
     record(tmp_path / 'run', 0, 3)
     recording = record(tmp_path / 'run', 3, 3, odometry=False)
@@ -120,13 +112,6 @@ def test_a_place_that_is_no_run_is_left_alone(tmp_path, make):
     make(tmp_path / 'other')
     with pytest.raises(DatasetError, match='other'):
         ColdRecording(tmp_path / 'other')
-
-
-def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    (tmp_path / 'run').mkdir()
-    (tmp_path / 'run' / 'std_cam').touch()
-    with pytest.raises(DatasetError, match=r'cannot record .*: File exists: choose another'):
-        ColdRecording(tmp_path / 'run')
 
 
 def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):

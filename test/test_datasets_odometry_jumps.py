@@ -59,22 +59,6 @@ def test_what_does_not_jump_is_left_as_it_is(speed, hertz):
     assert without_jumps(track) == (track, ())
 
 
-def test_a_robot_that_drives_over_the_origin_was_not_started_again():
-    poses = np.column_stack([0.6 * np.arange(-50, 50), np.zeros((100, 2))])
-    track = OdometryTrack(100 * SECOND + np.arange(100) * SECOND, poses)
-    assert without_jumps(track) == (track, ())
-
-
-@pytest.mark.parametrize('turn', [0.9, -0.9, 1.1, -1.1])
-def test_a_turn_within_one_step_is_a_jump_beyond_what_robots_can(turn):
-    """At 20 Hz 10 rad/s and the slack are 1 rad."""
-    track = winding(speed=0.0)
-    poses = track.poses.copy()
-    poses[HALF:, 2] += turn - increments(track)[HALF - 1, 2]
-    _, notes = without_jumps(OdometryTrack(track.stamps_ns, poses))
-    assert bool(notes) == (abs(turn) > 1.0)
-
-
 @pytest.mark.parametrize(
     ('before', 'pose', 'anew'),
     [
