@@ -12,7 +12,7 @@ from experiments.claims import FAILS, HOLDS, NOISE
 from experiments.records import Records, Task
 
 START, END = '<!-- table: python -m experiments --table -->', '<!-- end of table -->'
-HEAD = '| figure or table | what the paper finds | reduced size | full size |\n|---|---|---|---|'
+HEAD = '| figure or table | reduced size | full size |\n|---|---|---|'
 
 
 def completed(records: Records, tasks: Sequence[Task]) -> str:
@@ -46,7 +46,7 @@ def _row(out: Path, name: str) -> str:
     }
     link, first = next(itertools.chain(*stored.values()))
     cells = [_verdicts([line for _, line in lines]) for lines in stored.values()]
-    return f'| [{first["source"]}]({link}) | {first["paper"]} | {" | ".join(cells)} |'
+    return f'| [{first["source"]}]({link}) | {" | ".join(cells)} |'
 
 
 def _verdicts(lines: Sequence[dict[str, Any]]) -> str:
