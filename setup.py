@@ -35,8 +35,6 @@ DOCS = ['mkdocs', 'mkdocstrings[python]']
 DASK = ['distributed']
 # nearest-neighbour search that our kernel vector is compared with
 BENCH = ['faiss-cpu']
-# Kalman, extended, unscented and particle filters that experiments/ compares kernel filters with
-COMPARE = ['stonesoup']
 # ament_flake8 and ament_pep257 are what `colcon test` runs on a package of ROS
 LINT = [
     'flake8-blind-except',
@@ -111,10 +109,9 @@ setup(
         'learned': APP + LEARNED,
         'rerun': RERUN,
         'docs': DOCS,
-        'compare': COMPARE,
         'dask': DASK,
         'bench': BENCH,
-        'test': LINT + TEST + COMPARE + INTERFACES + LEARNED,
+        'test': LINT + TEST + INTERFACES + LEARNED,
     },
     zip_safe=True,
     long_description=Path(__file__).with_name('README.md').read_text(encoding='utf-8'),

@@ -9,7 +9,6 @@ import pytest
 if not (Path(__file__).parents[1] / 'experiments').is_dir():
     pytest.skip('the folder experiments/ is not installed', allow_module_level=True)
 
-pytest.importorskip('stonesoup', reason='the extra "compare" is not installed')
 classical = importlib.import_module('experiments.classical')
 classical_filter = classical.classical_filter
 GaussianStateSpaceModel = classical.GaussianStateSpaceModel
@@ -53,3 +52,16 @@ def test_gaussian_filters_are_exact_on_a_linear_model(method, model):
     expected, expected_covariances = written_out(y)
     np.testing.assert_allclose(means, expected, rtol=1e-6, atol=1e-6)
     np.testing.assert_allclose(covariances, expected_covariances, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(('method', 'expected'), [('extended', 4.0), ('unscented', 4.25)])
+def test_the_unscented_transform_knows_the_mean_of_a_square_and_the_extended_one_does_not(
+    method, expected
+):
+    """E x^2 = m^2 + P for x ~ N(2, 1/4), where observations say nothing."""
+    one = np.eye(1)
+    model = GaussianStateSpaceModel(
+        lambda x: x**2, one, lambda x: x, 1e12 * one, np.array([2.0]), 0.25 * one
+    )
+    means, _ = classical_filter(method, model, np.zeros((2, 1)))
+    assert means[1, 0] == pytest.approx(expected, rel=1e-6)
