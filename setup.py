@@ -26,7 +26,7 @@ APP = ['h5py', 'pyyaml', 'rich', 'scikit-image', 'typer>=0.9']
 HEADLESS = ['opencv-python-headless']
 # threadpoolctl: one thread per trial of the tuner, whatever runs beside it
 TOOLS = ['joblib', 'matplotlib', 'rosbags', 'threadpoolctl']
-# networks of dense local features: OpenCV does not read all of them
+# networks of dense local features and of whole images
 LEARNED = ['onnxruntime']
 RERUN = ['rerun-sdk']
 # the reference is made from the docstrings
@@ -69,6 +69,7 @@ TEST = [
     'colcon-test-result',
     'evo',
     'hypothesis',
+    'onnx',
     'pre-commit',
     'psutil',
     'pytest',

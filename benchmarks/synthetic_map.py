@@ -24,7 +24,7 @@ from kbr_localization.vision import describer_from_state, VisionConfig
 from kbr_localization.vision.preparation import Preparation
 from kbr_localization.vision.pyramid_describer import local_descriptor, PyramidDescriber
 from kbr_localization.vision.spatial_pyramid import Layout
-from kbr_localization.vision.vocabulary import FlatVocabulary
+from kbr_localization.vision.vocabulary import Vocabulary
 import numpy as np
 
 IMAGE_SHAPE = (480, 640)
@@ -141,7 +141,7 @@ def _kernel_map(poses: FloatArray, descriptors: np.ndarray, per_run: int) -> Ker
     preparation = Preparation(VISION, IMAGE_SHAPE)
     size = local_descriptor(VISION, preparation).size
     vocabulary = np.random.default_rng(0).random((VISION.words, size), dtype=np.float32)
-    describer = PyramidDescriber(VISION, preparation, FlatVocabulary(vocabulary))
+    describer = PyramidDescriber(VISION, preparation, Vocabulary(vocabulary))
     controls, following = np.full((n, 3), np.nan), np.full((n, 3), np.nan)
     for run in (slice(0, per_run), slice(per_run, n)):
         following[run][:-1] = poses[run][1:]

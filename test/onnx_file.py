@@ -1,38 +1,34 @@
-"""Write tiny ONNX files, so that no package is needed for it."""
+"""Tiny ONNX networks, made with the package onnx."""
 
-from kbr_localization.vision.onnx_writer import (
-    attribute,
-    fixed32,
-    model,
-    node,
-    number,
-    record,
-    tensor,
-    value,
-)
+from onnx import helper, numpy_helper, TensorProto
 
-__all__ = ['convolution_network', 'feature_network', 'fixed32', 'number', 'record', 'weights']
 
-weights = tensor
-"""By the name that a test may put another in the place of."""
+def network(nodes, weights, image, outputs):
+    """Bytes of a network; `weights`: arrays by name, `image`, `outputs`: shapes (by name)."""
+    float32 = TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        'tiny',
+        [helper.make_tensor_value_info('image', float32, image)],
+        [helper.make_tensor_value_info(name, float32, shape) for name, shape in outputs.items()],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    opset = helper.make_opsetid('', 11)
+    return helper.make_model(graph, ir_version=7, opset_imports=[opset]).SerializeToString()
 
 
 def convolution_network(kernels, side):
     """Return a network of a convolution (out, in, k, k), ReLU and 4 x 4 average pooling."""
     outputs, channels, kernel = kernels.shape[:3]
     pooled = (side - kernel + 1) // 4
-    pool = attribute('kernel_shape', (4, 4)) + attribute('strides', (4, 4))
-    graph = (
-        node('Conv', ['image', 'weights'], ['a'], attribute('kernel_shape', (kernel, kernel)))
-        + node('Relu', ['a'], ['b'])
-        + node('AveragePool', ['b'], ['c'], pool)
-        + node('Flatten', ['c'], ['vector'], attribute('axis', 1))
-        + record(2, 'tiny')
-        + weights('weights', kernels)
-        + value(11, 'image', (1, channels, side, side))
-        + value(12, 'vector', (1, outputs * pooled * pooled))
-    )
-    return model(graph, 11)
+    nodes = [
+        helper.make_node('Conv', ['image', 'weights'], ['a']),
+        helper.make_node('Relu', ['a'], ['b']),
+        helper.make_node('AveragePool', ['b'], ['c'], kernel_shape=(4, 4), strides=(4, 4)),
+        helper.make_node('Flatten', ['c'], ['vector']),
+    ]
+    vector = {'vector': (1, outputs * pooled * pooled)}
+    return network(nodes, {'weights': kernels}, (1, channels, side, side), vector)
 
 
 def feature_network(kernels, reliable=True, shape=('height', 'width')):
@@ -41,18 +37,14 @@ def feature_network(kernels, reliable=True, shape=('height', 'width')):
 
     The reliability of a feature is the first of its numbers, where it is positive.
     """
-    outputs, channels, kernel = kernels.shape[:3]
-    side = attribute('kernel_shape', (kernel, kernel)) + attribute('strides', (kernel, kernel))
-    first = weights('first', kernels[:1])
-    graph = (
-        node('Conv', ['image', 'weights'], ['features'], side)
-        + (node('Conv', ['image', 'first'], ['raw'], side) if reliable else b'')
-        + (node('Relu', ['raw'], ['reliability']) if reliable else b'')
-        + record(2, 'tiny')
-        + weights('weights', kernels)
-        + (first if reliable else b'')
-        + value(11, 'image', (1, channels, *shape))
-        + value(12, 'features', (1, outputs, 'rows', 'columns'))
-        + (value(12, 'reliability', (1, 1, 'rows', 'columns')) if reliable else b'')
-    )
-    return model(graph)
+    strides = kernels.shape[2:]
+    nodes = [helper.make_node('Conv', ['image', 'weights'], ['features'], strides=strides)]
+    outputs, weights = {'features': (1, len(kernels), 'rows', 'columns')}, {'weights': kernels}
+    if reliable:
+        nodes += [
+            helper.make_node('Conv', ['image', 'first'], ['raw'], strides=strides),
+            helper.make_node('Relu', ['raw'], ['reliability']),
+        ]
+        outputs['reliability'] = (1, 1, 'rows', 'columns')
+        weights['first'] = kernels[:1]
+    return network(nodes, weights, (1, kernels.shape[1], *shape), outputs)

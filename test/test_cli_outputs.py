@@ -139,16 +139,6 @@ def test_a_file_is_no_folder_for_the_demo(tmp_path):
     )
 
 
-def test_files_of_a_network_are_no_folders_and_not_each_other(tmp_path):
-    weights = tmp_path / 'xfeat.pt'
-    weights.write_bytes(b'mine')
-    xfeat = ('xfeat', tmp_path / 'out.onnx', '--weights')
-    assert_one_line(invoke(*xfeat, tmp_path), 'is a folder: expected xfeat.pt')
-    assert_one_line(invoke('xfeat', tmp_path, '--weights', weights), 'is a folder: expected')
-    assert_one_line(invoke('xfeat', weights, '--weights', weights), 'would be overwritten')
-    assert weights.read_bytes() == b'mine'
-
-
 def test_a_storage_is_for_bags(world, tmp_path):
     words = ('convert', world / 'run', tmp_path / 'out', '--to', 'cold', '--storage', 'sqlite3')
     assert_one_line(invoke(*words), '--storage sqlite3: expected --to bag')

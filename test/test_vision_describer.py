@@ -6,14 +6,9 @@ from dataclasses import replace
 import cv2
 from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
-from kbr_localization.vision.config import DESCRIBERS, LEARNED, PAPER
-from kbr_localization.vision.describer import SelectableDescriber
-from kbr_localization.vision.factory import describer_class
-from kbr_localization.vision.preparation import Preparation
-from kbr_localization.vision.pyramid_describer import local_descriptor
+from kbr_localization.vision.config import DESCRIPTORS, LEARNED, PAPER
 from kbr_localization.vision.vocabulary import nearest_words
 import numpy as np
-from onnx_file import convolution_network, feature_network
 import pytest
 
 SHAPE = (120, 160)
@@ -208,38 +203,26 @@ def test_incomplete_and_damaged_states_are_refused(describer):
         describer_from_state({**describer.state(), 'words': 0})
 
 
-@pytest.fixture(scope='module')
-def network_file(tmp_path_factory):
-    weights = np.random.default_rng(0).normal(size=(8, 3, 5, 5)).astype(np.float32)
-    path = tmp_path_factory.mktemp('network') / 'tiny.onnx'
-    path.write_bytes(convolution_network(weights, 32))
-    return path
-
-
-@pytest.fixture(scope='module')
-def feature_file(tmp_path_factory):
-    pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
-    kernels = np.random.default_rng(0).normal(size=(12, 1, 8, 8)).astype(np.float32)
-    path = tmp_path_factory.mktemp('features') / 'tiny.onnx'
-    path.write_bytes(feature_network(kernels))
-    return path
-
-
-NEEDED = {'onnx': {'network_size': 32}, LEARNED: {'network_width': 160}}
-"""What a descriptor cannot do without beside its network."""
-
-
 @pytest.fixture
-def kind_config(request, kind):
+def kind_config(kind, tmp_path):
     """Return a small configuration of a descriptor, with its network if it has one."""
-    files = {'onnx': 'network_file', LEARNED: 'feature_file'}
-    needed = NEEDED.get(kind, {})
-    if kind in files:
-        needed = needed | {'network_file': str(request.getfixturevalue(files[kind]))}
-    return replace(CONFIG, vocabulary_samples=2000, words=20, descriptor=kind, **needed)
+    config = replace(CONFIG, vocabulary_samples=2000, words=20)
+    if kind not in ('onnx', LEARNED):
+        return replace(config, descriptor=kind)
+    pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
+    onnx_file = pytest.importorskip('onnx_file', reason='the package onnx is not installed')
+    rng, path = np.random.default_rng(0), tmp_path / 'tiny.onnx'
+    if kind == 'onnx':
+        kernels = rng.normal(size=(8, 3, 5, 5)).astype(np.float32)
+        path.write_bytes(onnx_file.convolution_network(kernels, 32))
+    else:
+        kernels = rng.normal(size=(12, 1, 8, 8)).astype(np.float32)
+        path.write_bytes(onnx_file.feature_network(kernels))
+    sizes = {'network_size': 32, 'network_width': 160}
+    return replace(config, descriptor=kind, network_file=str(path), **sizes)
 
 
-@pytest.mark.parametrize('kind', DESCRIBERS)
+@pytest.mark.parametrize('kind', DESCRIPTORS)
 def test_every_kind_of_descriptor_keeps_the_contract(kind_config, images):
     """One vector of the stated type, a kernel of range and rank, and a state that is enough."""
     config = kind_config
@@ -271,58 +254,6 @@ def test_threads_may_share_a_describer(kind_config, images):
     with ThreadPoolExecutor(4) as pool:
         together = list(pool.map(describer.describe, images * 40))
     np.testing.assert_array_equal(together, alone * 40)
-
-
-def test_the_registry_names_classes_that_can_be_chosen():
-    for name in DESCRIBERS:
-        assert SelectableDescriber in describer_class(name).__mro__
-        assert VisionConfig(descriptor=name).descriptor == name
-
-
-def test_a_descriptor_that_is_not_registered_is_refused(images):
-    """By the configuration, by the factory, and by the pyramid if it has no local descriptor."""
-    with pytest.raises(ConfigurationError, match=r"expected one of sift_pyramid, .* got 'surf'"):
-        VisionConfig(descriptor='surf')
-    with pytest.raises(VisionError, match="'surf': expected one of sift_pyramid"):
-        describer_class('surf')
-    config = replace(CONFIG, descriptor='hog')
-    with pytest.raises(VisionError, match="'hog' has no local descriptor"):
-        local_descriptor(config, Preparation.fit(config, images))
-
-
-def test_network_sees_what_its_weights_say(tmp_path):
-    """The vector is the network's output, computed here by hand."""
-    rng = np.random.default_rng(1)
-    weights = rng.normal(size=(2, 1, 1, 1)).astype(np.float32)
-    path = tmp_path / 'one.onnx'
-    path.write_bytes(convolution_network(weights, 8))
-    config = replace(
-        CONFIG, descriptor='onnx', network_file=str(path), network_size=8, network_input='grey'
-    )
-    image = rng.integers(0, 256, size=(8, 8), dtype=np.uint8)
-    describer = fit_describer(config, [image], rng)
-    pooled = np.maximum(weights * image / 255, 0).reshape(2, 2, 4, 2, 4).mean(axis=(2, 4)).ravel()
-    np.testing.assert_allclose(describer.describe(image), pooled / np.linalg.norm(pooled), 1e-4)
-
-
-def test_missing_and_foreign_network_files_are_refused(tmp_path, images, network_file):
-    rng = np.random.default_rng(0)
-    config = replace(CONFIG, descriptor='onnx', network_size=32)
-    with pytest.raises(VisionError, match=r'expected vision\.network_file'):
-        fit_describer(config, images, rng)
-    with pytest.raises(VisionError, match='No such file'):
-        fit_describer(replace(config, network_file=str(tmp_path / 'no.onnx')), images, rng)
-    rubbish = tmp_path / 'rubbish.onnx'
-    rubbish.write_bytes(b'this is no network at all')
-    with pytest.raises(VisionError, match='not an ONNX network'):
-        fit_describer(replace(config, network_file=str(rubbish)), images, rng)
-    for change in ({'network_input': 'grey'}, {'network_size': 64}):
-        with pytest.raises(VisionError, match=r'its input is \(1, 3, 32, 32\), but network_size'):
-            fit_describer(replace(config, network_file=str(network_file), **change), images, rng)
-    truncated = tmp_path / 'truncated.onnx'
-    truncated.write_bytes(network_file.read_bytes()[:-100])
-    with pytest.raises(VisionError, match=r'truncated.onnx cannot be used'):
-        fit_describer(replace(config, network_file=str(truncated)), images, rng)
 
 
 def test_a_map_made_before_a_parameter_was_there_is_still_read(images):

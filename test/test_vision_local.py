@@ -2,9 +2,13 @@
 
 import cv2
 from kbr_localization.errors import VisionError
-from kbr_localization.vision.dense_sift import DenseSift, sign_weighting
-from kbr_localization.vision.library_descriptors import DenseDaisy, OpenCvSift
-from kbr_localization.vision.patch_grid import PatchGrid
+from kbr_localization.vision.local_descriptors import (
+    DenseDaisy,
+    DenseSift,
+    OpenCvSift,
+    PatchGrid,
+    sign_weighting,
+)
 import numpy as np
 import pytest
 

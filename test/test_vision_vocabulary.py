@@ -1,31 +1,41 @@
-"""Quantisation against brute force; k-means: repeatable, and right on separable data."""
+"""Words against brute force, flat and through a tree; k-means: repeatable, and right."""
 
 from kbr_localization.errors import VisionError
-from kbr_localization.vision import vocabulary as module
-from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words
+from kbr_localization.vision.vocabulary import learn_vocabulary, nearest_words, Vocabulary
 import numpy as np
 import pytest
 
 
-def clusters(rng, centres, per_cluster=60, spread=1.0):
-    noise = rng.normal(0.0, spread, size=(len(centres), per_cluster, centres.shape[1]))
-    return (centres[:, np.newaxis] + noise).reshape(-1, centres.shape[1]).astype(np.float32)
+def learn_tree(data, words, seed):
+    return Vocabulary.learn_tree(data, words, np.random.default_rng(seed))
+
+
+def descriptors(seed, count=4000, size=12):
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(0.0, 10.0, (60, size))
+    chosen = centres[rng.integers(60, size=count)]
+    return (chosen + rng.normal(0.0, 2.0, chosen.shape)).astype(np.float32)
+
+
+@pytest.fixture(scope='module')
+def tree():
+    return learn_tree(descriptors(0), 150, 0)
 
 
 def test_nearest_words_agree_with_the_distances():
     rng = np.random.default_rng(0)
-    descriptors = rng.uniform(0, 255, size=(500, 128)).astype(np.float32)
+    data = rng.uniform(0, 255, size=(3000, 128)).astype(np.float32)
     vocabulary = rng.uniform(0, 255, size=(40, 128)).astype(np.float32)
-    distance = np.linalg.norm(descriptors[:, np.newaxis] - vocabulary, axis=2)
-    np.testing.assert_array_equal(nearest_words(descriptors, vocabulary), distance.argmin(axis=1))
+    distance = [np.linalg.norm(vocabulary - one, axis=1) for one in data]
+    np.testing.assert_array_equal(nearest_words(data, vocabulary), np.argmin(distance, axis=1))
 
 
 def test_k_means_finds_separate_clusters():
     rng = np.random.default_rng(1)
     truth = rng.uniform(0, 200, size=(8, 16))
-    found = learn_vocabulary(clusters(rng, truth), 8, rng)
-    nearest = np.linalg.norm(found[:, np.newaxis] - truth, axis=2).min(axis=0)
-    assert nearest.max() < 1.0
+    data = (truth[:, np.newaxis] + rng.normal(size=(8, 60, 16))).reshape(-1, 16)
+    found = learn_vocabulary(data.astype(np.float32), 8, rng)
+    assert np.linalg.norm(found[:, np.newaxis] - truth, axis=2).min(axis=0).max() < 1.0
 
 
 def test_words_are_the_means_of_their_patches():
@@ -37,19 +47,24 @@ def test_words_are_the_means_of_their_patches():
     np.testing.assert_allclose(words, means, atol=0.015)
 
 
-def test_the_same_seed_gives_the_same_vocabulary_and_another_seed_another():
-    data = np.random.default_rng(2).uniform(0, 255, size=(3000, 32)).astype(np.float32)
+@pytest.mark.parametrize('kind', ['flat', 'tree'])
+def test_the_same_seed_gives_the_same_words_and_another_seed_another(kind):
+    data = descriptors(2)
     first, again, other = (
-        learn_vocabulary(data, 20, np.random.default_rng(seed)) for seed in (5, 5, 6)
+        learn_tree(data, 90, seed).words
+        if kind == 'tree'
+        else learn_vocabulary(data, 90, np.random.default_rng(seed))
+        for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
-def test_fewer_distinct_patches_than_words_is_refused():
+@pytest.mark.parametrize('learn', [learn_vocabulary, Vocabulary.learn_tree])
+def test_fewer_distinct_patches_than_words_is_refused(learn):
     data = np.tile(np.eye(4, dtype=np.float32), (50, 1))
     with pytest.raises(VisionError, match='4 distinct patches'):
-        learn_vocabulary(data, 10, np.random.default_rng(0))
+        learn(data, 10, np.random.default_rng(0))
 
 
 def test_patches_that_are_nearly_all_equal_leave_enough_others_for_the_words():
@@ -58,20 +73,59 @@ def test_patches_that_are_nearly_all_equal_leave_enough_others_for_the_words():
     data[::40] = np.random.default_rng(7).normal(size=(100, 8))
     words = learn_vocabulary(data, 50, np.random.default_rng(0))
     assert len(np.unique(words, axis=0)) == 50
-    with pytest.raises(VisionError, match='101 distinct patches'):
-        learn_vocabulary(data, 102, np.random.default_rng(0))
 
 
-def test_sums_of_clusters_are_those_of_their_members_and_a_word_without_any_stays():
-    rng = np.random.default_rng(5)
-    descriptors = rng.normal(0.0, 50.0, (3000, 7)).astype(np.float32)
-    centres = descriptors[rng.choice(3000, 40, replace=False)]
-    centres[7] = 1e4  # a word without patches
-    assigned, sums, sizes = module._cluster_sums(descriptors, centres)
-    for word in range(40):
-        members = descriptors[assigned == word]
-        assert sizes[word] == len(members)
-        np.testing.assert_allclose(sums[word], members.sum(axis=0), rtol=1e-4, atol=1e-2)
-    means = module._means(sums, centres, sizes)
-    np.testing.assert_array_equal(means[7], centres[7])
-    np.testing.assert_allclose(means[8], descriptors[assigned == 8].mean(axis=0), atol=1e-3)
+def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
+    queries = descriptors(1, 700)
+    starts = np.concatenate([[0], np.cumsum(tree.sizes)])
+    expected = []
+    for query in queries:
+        branch = np.linalg.norm(tree.branches - query, axis=1).argmin()
+        own = slice(starts[branch], starts[branch + 1])
+        expected.append(starts[branch] + np.linalg.norm(tree.words[own] - query, axis=1).argmin())
+    np.testing.assert_array_equal(tree.nearest(queries), expected)
+
+
+def test_a_tree_quantises_nearly_as_finely_as_a_flat_vocabulary(tree):
+    data = descriptors(0)
+    flat = learn_vocabulary(data, 150, np.random.default_rng(0))
+
+    def error(words, found):
+        return np.mean((words[found] - data) ** 2)
+
+    exact = error(flat, nearest_words(data, flat))
+    assert error(tree.words, tree.nearest(data)) < 1.25 * exact
+    assert error(tree.branches, nearest_words(data, tree.branches)) > 2.0 * exact
+
+
+@pytest.mark.parametrize('words', [2, 3, 37, 150])
+def test_there_are_as_many_words_as_were_asked_for(words):
+    tree = learn_tree(descriptors(3, 900), words, 1)
+    assert tree.words.shape == (words, 12)
+    assert tree.sizes.sum() == words
+    assert tree.sizes.min() >= 1
+    assert np.isfinite(tree.words).all()
+
+
+def test_patches_that_are_often_the_same_leave_their_words_to_others():
+    """A blank wall makes most patches equal: its branch cannot use many words."""
+    data = np.concatenate([np.zeros((3000, 12), np.float32), descriptors(4, 300)])
+    tree = learn_tree(data, 100, 2)
+    assert tree.words.shape == (100, 12)
+    assert len(np.unique(tree.words, axis=0)) == 100
+    assert np.abs(tree.words[tree.nearest(data[:3000])]).max() == 0.0
+
+
+def test_a_state_is_enough_and_a_damaged_one_refused(tree):
+    again = Vocabulary.from_state(tree.words, tree.state(), tree=True)
+    queries = descriptors(5, 100)
+    np.testing.assert_array_equal(again.nearest(queries), tree.nearest(queries))
+    damaged = [
+        {'branches': tree.branches[:-1]},
+        {'branches': np.full_like(tree.branches, np.nan)},
+        {'branch_sizes': tree.sizes - 1},
+        {'branch_sizes': np.where(np.arange(len(tree.sizes)) == 0, 0, tree.sizes)},
+    ]
+    for change in damaged:
+        with pytest.raises(VisionError, match='build the map again'):
+            Vocabulary.from_state(tree.words, tree.state() | change, tree=True)

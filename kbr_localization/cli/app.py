@@ -11,7 +11,6 @@ from kbr_localization.cli import (
     growth_commands,
     map_commands,
     mapping_commands,
-    network_command,
     report_command,
     run_commands,
     tune_command,
@@ -33,7 +32,6 @@ app.add_typer(map_commands.app, name='map')
 for command in (
     *run_commands.COMMANDS,
     *data_commands.COMMANDS,
-    network_command.xfeat,
     compare_command.compare,
     report_command.report,
     tune_command.tune,

@@ -10,7 +10,7 @@ from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.map.build import unique_names
 from kbr_localization.localization.mapping.base_frame import described_point
 from kbr_localization.vision.multi_camera import sections_of
-from kbr_localization.vision.network_file import HASH
+from kbr_localization.vision.network import HASH
 
 FRAMES = {False: 'that of the first image', True: 'aligned', None: 'unknown'}
 """Of a map of odometry, by whether it was aligned."""

@@ -4,8 +4,8 @@ From an image to a descriptor that has a positive definite kernel.
 The kernel of the descriptors that count visual words is that of spatial pyramid matching: how many
 words two images have in common, in the same parts of the image (`spatial_pyramid` shows why it is
 positive definite). That of HOG and of a network's output for the whole image is the cosine
-(`vector_kernel`), that of several cameras the product of theirs (`multi_camera`).
-`config.DESCRIBERS` has all that can be chosen.
+(`whole_image`), that of several cameras the product of theirs (`multi_camera`).
+`config.DESCRIPTORS` are the names that can be chosen.
 """
 
 from kbr_localization.vision.config import PAPER, VisionConfig

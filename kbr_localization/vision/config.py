@@ -9,19 +9,7 @@ from kbr_localization.configuration import parameter, validate
 from kbr_localization.errors import ConfigurationError
 
 LEARNED = 'learned_pyramid'
-DESCRIBERS = {
-    'sift_pyramid': 'pyramid_describer.PyramidDescriber',
-    'opencv_sift_pyramid': 'pyramid_describer.PyramidDescriber',
-    'daisy': 'pyramid_describer.PyramidDescriber',
-    LEARNED: 'pyramid_describer.PyramidDescriber',
-    'hog': 'hog_describer.HogDescriber',
-    'onnx': 'network_describer.NetworkDescriber',
-}
-"""
-Descriptors by name: module of this package and class, a `SelectableDescriber`.
-
-The choices of `VisionConfig.descriptor` are these names; a class is imported when it is chosen.
-"""
+DESCRIPTORS = ('sift_pyramid', 'opencv_sift_pyramid', 'daisy', LEARNED, 'hog', 'onnx')
 MOST_SAMPLES = 1_000_000
 """Patches that a vocabulary is learnt from; half a gigabyte of them."""
 PREFIX = 'vision.'
@@ -43,7 +31,7 @@ class VisionConfig:
         'spatial pyramid of words of dense SIFT (own or OpenCV), of DAISY or of the local '
         'features of a network in an ONNX file; HOG of the whole image; or what a network in an '
         'ONNX file says of it',
-        choices=tuple(DESCRIBERS),
+        choices=DESCRIPTORS,
     )
     working_width: int = parameter(
         320, 'wider images are scaled down to this many columns', low=32, high=8192

@@ -1,15 +1,10 @@
-"""The interfaces between images and mathematics: descriptors that have a kernel."""
+"""The interface between images and mathematics: descriptors that have a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
-from kbr_localization.progress import Progress
-from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.vision.preparation import Preparation
-from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,10 +23,9 @@ class Describer(Protocol):
     """
     Turn images into vectors and compare them with a kernel k in [0, 1], 1 for equal images.
 
-    `kind`: the name under which `VisionConfig.descriptor` selects it. `size`: the length of a
-    descriptor. `dtype`: of a descriptor (small integers for visual-word counts). `cameras`: their
-    names where images are those of several. A class that inherits from this has one camera and no
-    preparation unless it says otherwise.
+    `kind`: the name under which `VisionConfig.descriptor` selects it. `size`, `dtype`: length and
+    type of a descriptor (small integers for visual-word counts). `cameras`: names of several
+    cameras, empty for one.
     """
 
     kind: str
@@ -57,7 +51,7 @@ class Describer(Protocol):
 
 
 class PlainDescriptors:
-    """Descriptors (n, size) as they are: `Prepared` where nothing is gained by preparation."""
+    """Descriptors (n, size) as they are: `Prepared` where preparation gains nothing."""
 
     def __init__(self, describer: Describer, descriptors: Descriptors) -> None:
         self._describer, self._descriptors = describer, descriptors
@@ -67,39 +61,3 @@ class PlainDescriptors:
         rows = self._describer.cross_gram(np.atleast_2d(queries), self._descriptors)
         values = np.asarray(rows, dtype=np.float64).T
         return values if queries.ndim > 1 else values[:, 0]
-
-
-class SelectableDescriber(Describer, Protocol):
-    """
-    A describer of one camera that a configuration may name: a class of `config.DESCRIBERS`.
-
-    A subclass defines all of the methods but `prepared`.
-    """
-
-    @classmethod
-    def fit(
-        cls,
-        config: VisionConfig,
-        preparation: Preparation,
-        images: Sequence[LoadableImage],
-        rng: np.random.Generator,
-        workers: Workers,
-        progress: Progress,
-    ) -> SelectableDescriber:
-        """
-        Learn from training images what the descriptor needs; see `fit_describer`.
-
-        `preparation`: made of the same images, brings each into the form that is described.
-        """
-        ...
-
-    @classmethod
-    def from_state(
-        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
-    ) -> SelectableDescriber:
-        """
-        Build again from `state()`, with its configuration and preparation made of it already.
-
-        Raises KeyError for an entry that is missing, VisionError for a damaged one.
-        """
-        ...

@@ -10,8 +10,7 @@ cell by cell, the words of its patches. With N(a) the sum of the counts the kern
 
 With S = 1 these are the papers' 2^l x 2^l cells. With S > 1 the coarse levels keep S horizontal
 strips, as one level does in [VOC07]: a camera that turns with a robot in the plane moves what it
-sees sideways and leaves it in its strip, and floor, walls and ceiling, which the whole image has
-together, are told apart.
+sees sideways within its strip, and floor, walls and ceiling are told apart.
 
 It is positive definite: min(s, t) is the integral over u >= 0 of [u < s][u < t], an inner product
 of indicator functions; sums with positive weights keep positive definiteness, and so does scaling
@@ -21,8 +20,7 @@ normalised histograms. All of this holds for any non-negative numbers in place o
 weighted counts or square roots, with N(a) the sum of the levels' sums, weighted by w_l.
 
 Only level L is kept, as small unsigned integers: the coarser levels are sums of its cells, or of
-square roots the roots of the sums of their squares.
-Minima and sums of small integers are the fastest arithmetic that a processor has, and exact.
+square roots the roots of the sums of their squares. All of this arithmetic is exact.
 """
 
 from __future__ import annotations
@@ -36,9 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Counts = NDArray[np.unsignedinteger]
-_ROWS_PER_BLOCK = 256  # a block stays in the processor's cache
-_BYTE = 255
-_LARGEST_UINT16 = 65535.0
+_BLOCK = 64  # images that are expanded at a time
 
 
 @dataclass(frozen=True)
@@ -83,73 +79,49 @@ def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> 
     return cells
 
 
-def count_words(
-    words_of_patches: NDArray[np.intp],
-    cells: NDArray[np.int64],
-    layout: Layout,
-    weights: NDArray[np.float32] | None = None,
-) -> NDArray[Any]:
+def pyramid(counts: Counts, layout: Layout) -> list[NDArray[Any]]:
     """
-    Count the words in every cell of level L, or sum their weights.
+    Sum the counts of level L to those of all levels, from coarse to fine.
 
-    Shapes: (k,), (k,) and (k,) -> (layout.size,), the cells one after the other.
+    Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
     """
-    return np.bincount(cells * layout.words + words_of_patches, weights, minlength=layout.size)
-
-
-def cross_gram(left: Counts, right: Counts, layout: Layout) -> NDArray[np.float64]:
-    """
-    Kernel matrix of two sets of images.
-
-    Shapes: level-L counts (n, layout.size) and (m, layout.size) -> (n, m) in [0, 1].
-    An image without counts has the kernel 0 with every image.
-    """
-    queries = Pyramids(left, layout)
-    result = np.empty((len(left), len(right)))
-    for start in range(0, len(right), _ROWS_PER_BLOCK):
-        block = slice(start, start + _ROWS_PER_BLOCK)
-        result[:, block] = Pyramids(right[block], layout).compared_with(queries)
+    sums = counts.astype(np.float32)  # which holds integers up to 2**24
+    result: list[NDArray[Any]] = [counts]
+    if layout.rooted:
+        np.square(sums, out=sums)
+    for level in reversed(range(layout.levels)):
+        if layout.rows(level) < layout.rows(level + 1):
+            below = sums.reshape(-1, 2, 2 ** (level + 1) * layout.words)
+            sums = below[:, 0] + below[:, 1]
+        beside = sums.reshape(-1, 2, layout.words)
+        sums = beside[:, 0] + beside[:, 1]
+        whole = np.rint(np.sqrt(sums)) if layout.rooted else sums
+        result.insert(0, whole.reshape(len(counts), -1))
     return result
-
-
-class Pyramids:
-    """Images of level-L counts (n, layout.size) with the sums of all levels."""
-
-    def __init__(self, counts: Counts, layout: Layout) -> None:
-        self.levels = pyramid(counts, layout)
-        weighted = zip(level_weights(layout.levels), self.levels, strict=True)
-        self.scale = _inverse_root(sum(weight * _row_sums(level) for weight, level in weighted))
-
-    def compared_with(self, queries: Pyramids) -> NDArray[np.float64]:
-        """Kernel matrix (m, n) in [0, 1] of m other images with these."""
-        kernel = _overlaps(queries.levels, self.levels) * np.outer(queries.scale, self.scale)
-        return np.clip(kernel, 0.0, 1.0, out=kernel)
 
 
 class PreparedImages:
     """
-    Images that single ones are compared with again and again.
+    Images of level-L counts (n, layout.size) that others are compared with again and again.
 
     All levels lie in one row, each times 2^L w_l, which is a whole number, and
 
         sum_i min(s_i, t_i) = (sum_i s_i + sum_i t_i - sum_i |s_i - t_i|) / 2,
 
-    of which processors have the last sum, of bytes, as an instruction. What a number has beyond
-    255 goes on in further columns, since min(s, t) is the sum over k >= 0 of the minima of s and t
-    less 255 k, cut to 0 .. 255.
+    of which processors have the last sum, of bytes, as an instruction. A number beyond 255 goes on
+    in further columns, since min(s, t) is the sum over k >= 0 of the minima of s and t less 255 k,
+    cut to 0 .. 255. An image without counts has the kernel 0 with every image.
     """
 
     def __init__(self, counts: Counts, layout: Layout) -> None:
-        self._layout, finest = layout, layout.levels
-        self._factors = (2**finest * level_weights(finest)).astype(np.int32)
+        self._layout = layout
         largest = np.max([levels.max(axis=0) for _, levels in self._blocks(counts)], axis=0)
-        layers = np.maximum(-(-largest.astype(np.int64) // _BYTE), 1) - 1
+        layers = np.maximum(-(-largest.astype(np.int64) // 255), 1) - 1
         self._further = np.repeat(np.arange(len(largest)), layers)
-        layer = 1 + np.arange(len(self._further)) - np.repeat(np.cumsum(layers) - layers, layers)
-        self._below = (_BYTE * layer).astype(np.int32)
-        self._columns = len(largest) + len(layer)
-        self._rows, self._sums = self._bytes(counts)
-        self._scale = self._inverse_root(self._sums)
+        first = np.repeat(np.cumsum(layers) - layers, layers)
+        self._below = 255 * (1 + np.arange(len(self._further)) - first).astype(np.float32)
+        self._columns = len(largest) + len(self._further)
+        self._rows, self._sums, self._scale = self._expand(counts)
 
     def compared_with(self, queries: Counts) -> NDArray[np.float64]:
         """
@@ -157,109 +129,52 @@ class PreparedImages:
 
         Shapes: (layout.size,) -> (n,), (m, layout.size) -> (n, m).
         """
-        rows, sums = self._bytes(np.atleast_2d(queries))
+        rows, _, scale = self._expand(np.atleast_2d(queries))
         apart = np.empty((len(self._rows), len(rows)), dtype=np.int32)
         for column, row in enumerate(rows[:, np.newaxis]):
-            # the distance from each of many to the nearest one of one
+            # the nearest of one row is that row
             found = cv2.batchDistance(self._rows, row, cv2.CV_32S, normType=cv2.NORM_L1, K=1)
             apart[:, column] = found[0][:, 0]
         overlaps = 0.5 * (self._sums[:, np.newaxis] + rows.sum(axis=1, dtype=np.int64) - apart)
-        own = self._inverse_root(sums)
-        kernel = overlaps / 2**self._layout.levels * np.outer(self._scale, own)
+        kernel = overlaps / 2**self._layout.levels * np.outer(self._scale, scale)
         np.clip(kernel, 0.0, 1.0, out=kernel)
         return np.asarray(kernel if queries.ndim > 1 else kernel[:, 0])
 
-    def _inverse_root(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
-        """1 / sqrt(N) of images whose levels add up to `sums`."""
-        return _inverse_root(sums / 2**self._layout.levels)
-
-    def _blocks(self, counts: Counts) -> Iterator[tuple[slice, NDArray[np.int32]]]:
-        """All levels of images (m, layout.size), one after the other, times 2^L w_l; by blocks."""
-        rows = _ROWS_PER_BLOCK // np.dtype(np.int32).itemsize
-        for start in range(0, len(counts), rows):
-            block = slice(start, start + rows)
-            levels = zip(self._factors, pyramid(counts[block], self._layout), strict=True)
+    def _blocks(self, counts: Counts) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """All levels of images (m, layout.size) side by side, times 2^L w_l; block by block."""
+        factors = 2**self._layout.levels * level_weights(self._layout.levels).astype(np.float32)
+        for start in range(0, len(counts), _BLOCK):
+            block = slice(start, start + _BLOCK)
+            levels = zip(factors, pyramid(counts[block], self._layout), strict=True)
             yield block, np.concatenate([factor * level for factor, level in levels], axis=1)
 
-    def _bytes(self, counts: Counts) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def _expand(
+        self, counts: Counts
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float64], NDArray[np.float64]]:
         """
-        Return what is compared of images (m, layout.size), and the sums of their levels (m,).
+        Return the bytes (m, columns) of images (m, layout.size), the sums of levels, 1 / sqrt(N).
 
-        An image may have more than the largest numbers here, which is left out of the former.
+        A query's numbers beyond the largest ones here are cut off in its bytes.
         """
         rows = np.empty((len(counts), self._columns), dtype=np.uint8)
-        sums = np.empty(len(counts), dtype=np.int64)
+        sums = np.empty(len(counts))
         for block, levels in self._blocks(counts):
-            further = levels.take(self._further, axis=1) - self._below
-            parts = [_saturated(levels), _saturated(np.maximum(further, 0))]
-            np.concatenate(parts, axis=1, out=rows[block])
-            levels.sum(axis=1, out=sums[block])
-        return rows, sums
+            further = np.maximum(levels.take(self._further, axis=1) - self._below, 0)
+            # OpenCV saturates at 255, and is faster than NumPy
+            rows[block] = cv2.convertScaleAbs(np.concatenate([levels, further], axis=1))
+            sums[block] = levels.sum(axis=1, dtype=np.float64)
+        totals = sums / 2**self._layout.levels
+        return rows, sums, np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0)), 0.0)
 
 
-def pyramid(counts: Counts, layout: Layout) -> list[Counts]:
+def cross_gram(left: Counts, right: Counts, layout: Layout) -> NDArray[np.float64]:
     """
-    Sum the counts of level L to those of all levels, from coarse to fine.
+    Kernel matrix of two sets of images.
 
-    Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
+    Shapes: level-L counts (n, layout.size) and (m, layout.size) -> (n, m) in [0, 1].
     """
-    n, words = len(counts), layout.words
-    # OpenCV adds no integers of 32 bits; floating point has them exactly, of a million patches
-    large = counts.dtype.itemsize > np.dtype(np.uint16).itemsize
-    finest: Any = np.ascontiguousarray(counts, dtype=np.float32 if large else counts.dtype)
-    result: list[Counts] = [finest]
-    sums: NDArray[Any] = finest.astype(np.float32) if layout.rooted else _summable(finest)
-    for level in reversed(range(layout.levels)):
-        if layout.rows(level) < layout.rows(level + 1):
-            sums = _pairs_summed(sums, 2 ** (level + 1) * words, layout.rooted)
-        sums = _pairs_summed(sums, words, layout.rooted)
-        whole = (sums + np.float32(0.5)).astype(np.uint16) if layout.rooted else sums
-        result.insert(0, whole.reshape(n, layout.rows(level) * 2**level * words))
+    result = np.empty((len(left), len(right)))
+    for start in range(0, len(right), 4 * _BLOCK):
+        block = slice(start, start + 4 * _BLOCK)
+        result[:, block] = PreparedImages(right[block], layout).compared_with(left).T
     return result
-
-
-def _pairs_summed(values: NDArray[Any], width: int, rooted: bool) -> NDArray[Any]:
-    """
-    Sum every two neighbouring pieces of `width` numbers: to (m, width).
-
-    `rooted`: what the numbers, float32, are the square roots of.
-    """
-    pairs = values.reshape(-1, 2, width)
-    first, second = pairs[:, 0], pairs[:, 1]
-    if rooted and len(pairs):
-        return np.asarray(cv2.magnitude(first, second))
-    return np.asarray(first + second)
-
-
-def _summable(counts: Counts) -> NDArray[Any]:
-    """Give counts a type that holds the sum of every row."""
-    most = float(_row_sums(counts).max(initial=0.0))
-    return counts.astype(np.uint16 if most <= _LARGEST_UINT16 else np.float32)
-
-
-def _overlaps(queries: list[Counts], candidates: list[Counts]) -> NDArray[np.float64]:
-    """Weighted intersections (n, m) of two pyramids, not normalised."""
-    result = np.zeros((len(queries[0]), len(candidates[0])))
-    weights = level_weights(len(queries) - 1)
-    for weight, level, others in zip(weights, queries, candidates, strict=True):
-        shared = np.empty_like(others)
-        for index, query in enumerate(level):
-            result[index] += weight * _row_sums(np.minimum(others, query, out=shared))
-    return result
-
-
-def _saturated(numbers: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Cast numbers (n, d) that are not negative to bytes, at most 255: faster than by NumPy."""
-    return np.asarray(cv2.convertScaleAbs(numbers)) if numbers.size else numbers.astype(np.uint8)
-
-
-def _row_sums(counts: NDArray[Any]) -> NDArray[np.float32]:
-    """Sum the rows of (n, d); exact up to 2**24."""
-    if not counts.size:
-        return np.zeros(len(counts), dtype=np.float32)
-    # several times faster than numpy's sum of small integers
-    return np.asarray(cv2.reduce(counts, 1, cv2.REDUCE_SUM, dtype=cv2.CV_32F)[:, 0])
-
-
-def _inverse_root(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.where(totals > 0, 1.0 / np.sqrt(np.maximum(totals, 1.0)), 0.0)

@@ -1,65 +1,120 @@
 """
-Visual vocabulary: k-means centres of local descriptors, and the quantisation by them.
+Visual vocabulary: k-means centres of local descriptors, and the words of descriptors.
 
-Both rest on one product of matrices in float32: |d - v|^2 = |d|^2 - 2 d.v + |v|^2, where |d|^2
-does not change which v is nearest.
+Finding words rests on one product of matrices: |d - v|^2 = |d|^2 - 2 d.v + |v|^2, where |d|^2
+does not change which v is nearest. A vocabulary of many words is a tree of two levels (Nister and
+Stewenius, CVPR 2006): a descriptor is compared with the branches, and then with the words of the
+nearest branch, 2 sqrt(M) distances in place of M. It may miss the very nearest word where that
+belongs to the next branch, but equal patches get equal words, which is what counting words needs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from itertools import pairwise
+import math
+from typing import Any
 
 from kbr_localization.errors import VisionError
-from kbr_localization.workers import batches
 import numpy as np
 from numpy.typing import NDArray
 
 Float32Array = NDArray[np.float32]
 _BLOCK = 1024  # descriptors per product, so that its result stays in the cache
-_SETTLED = 0.02  # fraction of the descriptors that still change their word: the rest gains 0.5%
-_PART = 4096  # descriptors that are summed at a time
+_SETTLED = 0.02  # k-means ends when fewer descriptors change their word: the rest gains 0.5%
 
 
-class Vocabulary(Protocol):
-    """Visual `words` (words, d) float32, and which of them a local descriptor is."""
+class Vocabulary:
+    """
+    Visual words (words, d) float32, branch after branch if they are those of a tree.
 
-    words: Float32Array
+    `branches`: (b, d) float32, their centres. `sizes`: (b,) words of each, at least one.
+    """
 
-    def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
-        """Find the word of each descriptor: (k, d) float32 -> (k,)."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Return, by name, the arrays that are needed beside the words to make it again."""
-        ...
-
-
-class FlatVocabulary:
-    """Words (words, d) float32, each of which is compared with every descriptor."""
-
-    def __init__(self, words: Float32Array) -> None:
-        self.words = words
+    def __init__(
+        self,
+        words: Float32Array,
+        branches: Float32Array | None = None,
+        sizes: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.words, self.branches = words, branches
+        self.sizes = np.array([len(words)]) if sizes is None else sizes
+        ends = np.cumsum(self.sizes)
+        self._starts = (ends - self.sizes).tolist()
+        self._leaves = np.split(words, ends[:-1])
 
     def nearest(self, descriptors: Float32Array) -> NDArray[np.intp]:
-        """Index of the nearest word: (k, d) float32 -> (k,)."""
-        return nearest_words(descriptors, self.words)
+        """Index of the nearest word in the nearest branch: (k, d) float32 -> (k,)."""
+        if self.branches is None:
+            return nearest_words(descriptors, self.words)
+        branch = nearest_words(descriptors, self.branches).astype(np.uint16)
+        order = np.argsort(branch, kind='stable')  # of small integers: a radix sort
+        ends = np.cumsum(np.bincount(branch, minlength=len(self.branches))).tolist()
+        gathered = descriptors[order]
+        result = np.empty(len(descriptors), dtype=np.intp)
+        for first, leaves, (start, end) in zip(
+            self._starts, self._leaves, pairwise([0, *ends]), strict=True
+        ):
+            result[order[start:end]] = first + nearest_words(gathered[start:end], leaves)
+        return result
 
     def state(self) -> dict[str, Any]:
-        """Return nothing: the words are all."""
-        return {}
+        """Return the arrays by name, without the words: what `from_state` needs beside them."""
+        if self.branches is None:
+            return {}
+        return {'branches': self.branches, 'branch_sizes': self.sizes}
 
     @classmethod
-    def from_state(cls, words: Float32Array, state: Mapping[str, Any]) -> FlatVocabulary:
-        """Make it of its words."""
-        return cls(words)
+    def from_state(cls, words: Float32Array, state: Mapping[str, Any], tree: bool) -> Vocabulary:
+        """Build again from words and `state()`; raises VisionError for damaged arrays."""
+        if not tree:
+            return cls(words)
+        branches = np.ascontiguousarray(state['branches'], dtype=np.float32)
+        sizes = np.asarray(state['branch_sizes']).astype(np.int64)
+        fits = branches.ndim == words.ndim and branches.shape == (len(sizes), words.shape[1])
+        counted = bool((sizes > 0).all()) and sizes.sum() == len(words)
+        if not (fits and counted and np.isfinite(branches).all()):
+            raise VisionError(
+                f'branches of shape {branches.shape} for {sizes.sum()} words: expected those of '
+                f'words of shape {words.shape}; build the map again'
+            )
+        return cls(words, branches, sizes)
 
     @classmethod
-    def learn(
+    def learn_tree(
         cls, descriptors: Float32Array, words: int, rng: np.random.Generator
-    ) -> FlatVocabulary:
-        """Cluster descriptors (k, d); see `learn_vocabulary`."""
-        return cls(learn_vocabulary(descriptors, words, rng))
+    ) -> Vocabulary:
+        """
+        Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
+
+        Branches get words by how far their descriptors spread. The same generator and data give
+        the same tree. Raises VisionError when there are fewer distinct descriptors than words.
+        """
+        distinct = _find_distinct(descriptors)
+        if len(distinct) < words:
+            raise _too_few_patches(words, len(distinct))
+        count = math.isqrt(words)
+        sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
+        branches = learn_vocabulary(descriptors[sample], count, rng)
+        found = nearest_words(descriptors, branches)
+        members = [descriptors[found == branch] for branch in range(count)]
+        different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
+        # a branch without descriptors keeps one word: its centre
+        most = np.array([max(len(one), 1) for one in different])
+        spread = np.array(
+            [
+                ((one - centre) ** 2).sum(dtype=np.float64)
+                for one, centre in zip(members, branches, strict=True)
+            ]
+        )
+        sizes = _share_words(spread, words, most)
+        leaves = []
+        for own, seeds, centre, size in zip(members, different, branches, sizes, strict=True):
+            if len(seeds) > size:
+                leaves.append(learn_vocabulary(own, size, rng, seeds_from=seeds))
+            else:
+                leaves.append(seeds if len(seeds) else centre[np.newaxis])
+        return cls(np.concatenate(leaves), branches, sizes)
 
 
 def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArray[np.intp]:
@@ -71,10 +126,9 @@ def nearest_words(descriptors: Float32Array, vocabulary: Float32Array) -> NDArra
     transposed = np.ascontiguousarray(vocabulary.T)
     offset = 0.5 * np.einsum('ij,ij->i', vocabulary, vocabulary)
     result = np.empty(len(descriptors), dtype=np.intp)
-    scores = np.empty((min(len(descriptors), _BLOCK), len(vocabulary)), dtype=np.float32)
     for start in range(0, len(descriptors), _BLOCK):
         block = slice(start, start + _BLOCK)
-        score = np.matmul(descriptors[block], transposed, out=scores[: len(result[block])])
+        score = descriptors[block] @ transposed
         score -= offset
         score.argmax(axis=1, out=result[block])
     return result
@@ -96,35 +150,21 @@ def learn_vocabulary(
     fewer distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
-    parts = batches(descriptors, _PART)
     assigned = np.full(len(descriptors), -1)
     for _ in range(iterations):
-        found = [_cluster_sums(part, centres) for part in parts]
-        before, assigned = assigned, np.concatenate([part[0] for part in found])
-        centres = _means(sum(part[1] for part in found), centres, sum(p[2] for p in found))
+        before, assigned = assigned, nearest_words(descriptors, centres)
+        sizes = np.bincount(assigned, minlength=words)
+        present = sizes > 0  # a word that lost all its patches stays where it is
+        for axis, values in enumerate(descriptors.T):
+            sums = np.bincount(assigned, values, minlength=words)
+            centres[present, axis] = sums[present] / sizes[present]
         if np.mean(assigned != before) < _SETTLED:
             break
     return centres
 
 
-def too_few_patches(words: int, distinct: int) -> VisionError:
-    """Say that images have fewer distinct patches than a vocabulary is to have words."""
-    return VisionError(
-        f'vocabulary of {words} words: the images have {distinct} distinct patches only; use more '
-        'images or fewer words'
-    )
-
-
-def find_distinct(descriptors: Float32Array) -> NDArray[np.intp]:
-    """Find the first of each group of equal descriptors (k, d): their indices."""
-    bits = np.ascontiguousarray(descriptors).view(np.uint32)
-    # sums of odd multiples, modulo 2**64: of two different ones equal once in 10**19
-    odd = 2 * np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) + 1
-    return np.asarray(np.unique(bits @ odd, return_index=True)[1])
-
-
 def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generator) -> Float32Array:
-    # k-means++ on a sample: twenty candidates per word spread the seeds as well as all would
+    """k-means++ on a sample: twenty candidates per word spread the seeds as well as all would."""
     count = min(len(descriptors), 20 * words)
     sample = descriptors[rng.choice(len(descriptors), size=count, replace=False)]
     seeds = np.empty((words, descriptors.shape[1]), dtype=np.float32)
@@ -133,35 +173,36 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
         weight = distance if index else np.ones(count)
         if not weight.any():
             # so many are equal, as of blank walls, that the sample has too few others
-            distinct = find_distinct(descriptors)
+            distinct = _find_distinct(descriptors)
             if not words <= len(distinct) < len(descriptors):
-                raise too_few_patches(words, len(distinct))
+                raise _too_few_patches(words, len(distinct))
             return _spread_seeds(descriptors[distinct], words, rng)
         seeds[index] = sample[rng.choice(count, p=weight / weight.sum())]
-        distance = np.minimum(distance, _squared_distance(sample, seeds[index]))
+        difference = sample - seeds[index]
+        distance = np.minimum(distance, np.einsum('ij,ij->i', difference, difference))
     return seeds
 
 
-def _squared_distance(sample: Float32Array, centre: Float32Array) -> NDArray[np.float64]:
-    difference = sample - centre
-    squared = np.einsum('ij,ij->i', difference, difference)
-    return np.asarray(squared, dtype=np.float64)
+def _find_distinct(descriptors: Float32Array) -> NDArray[np.intp]:
+    """Index of the first of each group of equal descriptors (k, d)."""
+    return np.asarray(np.unique(descriptors, axis=0, return_index=True)[1])
 
 
-def _cluster_sums(
-    descriptors: Float32Array, centres: Float32Array
-) -> tuple[NDArray[np.intp], Float32Array, NDArray[np.intp]]:
-    """Nearest centres (k,) of descriptors (k, d), sums (words, d) and sizes (words,) by centre."""
-    assigned = nearest_words(descriptors, centres)
-    sums = np.zeros(centres.T.shape, dtype=np.float32)
-    # as fast as a product with a sparse matrix, and importing that takes longer than all of this
-    for total, values in zip(sums, descriptors.T, strict=True):
-        np.add.at(total, assigned, values)
-    return assigned, sums.T, np.bincount(assigned, minlength=len(centres))
+def _too_few_patches(words: int, distinct: int) -> VisionError:
+    return VisionError(
+        f'vocabulary of {words} words: the images have {distinct} distinct patches only; use more '
+        'images or fewer words'
+    )
 
 
-def _means(sums: Any, centres: Float32Array, sizes: Any) -> Float32Array:
-    updated = centres.copy()  # a word that lost all its patches stays where it is
-    present = sizes > 0
-    updated[present] = sums[present] / sizes[present, np.newaxis].astype(np.float32)
-    return updated
+def _share_words(
+    spread: NDArray[np.float64], words: int, most: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Share words out by spread (b,), to each branch at least one and at most so many (b,)."""
+    rest = words - len(spread)
+    wanted = 1 + np.floor(rest * spread / max(spread.sum(), np.finfo(float).tiny)).astype(np.int64)
+    sizes: NDArray[np.int64] = np.minimum(wanted, most)
+    while sizes.sum() < words:
+        # where a further word makes most of a difference; where there is none to be had, nowhere
+        sizes[np.argmax(np.where(sizes < most, spread / sizes, -1.0))] += 1
+    return sizes

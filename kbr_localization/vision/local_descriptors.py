@@ -1,0 +1,246 @@
+"""
+Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
+
+`DenseSift` is the usual one, `OpenCvSift` the reference and that of [MbKSR] section 6.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+import math
+from typing import Any, cast
+
+import cv2
+from kbr_localization.errors import VisionError
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+import skimage.feature
+
+Image = NDArray[np.uint8]
+Float32Array = NDArray[np.float32]
+MOST_PATCHES = 1_000_000  # whose descriptors take half a gigabyte
+_CELLS = 4
+_GRADIENTS = ((0, 1), (1, 1), (1, 0), (1, -1))  # rows, columns; their opposites come after
+
+
+@dataclass(frozen=True)
+class PatchGrid:
+    """
+    Square patches, row after row, that lie wholly inside of an image.
+
+    `shape`: (height, width) of the image. `patch_size`, `spacing`: in pixels. `wraps`: the first
+    and last columns of the image are neighbours, as in a panorama, and patches go across.
+    Raises VisionError when no patch fits, or more than `MOST_PATCHES`.
+    """
+
+    shape: tuple[int, int]
+    patch_size: int
+    spacing: int
+    wraps: bool = False
+
+    def __post_init__(self) -> None:
+        size = f'image of {self.shape[1]}x{self.shape[0]} pixels (after scaling)'
+        if min(self.shape) < self.patch_size:
+            raise VisionError(
+                f'{size}: expected at least the patch size {self.patch_size} each way; use larger '
+                'images, a larger vision.working_width (of a wide panorama) or a smaller '
+                'vision.patch_size'
+            )
+        rows, columns = self.counts
+        if rows * columns > MOST_PATCHES:
+            raise VisionError(
+                f'{size} with {rows} x {columns} patches: expected at most {MOST_PATCHES}; use a '
+                'larger vision.spacing or a smaller vision.working_width'
+            )
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Rows and columns of patches."""
+        rows, columns = ((side - self.patch_size) // self.spacing + 1 for side in self.shape)
+        return rows, math.ceil(self.shape[1] / self.spacing) if self.wraps else columns
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """Row and column of the first patch's first pixel; what is left over is cut evenly."""
+        top, left = ((side - self.patch_size) % self.spacing // 2 for side in self.shape)
+        return top, 0 if self.wraps else left
+
+    @property
+    def centres(self) -> NDArray[np.int64]:
+        """Points x, y (k, 2) in the image, in pixels."""
+        rows, columns = (
+            start + self.patch_size // 2 + self.spacing * np.arange(count)
+            for start, count in zip(self.corner, self.counts, strict=True)
+        )
+        return np.stack(np.meshgrid(columns % self.shape[1], rows), axis=-1).reshape(-1, 2)
+
+    def check(self, image: Image) -> None:
+        """Raise VisionError for an image of another size."""
+        if image.shape != self.shape:
+            raise VisionError(f'image of shape {image.shape}: expected {self.shape}')
+
+    def crop(self, image: Image, margin: int) -> Image:
+        """
+        Cut out the patches with `margin` pixels around them.
+
+        Where the image ends it is continued by its edge, or by its other side if it wraps.
+        """
+        self.check(image)
+        sides = 0 if self.wraps else margin
+        extended: NDArray[Any] = image
+        if self.wraps:
+            columns = np.arange(-margin, self.shape[1] + self.patch_size + margin)
+            extended = image[:, columns % self.shape[1]]
+        extended = cv2.copyMakeBorder(extended, margin, margin, sides, sides, cv2.BORDER_REPLICATE)
+        top, left = self.corner
+        return np.asarray(extended[top:, left:], dtype=np.uint8)
+
+
+class DenseSift:
+    """
+    Dense RootSIFT.
+
+    A patch has 4 x 4 cells; each holds the gradients that point in each of 8 directions. Patches
+    that overlap share cells, so the gradients are summed once, on a lattice of cells, and a
+    descriptor is a window of 4 x 4 of them. Other than in keypoint SIFT, a gradient counts in a
+    direction by the cosine of the angle between them, cells are boxes without a Gaussian window,
+    and the square roots of the cells are compared, so that the Euclidean distance of descriptors
+    is their Hellinger distance. `blur`: standard deviation of the smoothing before, in pixels.
+    """
+
+    size = 128
+
+    def __init__(self, grid: PatchGrid, blur: float = 0.8) -> None:
+        cell = grid.patch_size // _CELLS
+        self.grid, self._blur = grid, blur
+        self._pitch = math.gcd(cell, grid.spacing)
+        self._per_cell, self._stride = cell // self._pitch, grid.spacing // self._pitch
+        window = _CELLS * self._per_cell
+        self._lattice = [(count - 1) * self._stride + window for count in grid.counts]
+
+    def describe(self, grey: Image) -> Float32Array:
+        """
+        Describe the patches of an image (height, width): (k, 128) of unit length.
+
+        A patch without gradients gets zeros. Raises VisionError for an image of another size.
+        """
+        windows = self._windows(self._cell_sums(self._gradients(grey)))
+        # the sum over a window is the squared length of its square roots
+        length = np.sqrt(windows @ np.ones(self.size, dtype=np.float32))
+        np.sqrt(windows, out=windows)
+        windows *= (1.0 / np.maximum(length, 1e-6))[:, np.newaxis]
+        return windows
+
+    def _gradients(self, grey: Image) -> Image:
+        """Differences (8, height, width) along eight directions, zero where negative."""
+        margin = 1 + math.ceil(4 * self._blur)
+        extended: NDArray[Any] = self.grid.crop(grey, margin)
+        if self._blur > 0.0:
+            extended = cv2.GaussianBlur(extended, (0, 0), self._blur)
+        height, width = (side * self._pitch for side in self._lattice)
+        result = np.empty((2 * len(_GRADIENTS), height, width), dtype=np.uint8)
+        for index, (row, column) in enumerate(_GRADIENTS):
+            ahead = extended[margin + row :, margin + column :][:height, :width]
+            behind = extended[margin - row :, margin - column :][:height, :width]
+            # unsigned differences saturate at zero
+            cv2.subtract(ahead, behind, dst=result[index])
+            cv2.subtract(behind, ahead, dst=result[index + len(_GRADIENTS)])
+        return result
+
+    def _cell_sums(self, gradients: Image) -> Float32Array:
+        """Sum (rows, columns, 8) over the cells that start at each point of the lattice."""
+        count, height, width = gradients.shape
+        pitch = self._pitch
+        bands = gradients.reshape(count, height // pitch, pitch, width)
+        # in place and slice by slice, which is four times as fast as sums over short axes
+        strips = bands[:, :, 0].astype(np.uint16)
+        for row in range(1, pitch):
+            strips += bands[:, :, row]
+        lattice = strips[..., ::pitch].astype(np.float32)
+        for column in range(1, pitch):
+            lattice += strips[..., column::pitch]
+        lattice[1::2] *= math.sqrt(0.5)  # a diagonal difference reaches farther by that much
+        side = (self._per_cell, self._per_cell)
+        for plane in lattice if self._per_cell > 1 else ():
+            plane[:] = cv2.boxFilter(
+                plane, -1, side, anchor=(0, 0), normalize=False, borderType=cv2.BORDER_CONSTANT
+            )
+        return np.ascontiguousarray(lattice.transpose(1, 2, 0))
+
+    def _windows(self, cells: Float32Array) -> Float32Array:
+        """Cells (k, 128) of every patch."""
+        down, right, one = cells.strides
+        shape = (*self.grid.counts, _CELLS, _CELLS, cells.shape[2])
+        steps = (self._stride, self._per_cell)
+        strides = [step * axis for step in steps for axis in (down, right)]
+        windows = as_strided(cells, shape, (*strides, one), writeable=False)
+        return windows.copy().reshape(-1, self.size)
+
+
+def sign_weighting(weight: float) -> Float32Array:
+    """
+    Matrix (128, 128) that scales by `weight` what opposite directions of SIFT differ in.
+
+    What they have in common stays: at 0 a dark edge and a bright one are the same.
+    """
+    half = len(_GRADIENTS)
+    swapped = np.roll(np.eye(2 * half), half, axis=1)
+    cell = (1.0 + weight) / 2.0 * np.eye(2 * half) + (1.0 - weight) / 2.0 * swapped
+    return np.asarray(np.kron(np.eye(_CELLS**2), cell), dtype=np.float32)
+
+
+class OpenCvSift:
+    """
+    Dense SIFT by OpenCV's keypoint descriptor.
+
+    It describes a window of six times the keypoint's size (4 x 4 bins of 3 * size / 2 pixels).
+    """
+
+    size = 128
+
+    def __init__(self, grid: PatchGrid) -> None:
+        self.grid = grid
+        size = grid.patch_size / 6.0
+        # made once: building thousands of keypoint objects costs as much as describing them
+        self.keypoints = [cv2.KeyPoint(float(x), float(y), size, 0.0) for x, y in grid.centres]
+        self._sift = cast(Any, cv2).SIFT_create()  # the type stubs of some versions lack it
+
+    def describe(self, grey: Image) -> Float32Array:
+        """
+        Describe the patches of an image (height, width): (k, 128), values 0 to 255.
+
+        Raises VisionError for an image of another size.
+        """
+        self.grid.check(grey)
+        _, descriptors = self._sift.compute(grey, self.keypoints)
+        return np.asarray(descriptors, dtype=np.float32)
+
+
+class DenseDaisy:
+    """Dense DAISY of scikit-image: blurred gradient maps, sampled on two rings of six points."""
+
+    size = (2 * 6 + 1) * 8
+
+    def __init__(self, grid: PatchGrid) -> None:
+        self.grid = grid
+
+    def describe(self, grey: Image) -> Float32Array:
+        """
+        Describe the patches of an image (height, width): (k, size).
+
+        Raises VisionError for an image of another size.
+        """
+        spacing, (rows, columns) = self.grid.spacing, self.grid.counts
+        # a margin of whole patches, so that its blur does not end at the image's edge
+        extra = -(-self.grid.patch_size // spacing)
+        descriptors = cast(Any, skimage.feature.daisy)(
+            self.grid.crop(grey, extra * spacing),
+            step=spacing,
+            radius=self.grid.patch_size // 2,
+            rings=2,
+            histograms=6,
+            orientations=8,
+        )
+        wanted = descriptors[extra : extra + rows, extra : extra + columns]
+        return np.asarray(wanted.reshape(-1, self.size), dtype=np.float32)

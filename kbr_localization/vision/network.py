@@ -1,0 +1,198 @@
+"""
+Networks in ONNX files, run by onnxruntime: global descriptors and dense local features.
+
+A map keeps its network's file and the SHA-256 of it. A network is trusted as a program is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+import hashlib
+from typing import Any
+
+import cv2
+from kbr_localization.errors import MissingModuleError, VisionError
+from kbr_localization.files import read_file
+from kbr_localization.resources import describe_missing
+from kbr_localization.vision.config import VisionConfig
+from kbr_localization.vision.local_descriptors import PatchGrid
+from kbr_localization.vision.preparation import Preparation, to_grey
+import numpy as np
+from numpy.typing import NDArray
+
+Float32Array = NDArray[np.float32]
+LARGEST_FILE = 1 << 31  # bytes; a protocol buffer cannot be larger
+NETWORK, HASH = 'network', 'network_sha256'
+STRIDE = 32
+"""Image sides that a network leaves open are rounded up to multiples of this."""
+_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+_IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+
+def read_network(config: VisionConfig) -> NDArray[np.uint8]:
+    """Read the bytes of `network_file`; raises VisionError when it cannot be read."""
+    if not config.network_file:
+        raise VisionError(
+            f'descriptor {config.descriptor}: expected vision.network_file, an ONNX file, got none'
+        )
+    try:
+        return np.frombuffer(read_file(config.network_file, LARGEST_FILE), dtype=np.uint8)
+    except OSError as error:
+        raise VisionError(
+            f'network {config.network_file!r}: {error.strerror}; set vision.network_file '
+            'to an ONNX file'
+        ) from error
+
+
+def network_state(network: NDArray[np.uint8]) -> dict[str, Any]:
+    """Return what a map keeps of a network: its bytes and their SHA-256."""
+    return {NETWORK: network, HASH: hashlib.sha256(network.tobytes()).hexdigest()}
+
+
+def network_of(state: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Return the network that a map keeps; raises VisionError if its SHA-256 differs."""
+    network = np.ascontiguousarray(state[NETWORK], dtype=np.uint8)
+    found, kept = network_state(network)[HASH], state.get(HASH, b'')
+    kept = kept.decode(errors='replace') if isinstance(kept, bytes) else str(kept)
+    # older maps have no hash
+    if kept and kept != found:
+        raise VisionError(
+            f'network of the map: expected one of SHA-256 {kept[:12]}…, got {found[:12]}…; build '
+            'the map again'
+        )
+    return network
+
+
+class Network:
+    """
+    A network that onnxruntime runs on the CPU; threads may share it.
+
+    `content`: the bytes of the ONNX file. `input_shape`: sizes of its input, 0 where it takes
+    any. Raises VisionError for a file that onnxruntime cannot read, MissingModuleError without it.
+    """
+
+    def __init__(self, config: VisionConfig, content: NDArray[np.uint8]) -> None:
+        try:
+            import onnxruntime  # noqa: PLC0415 - an extra
+        except ModuleNotFoundError as error:
+            what = f'the descriptor {config.descriptor}'
+            raise MissingModuleError(describe_missing('onnxruntime', what)) from error
+        self._file = config.network_file
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = config.network_threads, 1
+        options.log_severity_level = 4  # errors are raised as well
+        # waiting threads must not take the processor from the filter
+        options.add_session_config_entry('session.intra_op.allow_spinning', '0')
+        try:
+            self._session = onnxruntime.InferenceSession(
+                content.tobytes(), options, ['CPUExecutionProvider']
+            )
+        # its exceptions have no common class but Exception
+        except Exception as error:
+            raise self.unusable(f'onnxruntime cannot read it ({_line(error)})') from error
+        self._input, *_ = self._session.get_inputs()
+        sizes = self._input.shape
+        self.input_shape = tuple(n if isinstance(n, int) and n > 0 else 0 for n in sizes)
+
+    def run(self, image: Float32Array) -> list[Float32Array]:
+        """Return all outputs for an input image (1, channels, height, width)."""
+        try:
+            answers = self._session.run(None, {self._input.name: image})
+        except Exception as error:
+            raise self.unusable(f'onnxruntime cannot run it ({_line(error)})') from error
+        return [np.asarray(answer, dtype=np.float32) for answer in answers]
+
+    def check_finite(self, *answers: Float32Array) -> None:
+        """Raise VisionError for NaN or infinity in answers."""
+        if not all(np.isfinite(answer).all() for answer in answers):
+            raise VisionError(
+                f'network {self._file} returns numbers that are not finite: check '
+                'network_input, or give another network'
+            )
+
+    def unusable(self, reason: str) -> VisionError:
+        """Return the error of a network that does not fit."""
+        return VisionError(f'network {self._file} cannot be used: {reason}')
+
+
+def as_input(image: NDArray[np.uint8], kind: str, size: tuple[int, int]) -> Float32Array:
+    """
+    Network input (1, channels, height, width) of a BGR image.
+
+    `kind`: that of `VisionConfig.network_input`. `size`: height, width.
+    """
+    if image.shape[:2] != size:
+        resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)
+        image = np.asarray(resized, dtype=np.uint8)
+    planes: Any = to_grey(image)[:, :, np.newaxis] if kind == 'grey' else image[:, :, ::-1]
+    planes = planes / np.float32(255)
+    if kind == 'imagenet':
+        planes = (planes - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
+    return np.ascontiguousarray(planes.transpose(2, 0, 1)[np.newaxis], dtype=np.float32)
+
+
+class LearnedFeatures:
+    """
+    Dense local features of a network, such as XFeat.
+
+    The network answers an image with features (1, C, h, w), a vector for each place of a grid,
+    and possibly with their reliability (1, 1, h, w). `size`: numbers of a feature. `grid`: its
+    places. Raises VisionError for a network that answers anything else.
+    """
+
+    def __init__(
+        self, config: VisionConfig, preparation: Preparation, content: NDArray[np.uint8]
+    ) -> None:
+        self._network = Network(config, content)
+        declared = self._network.input_shape
+        if len(declared) != 4 or declared[0] > 1 or declared[1] not in (0, 1, 3):
+            raise self._network.unusable(
+                f'its input is {declared}: expected (1, 1 or 3 channels, height, width)'
+            )
+        self._kind = 'grey' if declared[1] == 1 else config.network_input
+        if self._kind == 'grey' and declared[1] == 3:
+            raise self._network.unusable('its input has 3 channels: expected 1')
+        height, width = (
+            wanted or -(-side // STRIDE) * STRIDE
+            for wanted, side in zip(declared[2:], preparation.shape, strict=True)
+        )
+        self._shape = height, width
+        features, _ = self._run(np.zeros((*self._shape, 3), dtype=np.uint8))
+        self.size = features.shape[0]
+        self.grid = PatchGrid((features.shape[1], features.shape[2]), 1, 1)
+
+    def describe_colour(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
+        """
+        Describe a prepared BGR image by features (k, size) of unit length and weights (k,).
+
+        The weights are the reliability over its mean, ones without it. A feature of zeros stays
+        so. Raises VisionError for numbers that are not finite.
+        """
+        features, reliability = self._run(image)
+        self._network.check_finite(features, reliability)
+        vectors = features.reshape(self.size, -1).T
+        length = np.sqrt(np.einsum('ij,ij->i', vectors, vectors))
+        unit = vectors / np.maximum(length, 1e-12)[:, np.newaxis]
+        weights = np.maximum(reliability.ravel(), 0.0)
+        mean = float(weights.mean())
+        relative = weights / mean if mean > 1e-12 else np.ones_like(weights)
+        return np.asarray(unit, np.float32), np.asarray(relative, np.float32)
+
+    def _run(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
+        """Features (C, h, w) and reliability (h, w) of a BGR image."""
+        answers = self._network.run(as_input(image, self._kind, self._shape))
+        maps = [one for one in answers if one.ndim == 4 and one.shape[0] == 1 and one.size]
+        if not maps:
+            shapes = ', '.join(str(one.shape) for one in answers)
+            raise self._network.unusable(
+                f'it answers {shapes}: expected features of shape (1, C, rows, columns)'
+            )
+        features, *others = maps
+        alike = (1, 1, *features.shape[2:])
+        ones = np.ones(alike, dtype=np.float32)
+        reliability = next((one for one in others if one.shape == alike), ones)
+        return features[0], reliability[0, 0]
+
+
+def _line(error: Exception) -> str:
+    return ' '.join(str(error).split())[:200] or type(error).__name__

@@ -1,0 +1,172 @@
+"""Networks in ONNX files: words of their local features, vectors of whole images, refusals."""
+
+from dataclasses import replace
+import subprocess
+import sys
+
+from kbr_localization.errors import MapError, VisionError
+from kbr_localization.localization.map.build import build_map
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
+from map_helpers import TinyRun
+import numpy as np
+import pytest
+
+pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
+onnx_file = pytest.importorskip('onnx_file', reason='the package onnx is not installed')
+convolution_network, feature_network = onnx_file.convolution_network, onnx_file.feature_network
+
+SIDE = 8
+"""Pixels of a feature of the tiny networks."""
+KERNELS = np.random.default_rng(0).normal(size=(6, 1, SIDE, SIDE)).astype(np.float32)
+IMAGES = list(np.random.default_rng(1).integers(0, 256, (4, 96, 128), dtype=np.uint8))
+LOCAL = VisionConfig(
+    descriptor='learned_pyramid', network_width=128, words=20, vocabulary_samples=1000
+)
+WHOLE = VisionConfig(descriptor='onnx', network_size=32, network_input='grey')
+
+
+def fitted(tmp_path, network, images=IMAGES, config=LOCAL, **changes):
+    path = tmp_path / 'net.onnx'
+    path.write_bytes(network)
+    config = replace(config, network_file=str(path), **changes)
+    return fit_describer(config, images, np.random.default_rng(0))
+
+
+def plain_features(image, kernels=KERNELS):
+    """Features (rows, columns, C) of a grey image, patch by patch."""
+    rows, columns = (side // SIDE for side in image.shape)
+    blocks = (image / 255.0).reshape(rows, SIDE, columns, SIDE)
+    return np.einsum('rycx,oyx->rco', blocks, kernels[:, 0])
+
+
+def test_features_are_counted_by_their_reliability(tmp_path):
+    """The descriptor is that of the plain definition: nearest word, cell, sum, square root."""
+    describer = fitted(tmp_path, feature_network(KERNELS), vocabulary_tree=False)
+    words, image = describer.vocabulary.words, IMAGES[2]
+    # the vocabulary was learnt from all features, so that frequencies are those of the images
+    counts = np.ones(len(words))
+    for feature in np.concatenate([plain_features(one).reshape(-1, 6) for one in IMAGES]):
+        unit = feature / np.linalg.norm(feature)
+        counts[np.linalg.norm(words - unit, axis=1).argmin()] += 1.0
+    relative = counts.mean() / counts
+    features = plain_features(image)
+    weights = np.maximum(features[:, :, 0], 0.0)
+    features /= np.linalg.norm(features, axis=2, keepdims=True)
+    sums = np.zeros((2, 2, len(words)))
+    for row, column in np.ndindex(features.shape[:2]):
+        nearest = np.linalg.norm(words - features[row, column], axis=1).argmin()
+        cell = row * 2 // features.shape[0], column * 2 // features.shape[1]
+        sums[(*cell, nearest)] += weights[row, column] / weights.mean()
+    found = describer.describe(image).astype(float)
+    assert found.sum() > 0
+    np.testing.assert_allclose(found, 8 * np.sqrt(sums * relative).ravel(), atol=0.6)
+
+
+@pytest.mark.parametrize(
+    'shape, width, features',
+    [(('height', 'width'), 128, 12 * 16), ((64, 160), 128, 8 * 20), (('h', 'w'), 64, 8 * 8)],
+)
+def test_a_network_gets_the_size_that_it_takes(tmp_path, shape, width, features):
+    """Its own, or that of `network_width`, both sides rounded up to multiples of 32."""
+    network = feature_network(KERNELS, reliable=False, shape=shape)
+    plain = {'relative_counts': False, 'root_counts': False}
+    describer = fitted(tmp_path, network, network_width=width, **plain)
+    # without reliability all features count alike
+    assert describer.describe(IMAGES[0]).sum() == 8 * features
+
+
+@pytest.mark.parametrize('kind, channels', [('rgb', 3), ('imagenet', 3), ('grey', 1)])
+def test_a_network_gets_the_colours_that_it_wants(tmp_path, kind, channels):
+    image = np.random.default_rng(3).integers(0, 256, (8, 8, 3), dtype=np.uint8)
+    weights = np.zeros((channels, channels, 1, 1), np.float32)
+    weights[range(channels), range(channels)] = 1.0
+    network = convolution_network(weights, 8)
+    describer = fitted(
+        tmp_path, network, [image], WHOLE, network_input=kind, network_size=8, scale_up=False
+    )
+    planes = image[:, :, ::-1].transpose(2, 0, 1) / 255.0
+    if kind == 'grey':
+        planes = np.tensordot([0.299, 0.587, 0.114], planes, 1)[np.newaxis]
+    elif kind == 'imagenet':
+        mean, deviation = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
+        planes = (planes - mean[:, None, None]) / deviation[:, None, None]
+    pooled = np.maximum(planes, 0).reshape(channels, 2, 4, 2, 4).mean(axis=(2, 4)).ravel()
+    expected = pooled / np.linalg.norm(pooled)
+    np.testing.assert_allclose(describer.describe(image), expected, atol=2e-3)
+
+
+def test_the_map_keeps_the_network_and_its_hash(tmp_path):
+    describer = fitted(tmp_path, feature_network(KERNELS))
+    state = dict(describer.state())
+    (tmp_path / 'net.onnx').unlink()
+    again = describer_from_state(state)
+    np.testing.assert_array_equal(again.describe(IMAGES[0]), describer.describe(IMAGES[0]))
+    other = np.frombuffer(feature_network(2 * KERNELS), dtype=np.uint8)
+    with pytest.raises(VisionError, match=r'network of the map: expected one of SHA-256'):
+        describer_from_state(state | {'network': other})
+    del state['network']
+    with pytest.raises(VisionError, match="'network' is missing"):
+        describer_from_state(state)
+
+
+@pytest.mark.parametrize(
+    'network, changes, says',
+    [
+        (b'no network', {}, 'net.onnx cannot be used: onnxruntime cannot read it'),
+        (feature_network(KERNELS)[:-300], {}, 'net.onnx cannot be used: '),
+        (
+            convolution_network(KERNELS[:, :, :5, :5].repeat(3, axis=1), 96),
+            {},
+            r'it answers \(1, .*expected features of shape \(1, C, rows, columns\)',
+        ),
+        (
+            feature_network(KERNELS.repeat(3, axis=1)),
+            {'network_input': 'grey'},
+            'its input has 3 channels: expected 1',
+        ),
+        (feature_network(KERNELS.repeat(2, axis=1)), {}, 'expected .1, 1 or 3 channels'),
+        (feature_network(0 * KERNELS), {}, 'have 1 distinct patches only'),
+        (b'no network', {'config': WHOLE}, 'net.onnx cannot be used: onnxruntime cannot read it'),
+        (
+            convolution_network(KERNELS, 64),
+            {'config': WHOLE},
+            r'its input is \(1, 1, 64, 64\), but network_size and network_input say \(1, 1, 32',
+        ),
+        (
+            convolution_network(np.full_like(KERNELS, np.nan), 32),
+            {'config': WHOLE},
+            'numbers that are not finite',
+        ),
+        (convolution_network(0 * KERNELS, 32), {'config': WHOLE}, 'returns zeros only'),
+    ],
+)
+def test_networks_that_are_no_use_are_refused(tmp_path, network, changes, says):
+    with pytest.raises(VisionError, match=says):
+        fitted(tmp_path, network, **changes)
+
+
+@pytest.mark.parametrize('config', [LOCAL, WHOLE])
+def test_a_file_is_wanted(tmp_path, config):
+    rng = np.random.default_rng(0)
+    with pytest.raises(VisionError, match=r'expected vision\.network_file, an ONNX file'):
+        fit_describer(config, IMAGES, rng)
+    with pytest.raises(VisionError, match='No such file'):
+        fit_describer(replace(config, network_file=str(tmp_path / 'no.onnx')), IMAGES, rng)
+
+
+def test_a_map_without_the_runtime_says_what_is_missing(tmp_path, monkeypatch):
+    """Loading it without the extra names the extra, not a damaged map."""
+    (tmp_path / 'net.onnx').write_bytes(feature_network(KERNELS))
+    config = replace(LOCAL, network_file=str(tmp_path / 'net.onnx'))
+    path = tmp_path / 'map.h5'
+    build_map([TinyRun(12)], config).save(path)
+    assert KernelMap.load(path).describer.kind == 'learned_pyramid'
+    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
+    with pytest.raises(MapError, match=r"onnxruntime.*pip install 'kbr-localization\[learned\]"):
+        KernelMap.load(path)
+
+
+def test_onnxruntime_is_imported_for_networks_only():
+    code = 'import sys, kbr_localization.vision; assert "onnxruntime" not in sys.modules'
+    subprocess.run([sys.executable, '-c', code], check=True)
