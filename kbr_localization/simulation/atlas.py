@@ -14,26 +14,22 @@ from typing import Any
 import cv2
 from kbr_localization.simulation.floor_plan import FloorPlan
 from kbr_localization.simulation.light import FloatGrid, Light, light_grid
-from kbr_localization.simulation.motifs import Pixels
 from kbr_localization.simulation.textures import (
     KINDS,
     paint_ground,
     paint_lamps,
     paint_wall,
+    Pixels,
     Style,
 )
 import numpy as np
 from numpy.typing import NDArray
 
 LEVELS_ALONG, LEVELS_UP, LEVELS_GROUND = 6, 4, 5
-GUARD = 16
-"""Pixels on both sides of a wall's texture that repeat its edge, for interpolation."""
-PAGE = 1024
-"""Pixels along a page; as every size on it, a multiple of the strongest shrinking."""
-GROUND_SCALE = 32
-"""Pixels per metre of floor and ceiling."""
-LARGEST = 32767
-"""Pixels along a side that cv2.remap can address."""
+GUARD = 16  # pixels on both sides of a wall's texture that repeat its edge, for interpolation
+PAGE = 1024  # pixels along a page; as every size on it, a multiple of the strongest shrinking
+GROUND_SCALE = 32  # pixels per metre of floor and ceiling
+LARGEST = 32767  # pixels along a side that cv2.remap can address
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,10 @@ class Atlas:
         grid = light_grid(self._plan, light)
         shape = self.layout.shape + self._pages.shape[2:]
         atlas = np.zeros(shape, np.uint8)
-        self._place_pages(atlas, self._lit_pages(grid, light))
+        layout, pages = self.layout, self._lit_pages(grid, light)
+        for up, along in np.ndindex(LEVELS_UP, LEVELS_ALONG):
+            size = (layout.columns >> along, layout.pages * layout.rows >> up)
+            _place(atlas, pages, size, (layout.page_row(up), layout.page_column(along)))
         ground = cv2.resize(grid, self.layout.ground[::-1], interpolation=cv2.INTER_LINEAR)
         self._place_ground(atlas, _shade(self._floor, ground), self.layout.floor_row)
         lamps = np.where(self._lamps > 0, 1.5 * light.lamps, 0.75 * ground)
@@ -142,20 +141,11 @@ class Atlas:
             brightness = grid[self._plan.cells(points)][np.newaxis]
             columns = max(1, round(length * self._style.scale))
             strip = cv2.resize(brightness, (columns, 1), interpolation=cv2.INTER_LINEAR)
-            _insert(
-                shade, profile * strip, int(self.layout.page[index]) * rows,
-                int(self.layout.offset[index]),
-            )  # fmt: skip
+            row, column = int(self.layout.page[index]) * rows, int(self.layout.offset[index])
+            _insert(shade, profile * strip, row, column)
         glow = self._glow > 0
         shade[glow] = 1.3 * light.daylight
         return _shade(self._pages, shade)
-
-    def _place_pages(self, atlas: Pixels, pages: Pixels) -> None:
-        layout = self.layout
-        for up in range(LEVELS_UP):
-            for along in range(LEVELS_ALONG):
-                size = (layout.columns >> along, layout.pages * layout.rows >> up)
-                _place(atlas, pages, size, (layout.page_row(up), layout.page_column(along)))
 
     def _place_ground(self, atlas: Pixels, ground: Pixels, row: int) -> None:
         rows, columns = self.layout.ground
@@ -181,10 +171,10 @@ def _arrange(columns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
 def _insert(target: NDArray[Any], image: NDArray[Any], row: int, column: int) -> None:
     """Copy a wall onto its page and repeat its ends into the guards."""
     rows, columns = image.shape[:2]
-    band = target[slice(row, row + rows)]
-    band[:, slice(column, column + columns)] = image
-    band[:, slice(column - GUARD, column)] = image[:, :1]
-    band[:, slice(column + columns, column + columns + GUARD)] = image[:, -1:]
+    band = target[row : row + rows]
+    band[:, column : column + columns] = image
+    band[:, column - GUARD : column] = image[:, :1]
+    band[:, column + columns : column + columns + GUARD] = image[:, -1:]
 
 
 def _shade(image: Pixels, factor: FloatGrid) -> Pixels:
@@ -195,10 +185,7 @@ def _shade(image: Pixels, factor: FloatGrid) -> Pixels:
 
 
 def _place(atlas: Pixels, image: Pixels, size: tuple[int, int], corner: tuple[int, int]) -> None:
-    small = (
-        image
-        if size == image.shape[1::-1]
-        else cv2.resize(image, size, interpolation=cv2.INTER_AREA)
-    )
+    if size != image.shape[1::-1]:
+        image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     row, column = corner
-    atlas[slice(row, row + size[1]), slice(column, column + size[0])] = small
+    atlas[row : row + size[1], column : column + size[0]] = image

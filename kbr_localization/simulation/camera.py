@@ -14,15 +14,13 @@ from kbr_localization.simulation.atlas import (
     LEVELS_UP,
 )
 from kbr_localization.simulation.floor_plan import Walls
-from kbr_localization.simulation.motifs import Pixels
+from kbr_localization.simulation.textures import Pixels
 import numpy as np
 from numpy.typing import NDArray
 
 Float32 = NDArray[np.float32]
 
-FAR = 200.0
-NEAR = 0.05
-"""Metres: bounds of a ray."""
+FAR, NEAR = 200.0, 0.05  # metres: bounds of a ray
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,9 @@ def cast(walls: Walls, camera: Camera, pose: FloatArray) -> Hits:
     """
     ahead, right = axes(float(pose[2]))
     offset = pose[:2] - walls.start
-    facing = _in_view(walls, offset, ahead)
+    ends = walls.length[:, np.newaxis] * walls.right - offset
+    front = np.sum(offset * walls.normal, axis=1) > 1e-3
+    facing = front & ((-offset @ ahead > NEAR) | (ends @ ahead > NEAR))
     offset, normal, along = offset[facing], walls.normal[facing], walls.right[facing]
     plane = np.sum(offset * normal, axis=1)
     slopes = camera.slopes[np.newaxis].astype(np.float32)
@@ -114,14 +114,6 @@ def wall_rows(camera: Camera, depth: FloatArray) -> tuple[FloatArray, FloatArray
     return top, camera.horizon + camera.focal * camera.mount / depth
 
 
-def _in_view(walls: Walls, offset: FloatArray, ahead: FloatArray) -> NDArray[np.bool_]:
-    """Walls that show their front and are not wholly behind the camera."""
-    ends = walls.length[:, np.newaxis] * walls.right - offset
-    front = np.sum(offset * walls.normal, axis=1) > 1e-3
-    in_view: NDArray[np.bool_] = front & ((-offset @ ahead > NEAR) | (ends @ ahead > NEAR))
-    return in_view
-
-
 def _outer(vectors: FloatArray, ahead: FloatArray, right: FloatArray, slopes: Float32) -> Float32:
     return _column(vectors @ ahead) + _column(vectors @ right) * slopes
 
@@ -146,12 +138,9 @@ def _ground_maps(layout: Layout, camera: Camera, pose: FloatArray) -> tuple[Floa
     maps = []
     for axis, first in ((0, first_column), (1, first_row)):
         centre = first - 0.5 + shrink * (pose[axis] + depth * ahead[axis])
-        maps.append(_column(centre) + _column(shrink * depth * right[axis]) * _slopes(camera))
+        slopes = camera.slopes[np.newaxis].astype(np.float32)
+        maps.append(_column(centre) + _column(shrink * depth * right[axis]) * slopes)
     return maps[0], maps[1]
-
-
-def _slopes(camera: Camera) -> Float32:
-    return np.asarray(camera.slopes, np.float32)[np.newaxis]
 
 
 def _put_walls(x: Float32, y: Float32, layout: Layout, camera: Camera, hits: Hits) -> None:

@@ -17,15 +17,11 @@ from kbr_localization.simulation.floor_plan import FloorPlan
 import numpy as np
 from numpy.typing import NDArray
 
-RATE = 20
-"""Poses per second of a drive, as COLD's odometry has."""
+RATE = 20  # poses per second of a drive, as COLD's odometry has
 STEP_NS = 10**9 // RATE
-REST = 10
-"""Poses at rest before and after a drive: half a second."""
-FINE = 0.02
-"""Metres between the points of a path that is followed."""
-LOOK_AHEAD = 0.6
-"""Metres between the robot and the point that it steers to."""
+REST = 10  # poses at rest before and after a drive
+FINE = 0.02  # metres between the points of a path that is followed
+LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 
 @dataclass(frozen=True)
@@ -111,15 +107,27 @@ def follow(
     spot where it has to; accelerations are limited.
     """
     path = _fine_path(plan, nodes, wander, rng)
-    first = path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
-    pose = (float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0]))
-    poses, target, motion = [pose] * REST, 0, (0.0, 0.0)
-    while target < len(path) - 1 or motion[0] > 0.05:
-        target = _advance(path, target, pose)
-        motion = _steer(pose, path[target], motion, speed, target == len(path) - 1)
-        pose = _move(pose, motion)
-        poses.append(pose)
-    poses.extend([pose] * REST)
+    last, first = len(path) - 1, path[min(len(path) - 1, round(LOOK_AHEAD / FINE))] - path[0]
+    x, y, heading = float(path[0, 0]), float(path[0, 1]), math.atan2(first[1], first[0])
+    poses, target, speed_now, turn_now = [(x, y, heading)] * REST, 0, 0.0, 0.0
+    while target < last or speed_now > 0.05:
+        while target < last and math.hypot(path[target, 0] - x, path[target, 1] - y) < LOOK_AHEAD:
+            target += 1
+        ahead, aside = float(path[target, 0]) - x, float(path[target, 1]) - y
+        distance = math.hypot(ahead, aside)
+        error = math.remainder(math.atan2(aside, ahead) - heading, 2 * math.pi)
+        wanted = speed * max(0.0, 1.0 - abs(error) / 0.9)
+        if target == last:
+            wanted = min(wanted, distance) if distance > 0.1 else 0.0
+        turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
+        speed_now = _limited(speed_now, wanted, 0.8 / RATE)
+        turn_now = _limited(turn_now, turn, 4.0 / RATE)
+        # along an arc, by its chord
+        step, middle = speed_now / RATE, heading + turn_now / RATE / 2
+        x, y = x + step * math.cos(middle), y + step * math.sin(middle)
+        heading += turn_now / RATE
+        poses.append((x, y, heading))
+    poses.extend([poses[-1]] * REST)
     result = np.array(poses)
     result[:, 2] = se2.wrap_angle(result[:, 2])
     return Drive(result)
@@ -179,41 +187,5 @@ def _fine_path(
     return shifted
 
 
-def _advance(path: FloatArray, target: int, pose: tuple[float, float, float]) -> int:
-    last = len(path) - 1
-    while target < last and math.hypot(path[target, 0] - pose[0], path[target, 1] - pose[1]) < (
-        LOOK_AHEAD
-    ):
-        target += 1
-    return target
-
-
-def _steer(
-    pose: tuple[float, float, float],
-    target: FloatArray,
-    motion: tuple[float, float],
-    speed: float,
-    at_end: bool,
-) -> tuple[float, float]:
-    """Forward speed and turn rate that follow, within the limits of acceleration."""
-    x, y = float(target[0]) - pose[0], float(target[1]) - pose[1]
-    distance = math.hypot(x, y)
-    error = math.remainder(math.atan2(y, x) - pose[2], 2 * math.pi)
-    wanted = speed * max(0.0, 1.0 - abs(error) / 0.9)
-    if at_end:
-        wanted = min(wanted, distance) if distance > 0.1 else 0.0
-    turn = max(-1.0, min(1.0, 2.0 * error)) if distance > 0.1 else 0.0
-    return _limited(motion[0], wanted, 0.8 / RATE), _limited(motion[1], turn, 4.0 / RATE)
-
-
 def _limited(value: float, wanted: float, step: float) -> float:
     return max(value - step, min(value + step, wanted))
-
-
-def _move(
-    pose: tuple[float, float, float], motion: tuple[float, float]
-) -> tuple[float, float, float]:
-    """One step along an arc, by its chord."""
-    step, turn = motion[0] / RATE, motion[1] / RATE
-    middle = pose[2] + turn / 2
-    return pose[0] + step * math.cos(middle), pose[1] + step * math.sin(middle), pose[2] + turn

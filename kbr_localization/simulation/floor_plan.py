@@ -1,4 +1,8 @@
-"""Floor plans on a grid: free space, the walls around it, and a graph of ways through it."""
+"""
+Floor plans of three kinds of buildings in which places look alike.
+
+A plan is a grid of free space, the walls around it, and a graph of ways through it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,10 @@ from numpy.typing import NDArray
 
 CELL = 0.25
 """Metres of a grid cell; every length of a plan is a multiple of it."""
-MAX_WALL = 8.0
-"""Metres; longer walls are cut, so that each fits on a page of the texture atlas."""
+MAX_WALL = 8.0  # metres; longer walls are cut, so that each fits on a page of the atlas
 SOLID = -1
-
-RegionGrid = NDArray[np.int32]
+CORRIDOR, DOOR, WALL = 2.0, 1.0, CELL  # metres: widths of corridors and doorways, thickness
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Walls:
     start: FloatArray
     right: FloatArray
     length: FloatArray
-    region: NDArray[np.int64]
+    region: Rows
 
     @property
     def normal(self) -> FloatArray:
@@ -50,27 +53,22 @@ class FloorPlan:
     nodes with free space between them. `lamps`: (l, 2) ceiling lamps.
     """
 
-    region: RegionGrid
+    region: NDArray[np.int32]
     kinds: tuple[str, ...]
     walls: Walls
     nodes: FloatArray
-    edges: NDArray[np.int64]
+    edges: Rows
     lamps: FloatArray
-
-    @property
-    def size(self) -> FloatArray:
-        """Width and height (2,) in metres."""
-        return np.array(self.region.shape[::-1]) * CELL
 
     @property
     def outside(self) -> NDArray[np.bool_]:
         """Whether each wall (n,) has the world outside of the building behind it."""
+        size = np.array(self.region.shape[::-1]) * CELL
         middle = self.walls.start + 0.5 * self.walls.length[:, np.newaxis] * self.walls.right
         behind = middle - 1.5 * CELL * self.walls.normal
-        outside: NDArray[np.bool_] = np.any((behind < 0) | (behind > self.size), axis=1)
-        return outside
+        return np.asarray(np.any((behind < 0) | (behind > size), axis=1))
 
-    def cells(self, points: FloatArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def cells(self, points: FloatArray) -> tuple[Rows, Rows]:
         """Rows and columns of the cells that hold points (..., 2), clipped to the grid."""
         index = np.floor(np.asarray(points) / CELL).astype(np.int64)
         rows = np.clip(index[..., 1], 0, self.region.shape[0] - 1)
@@ -78,15 +76,14 @@ class FloorPlan:
 
     def is_free(self, points: FloatArray) -> NDArray[np.bool_]:
         """Whether points (..., 2) lie in free space."""
-        free: NDArray[np.bool_] = self.region[self.cells(points)] != SOLID
-        return free
+        return np.asarray(self.region[self.cells(points)] != SOLID)
 
 
 class PlanBuilder:
     """Draw a floor plan: rectangles of free space on solid ground, then nodes and edges."""
 
     def __init__(self, width: float, height: float) -> None:
-        shape = (_cells(height) + 2, _cells(width) + 2)
+        shape = (round(height / CELL) + 2, round(width / CELL) + 2)
         self._region = np.full(shape, SOLID, dtype=np.int32)
         self._kinds: list[str] = []
         self._lamps: list[tuple[float, float]] = []
@@ -99,10 +96,13 @@ class PlanBuilder:
         """Free a rectangle with its lower left corner at (x, y); `kind` decides its looks."""
         self._fill(x, y, width, height, len(self._kinds))
         self._kinds.append(kind)
-        self._lamps.extend(_lamp_grid(x, y, width, height, lamp_spacing))
+        columns, rows = (max(1, round(extent / lamp_spacing)) for extent in (width, height))
+        xs = x + (np.arange(columns) + 0.5) * width / columns
+        ys = y + (np.arange(rows) + 0.5) * height / rows
+        self._lamps += [(float(a), float(b)) for a in xs for b in ys]
 
     def doorway(self, x: float, y: float, width: float, height: float) -> None:
-        """Free a passage, which belongs to the region around its middle or to a new one."""
+        """Free a passage."""
         self._fill(x, y, width, height, len(self._kinds))
         self._kinds.append('doorway')
 
@@ -123,94 +123,181 @@ class PlanBuilder:
 
     def chain(self, nodes: list[int]) -> None:
         """Connect each node with the next."""
-        for a, b in itertools.pairwise(nodes):
-            self.edge(a, b)
+        self._edges += itertools.pairwise(nodes)
 
     def build(self) -> FloorPlan:
         """Finish the plan; raises DatasetError when a way leads through a wall."""
         plan = FloorPlan(
             region=self._region,
             kinds=tuple(self._kinds),
-            walls=_walls_of(self._region),
+            walls=_trace_walls(self._region),
             nodes=np.array(self._nodes, dtype=np.float64),
             edges=np.array(self._edges, dtype=np.int64),
             lamps=np.array(self._lamps, dtype=np.float64) + CELL,
         )
-        _check_ways(plan)
+        fractions = np.linspace(0, 1, 200)[:, np.newaxis]
+        for a, b in plan.edges:
+            begin, end = plan.nodes[a], plan.nodes[b]
+            if not np.all(plan.is_free(begin + fractions * (end - begin))):
+                raise DatasetError(
+                    f'floor plan: the way from {begin} to {end} leads through a wall'
+                )
         return plan
 
     def _fill(self, x: float, y: float, width: float, height: float, value: int) -> None:
-        left, low = _cells(x) + 1, _cells(y) + 1
-        self._region[slice(low, low + _cells(height)), slice(left, left + _cells(width))] = value
+        left, low, columns, rows = (round(length / CELL) for length in (x, y, width, height))
+        self._region[low + 1 : low + 1 + rows, left + 1 : left + 1 + columns] = value
 
 
-def _cells(length: float) -> int:
-    return round(length / CELL)
-
-
-def _lamp_grid(
-    x: float, y: float, width: float, height: float, spacing: float
-) -> list[tuple[float, float]]:
-    columns, rows = (max(1, round(extent / spacing)) for extent in (width, height))
-    xs = x + (np.arange(columns) + 0.5) * width / columns
-    ys = y + (np.arange(rows) + 0.5) * height / rows
-    return [(float(a), float(b)) for a in xs for b in ys]
-
-
-def _walls_of(region: RegionGrid) -> Walls:
+def _trace_walls(region: NDArray[np.int32]) -> Walls:
     """Trace the boundary between free and solid cells, seen from each of the four sides."""
-    pieces: list[tuple[float, float, float, float, float, int]] = []
+    pieces = []
+    rows, columns = region.shape
+    # corner (column, row) of the grid turned by quarter turns, back in the grid
+    back = (
+        lambda x, y: (x, y),
+        lambda x, y: (columns - y, x),
+        lambda x, y: (columns - x, rows - y),
+        lambda x, y: (y, rows - x),
+    )
     for quarter_turns in range(4):
         # turn the grid so that the solid cell is always the next row up
         turned = np.rot90(region, quarter_turns)
-        for row in range(turned.shape[0] - 1):
-            front = np.where(turned[row + 1] == SOLID, turned[row], SOLID)
-            pieces.extend(_runs(front, row + 1, quarter_turns, region.shape))
+        for row in range(1, turned.shape[0]):
+            front = np.where(turned[row] == SOLID, turned[row - 1], SOLID)
+            for left, right in _runs(front):
+                start, stop = (
+                    np.array(back[quarter_turns](float(column), float(row))) * CELL
+                    for column in (left, right)
+                )
+                length = float(np.hypot(*(stop - start)))
+                pieces.append((*start, *((stop - start) / length), length, int(front[left])))
     table = np.array(pieces, dtype=np.float64)
     return Walls(table[:, 0:2], table[:, 2:4], table[:, 4], table[:, 5].astype(np.int64))
 
 
-def _runs(
-    front: NDArray[np.int32], line: int, quarter_turns: int, shape: tuple[int, ...]
-) -> list[tuple[float, float, float, float, float, int]]:
-    """Find runs of equal regions along one grid line of the turned grid, as walls of the plan."""
-    changes = np.flatnonzero(np.diff(front)) + 1
-    borders = np.concatenate([[0], changes, [front.size]])
-    result = []
+def _runs(front: NDArray[np.int32]) -> list[tuple[int, int]]:
+    """Begin and end of runs of equal regions along a grid line, cut to `MAX_WALL`."""
+    result: list[tuple[int, int]] = []
+    borders = [0, *(np.flatnonzero(np.diff(front)) + 1).tolist(), front.size]
     for begin, end in itertools.pairwise(borders):
-        if front[begin] == SOLID:
-            continue
-        pieces = int(np.ceil((end - begin) * CELL / MAX_WALL))
-        cuts = np.round(np.linspace(begin, end, pieces + 1)).astype(int)
-        for left, right in itertools.pairwise(cuts):
-            start, stop = (
-                _turn_back(point, line, quarter_turns, shape) for point in (left, right)
-            )
-            length = float(np.hypot(*(stop - start)))
-            result.append((*start, *((stop - start) / length), length, int(front[begin])))
+        if front[begin] != SOLID:
+            pieces = int(np.ceil((end - begin) * CELL / MAX_WALL))
+            cuts = np.round(np.linspace(begin, end, pieces + 1)).astype(int).tolist()
+            result += itertools.pairwise(cuts)
     return result
 
 
-def _turn_back(
-    column: int, row: int, quarter_turns: int, shape: tuple[int, ...]
-) -> NDArray[np.float64]:
-    """Metres in the plan of a corner (column, row) of the grid turned by np.rot90."""
-    rows, columns = shape
-    x, y = float(column), float(row)
-    if quarter_turns == 1:
-        x, y = columns - y, x
-    elif quarter_turns == 2:
-        x, y = columns - x, rows - y
-    elif quarter_turns == 3:
-        x, y = y, rows - x
-    return np.array([x, y]) * CELL
+def office(size: float, rng: np.random.Generator) -> FloorPlan:
+    """
+    Draw parallel corridors of the same looks, joined at both ends, with rooms between them.
+
+    `size` is the length of a corridor in metres; two of three rooms stand open.
+    """
+    corridors, block = 3, 4.0
+    pitch = CORRIDOR + block
+    plan = PlanBuilder(size, CORRIDOR + (corridors - 1) * pitch)
+    for index in range(corridors):
+        plan.room(0, index * pitch, size, CORRIDOR, 'corridor')
+    height = (corridors - 1) * pitch - CORRIDOR
+    for x in (0.0, size - CORRIDOR):
+        plan.room(x, CORRIDOR, CORRIDOR, height, 'crossing')
+    stops: list[list[tuple[float, int]]] = []
+    for index in range(corridors):
+        y = index * pitch + CORRIDOR / 2
+        ends = (CORRIDOR / 2, size - CORRIDOR / 2)
+        stops.append([(x, plan.node(x, y)) for x in ends])
+    for index in range(corridors - 1):
+        below, above = stops[index], stops[index + 1]
+        for end in range(2):
+            plan.edge(below[end][1], above[end][1])
+        _office_rooms(plan, size, index * pitch + CORRIDOR, block, (below, above), rng)
+    for along in stops:
+        # doors that face each other share a node
+        plan.chain([node for _, node in sorted(set(along))])
+    return plan.build()
 
 
-def _check_ways(plan: FloorPlan) -> None:
-    fractions = np.linspace(0, 1, 200)[:, np.newaxis]
-    for a, b in plan.edges:
-        way = plan.nodes[a] + fractions * (plan.nodes[b] - plan.nodes[a])
-        if not np.all(plan.is_free(way)):
-            raise DatasetError(
-                f'floor plan: the way from {plan.nodes[a]} to {plan.nodes[b]} leads through a wall'
-            )
+def _office_rooms(
+    plan: PlanBuilder,
+    size: float,
+    low: float,
+    height: float,
+    stops: tuple[list[tuple[float, int]], list[tuple[float, int]]],
+    rng: np.random.Generator,
+) -> None:
+    """Rooms between the corridors below and above; open ones get a way in from one of them."""
+    count = max(1, int((size - 2 * CORRIDOR - WALL) // 4.0))
+    width = np.floor((size - 2 * CORRIDOR - WALL) / count / CELL) * CELL
+    for index in range(count):
+        if rng.random() > 0.67:
+            continue
+        x = CORRIDOR + WALL + index * width
+        plan.room(x, low + WALL, width - WALL, height - 2 * WALL, 'room', 2.5)
+        side = int(rng.integers(2))
+        door_x = x + CELL * int(rng.integers(1, int((width - WALL - DOOR) / CELL)))
+        plan.doorway(door_x, low if side == 0 else low + height - WALL, DOOR, WALL)
+        middle = door_x + DOOR / 2
+        inside = plan.node(middle, low + height / 2)
+        outside = plan.node(middle, low + (-CORRIDOR / 2 if side == 0 else height + CORRIDOR / 2))
+        plan.edge(inside, outside)
+        stops[side].append((middle, outside))
+
+
+def rooms(size: float, rng: np.random.Generator) -> FloorPlan:
+    """
+    Draw a grid of equal rooms with doorways between neighbours, `size` metres wide.
+
+    Every doorway of the bottom row and of the columns is there, others by chance.
+    """
+    columns, rows = max(2, int(size // 5.0)), 3
+    width, height = 5.0, 4.5
+    plan = PlanBuilder(columns * width - WALL, rows * height - WALL)
+    centres: list[list[int]] = [[] for _ in range(rows)]
+    for row, column in np.ndindex(rows, columns):
+        x, y = column * width, row * height
+        plan.room(x, y, width - WALL, height - WALL, 'room', 2.5)
+        centres[row].append(plan.node(x + width / 2, y + height / 2))
+    for row, column in np.ndindex(rows, columns):
+        x, y = column * width, row * height
+        if row + 1 < rows:
+            plan.doorway(x + width / 2 - DOOR / 2, y + height - WALL, DOOR, WALL)
+            plan.edge(centres[row][column], centres[row + 1][column])
+        if column + 1 < columns and (row == 0 or rng.random() < 0.6):
+            plan.doorway(x + width - WALL, y + height / 2 - DOOR / 2, WALL, DOOR)
+            plan.edge(centres[row][column], centres[row][column + 1])
+    return plan.build()
+
+
+def hall(size: float, rng: np.random.Generator) -> FloorPlan:
+    """
+    Draw one wide space with equal rows of shelves, as in a store, and a pillar here and there.
+
+    `size` is the length of the hall in metres; its aisles are 2.5 m wide.
+    """
+    shelves, depth, aisle = 4, 1.0, 2.5
+    pitch = depth + aisle
+    margin = 3.0
+    height = shelves * pitch + aisle
+    plan = PlanBuilder(size, height)
+    plan.room(0, 0, size, height, 'hall', 4.0)
+    length = np.floor((size - 3 * margin) / 2 / CELL) * CELL
+    starts = (margin, size - margin - length)
+    for index in range(shelves):
+        for x in starts:
+            plan.block(x, aisle + index * pitch, length, depth)
+    xs = (margin / 2, size / 2, size - margin / 2)
+    grid = np.array(
+        [[plan.node(x, aisle / 2 + row * pitch) for x in xs] for row in range(shelves + 1)]
+    )
+    for line in [*grid, *grid.T]:
+        plan.chain([int(node) for node in line])
+    # a pillar beside the ways, where the aisles cross
+    for row in range(shelves):
+        if rng.random() < 0.5:
+            plan.block(0.5, aisle + row * pitch + 0.25, 0.5, 0.5)
+    return plan.build()
+
+
+PLANS = {'office': office, 'rooms': rooms, 'hall': hall}
+"""Kinds of buildings by name."""

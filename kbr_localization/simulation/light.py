@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 FloatGrid = NDArray[Any]
 
 AMBIENT = 0.35
-LAMP_REACH = 1.6
-"""Metres over which a lamp's light falls to one half."""
-LEAK = 0.2
-"""Fraction of a lamp's light that reaches other regions, through open doors."""
+LAMP_REACH = 1.6  # metres over which a lamp's light falls to one half
+LEAK = 0.2  # fraction of a lamp's light that reaches other regions, through open doors
 
 
 @dataclass(frozen=True)
@@ -68,14 +66,11 @@ def light_grid(plan: FloorPlan, light: Light) -> FloatGrid:
         grid += falloff * np.where(plan.region == region, 1.0, LEAK).astype(np.float32)
     # as a camera's response has it: twice the light is less than twice as bright
     grid = np.float32(1.4) * grid / (grid + np.float32(0.8))
-    return _spread_into_walls(grid, plan.region != SOLID)
-
-
-def _spread_into_walls(grid: FloatGrid, free: NDArray[np.bool_]) -> FloatGrid:
-    """Smooth the light over free cells only, so that walls do not mix their two sides."""
-    weight = free.astype(np.float32)
-    smooth = cv2.blur(grid * weight, (3, 3)) / np.maximum(cv2.blur(weight, (3, 3)), 1e-6)
-    return np.asarray(np.where(cv2.blur(weight, (3, 3)) > 0, smooth, grid), np.float32)
+    # smooth over free cells only, so that walls do not mix their two sides
+    free = (plan.region != SOLID).astype(np.float32)
+    weight = cv2.blur(free, (3, 3))
+    smooth = cv2.blur(grid * free, (3, 3)) / np.maximum(weight, 1e-6)
+    return np.asarray(np.where(weight > 0, smooth, grid), np.float32)
 
 
 def vignette(shape: tuple[int, int], light: Light) -> FloatGrid:

@@ -13,11 +13,10 @@ from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import driving, sprites
-from kbr_localization.simulation.architect import PLANS
 from kbr_localization.simulation.atlas import Atlas
 from kbr_localization.simulation.camera import Camera, cast, look
 from kbr_localization.simulation.driving import Drive
-from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.floor_plan import FloorPlan, PLANS
 from kbr_localization.simulation.light import (
     FloatGrid,
     Light,
@@ -26,16 +25,13 @@ from kbr_localization.simulation.light import (
     response,
     vignette,
 )
-from kbr_localization.simulation.motifs import Pixels
 from kbr_localization.simulation.robot import RobotCamera
 from kbr_localization.simulation.sprites import crowd, Passerby, Standing
-from kbr_localization.simulation.textures import Style
+from kbr_localization.simulation.textures import Pixels, Style
 import numpy as np
 
-WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0
-"""Metres."""
-KEPT_LIGHTS = 3
-"""Lit texture atlases that a building keeps; each takes tens of megabytes."""
+WALL_HEIGHT, CAMERA_HEIGHT = 2.75, 1.0  # metres
+KEPT_LIGHTS = 3  # texture atlases of lights that a building keeps, of tens of megabytes each
 
 
 @dataclass(frozen=True)
@@ -126,9 +122,12 @@ class SyntheticBuilding:
         image = look(scene.atlas, self._atlas.layout, camera, pose, hits)
         walking = [self._lit(Standing(sprite, point), scene.grid) for sprite, point in people]
         sprites.put(image, camera, pose, hits, [*scene.furniture, *walking])
-        image = self._blurred(image, round(abs(turn) * camera.focal))
+        smear = round(abs(turn) * camera.focal)
+        image = cv2.blur(image, (smear, 1)) if smear > 1 else image
         image = cv2.multiply(image, scene.vignette, dtype=cv2.CV_8U)
-        return self._expose(eye.seen_through_lens(image), eye.exposed(light, rng), rng)
+        image, light = eye.seen_through_lens(image), eye.exposed(light, rng)
+        image = cv2.LUT(image, response(light, float(image[::8, ::8].mean())))
+        return np.asarray(image if rng is None else self._add_noise(image, light.noise, rng))
 
     def drive(
         self, length_m: float, rng: np.random.Generator, speed: float = 0.8, wander: float = 0.1
@@ -160,22 +159,11 @@ class SyntheticBuilding:
     def _lit(self, item: Standing, grid: FloatGrid) -> Standing:
         return replace(item, brightness=float(grid[self.plan.cells(item.point)]))
 
-    @staticmethod
-    def _blurred(image: Pixels, pixels: int) -> Pixels:
-        """Blur sideways, as turning during the exposure does."""
-        return cv2.blur(image, (pixels, 1)) if pixels > 1 else image
-
-    def _expose(self, image: Pixels, light: Light, rng: np.random.Generator | None) -> Image:
-        image = cv2.LUT(image, response(light, float(image[::8, ::8].mean())))
-        return np.asarray(image if rng is None else self._add_noise(image, light.noise, rng))
-
     def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
         row, column = rng.integers(0, 65, 2)
-        noise = self._noise[
-            slice(row, row + image.shape[0]), slice(column, column + image.shape[1])
-        ]
-        scaled: FloatGrid = noise * np.float32(sigma)
+        height, width = image.shape[:2]
+        noise: FloatGrid = self._noise[row : row + height, column : column + width]
+        noise = noise * np.float32(sigma)
         if image.ndim == 3:
-            scaled = cv2.merge([scaled] * 3)
-        noisy: Pixels = cv2.add(image, scaled, dtype=cv2.CV_8U)
-        return noisy
+            noise = cv2.merge([noise] * 3)
+        return cv2.add(image, noise, dtype=cv2.CV_8U)

@@ -11,14 +11,11 @@ from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.simulation.camera import Camera
-from kbr_localization.simulation.light import FloatGrid, Light
-from kbr_localization.simulation.motifs import Pixels
+from kbr_localization.simulation.light import Light
+from kbr_localization.simulation.textures import Pixels
 import numpy as np
 
-BLUR_WIDTH = 640
-"""Pixels of the width of the image in which the blur is stated."""
-VIEWS = (20.0, 140.0)
-"""Degrees: bounds of a field of view."""
+VIEWS = (20.0, 140.0)  # degrees: bounds of a field of view
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,15 @@ class RobotCamera:
     def seen_through_lens(self, image: Pixels) -> Pixels:
         """Blur an image and darken its corners."""
         if self.blur > 0:
-            sigma = self.blur * image.shape[1] / BLUR_WIDTH
+            sigma = self.blur * image.shape[1] / 640
             image = cv2.GaussianBlur(image, (0, 0), sigma)
         if self.vignetting > 0:
-            image = cv2.multiply(image, self._falloff(image.shape), dtype=cv2.CV_8U)
+            height, width = image.shape[:2]
+            y, x = np.mgrid[:height, :width].astype(np.float32)
+            y, x = 2 * y / height - 1, 2 * x / width - 1
+            factor = np.asarray(1 - self.vignetting * (x**2 + y**2) / 2, np.float32)
+            factor = cv2.merge([factor] * 3) if image.ndim == 3 else factor
+            image = cv2.multiply(image, factor, dtype=cv2.CV_8U)
         return image
 
     def exposed(self, light: Light, rng: np.random.Generator | None) -> Light:
@@ -86,12 +88,6 @@ class RobotCamera:
             gamma=float(np.clip(light.gamma * self.gamma, 0.3, 3.0)),
             noise=float(np.clip(light.noise * self.noise, 0.0, 50.0)),
         )
-
-    def _falloff(self, shape: Sequence[int]) -> FloatGrid:
-        y, x = np.mgrid[: shape[0], : shape[1]].astype(np.float32)
-        y, x = 2 * y / shape[0] - 1, 2 * x / shape[1] - 1
-        factor = np.asarray(1 - self.vignetting * (x**2 + y**2) / 2, np.float32)
-        return cv2.merge([factor] * 3) if len(shape) == 3 else factor
 
 
 @dataclass(frozen=True)
@@ -113,12 +109,8 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
     narrower than the usual one, and has a response, blur, noise, falloff and exposure of its own.
     """
     rng = np.random.default_rng(seed)
-    return Robot(f'random {seed}', _random_camera(rng), _random_odometry(rng))
-
-
-def _random_camera(rng: np.random.Generator) -> RobotCamera:
     careless = math.radians(3.0)
-    return RobotCamera(
+    camera = RobotCamera(
         height=rng.uniform(0.85, 1.15),
         pitch=rng.uniform(-careless, careless),
         yaw=rng.uniform(-careless, careless),
@@ -130,10 +122,7 @@ def _random_camera(rng: np.random.Generator) -> RobotCamera:
         noise=math.exp(rng.uniform(-0.7, 0.7)),
         flicker=rng.uniform(0.0, 0.15),
     )
-
-
-def _random_odometry(rng: np.random.Generator) -> OdometryNoise:
-    return OdometryNoise(
+    odometry = OdometryNoise(
         yaw_bias=rng.uniform(-0.03, 0.03),
         offset_x=rng.uniform(-0.3, 0.3),
         offset_y=rng.uniform(-0.1, 0.1),
@@ -142,3 +131,4 @@ def _random_odometry(rng: np.random.Generator) -> OdometryNoise:
         slip_rate=rng.uniform(0.0, 0.04),
         slip_size=rng.uniform(0.01, 0.05),
     )
+    return Robot(f'random {seed}', camera, odometry)

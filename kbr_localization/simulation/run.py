@@ -21,8 +21,7 @@ from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.datasets.run_folder import new_folder
 from kbr_localization.errors import DatasetError
-from kbr_localization.progress import Progress
-from kbr_localization.se2 import FloatArray
+from kbr_localization.progress import Progress, silent
 from kbr_localization.simulation import driving
 from kbr_localization.simulation.driving import Drive
 from kbr_localization.simulation.light import LIGHTS
@@ -31,11 +30,8 @@ from kbr_localization.simulation.robot import Robot
 import numpy as np
 
 FIRST_STAMP_NS = 1_600_000_000 * 10**9
-HOUR_NS = 3600 * 10**9
-HOURS = 100_000
-"""Hours over which runs are spread by their seeds: stamps of ROS end in 2038."""
-EXPOSURE_S = {'cloudy': 0.02, 'sunny': 0.01, 'night': 0.03}
-"""Seconds over which a turning camera blurs."""
+HOURS = 100_000  # over which runs are spread by their seeds: stamps of ROS end in 2038
+EXPOSURE_S = {'cloudy': 0.02, 'sunny': 0.01, 'night': 0.03}  # in which a turning camera blurs
 
 
 @dataclass(frozen=True)
@@ -103,14 +99,21 @@ class SyntheticRun(Dataset):
         self.skipped: dict[str, int] = {}
         rng = np.random.default_rng([building.config.seed, self.config.seed, 3])
         self._light = LIGHTS[self.config.light]
-        self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * HOUR_NS
+        self._start_ns = FIRST_STAMP_NS + self.config.seed % HOURS * 3600 * 10**9
         track = driving.measure(self.drive, noise or self.config.robot.odometry, rng)
         self.odometry = replace(track, stamps_ns=track.stamps_ns + self._start_ns)
         seconds = len(self.drive.poses) / driving.RATE
         self._people = building.passers_by(self.config.people, seconds, rng)
         self._times_ns = _frame_times(self.drive, self.config.frame_rate, rng)
         self._references = self.drive.at(self._times_ns)
-        _refuse_walls(building, self._references, self.config)
+        inside = ~building.plan.is_free(self._references[:, :2])
+        if inside.any():
+            x, y = self._references[np.argmax(inside), :2]
+            raise DatasetError(
+                f'{self.name}: the robot drives into a wall at x {x:.1f} m, y {y:.1f} m: lower '
+                f'its speed, {self.config.speed:g} m/s, or wander, {self.config.wander:g} m, or '
+                'give another drive'
+            )
         self._turn_rates = driving.turn_rates(self.drive)[self._times_ns // driving.STEP_NS]
 
     def __len__(self) -> int:
@@ -142,16 +145,6 @@ class SyntheticRun(Dataset):
         eye = self.config.robot.camera
         pose = se2.compose(self._references[index], np.array([0.0, 0.0, heading + eye.yaw]))
         return self.building.render(pose, self._light, rng, people, turn, eye)
-
-
-def _refuse_walls(building: SyntheticBuilding, poses: FloatArray, config: RunConfig) -> None:
-    inside = ~building.plan.is_free(poses[:, :2])
-    if inside.any():
-        x, y = poses[np.argmax(inside), :2]
-        raise DatasetError(
-            f'{config.name}: the robot drives into a wall at x {x:.1f} m, y {y:.1f} m: lower its '
-            f'speed, {config.speed:g} m/s, or wander, {config.wander:g} m, or give another drive'
-        )
 
 
 def plan_drive(building: SyntheticBuilding, config: RunConfig) -> Drive:
@@ -188,7 +181,7 @@ def write_building(
     with new_folder(out) as folder:
         for run_config in runs:
             run = SyntheticRun(rendered, run_config)
-            frames = _counted(run, progress) if progress else run
+            frames = _counted(run, progress or silent)
             write_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
             text = json.dumps(described, indent=2) + '\n'

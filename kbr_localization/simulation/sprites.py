@@ -10,20 +10,14 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation.camera import axes, Camera, Hits
 from kbr_localization.simulation.driving import path_of, random_walk
 from kbr_localization.simulation.floor_plan import FloorPlan
-from kbr_localization.simulation.motifs import Colour, grey_or_tinted, Pixels
+from kbr_localization.simulation.textures import Colour, grey_or_tinted, Pixels
 import numpy as np
-from numpy.typing import NDArray
 
-ROWS = 288
-"""Pixels of a sprite's height at full size."""
-CLOSEST = 0.6
-"""Metres; nobody comes closer to the camera."""
-STRIDES = 4
-"""Pictures of one person while walking."""
-STRIDE_M = 1.5
-"""Metres of two steps."""
-KEEP_RIGHT = 0.45
-"""Metres by which people keep to the right of the middle of their way."""
+ROWS = 288  # pixels of a sprite's height at full size
+CLOSEST = 0.6  # metres; nobody comes closer to the camera
+STRIDES = 4  # pictures of one person while walking
+STRIDE_M = 1.5  # metres of two steps
+KEEP_RIGHT = 0.45  # metres by which people keep to the right of the middle of their way
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ def person(rng: np.random.Generator, colour: bool) -> tuple[Sprite, ...]:
     phases = np.arange(STRIDES) * 2 * np.pi / STRIDES
     pictures = []
     for phase in phases:
-        canvas, mask = _canvas(ROWS // 2)
+        canvas, mask = (np.zeros((ROWS, ROWS // 2, *more), np.uint8) for more in ((3,), ()))
         _draw_person(canvas, mask, float(np.sin(phase)), (*clothes, skin, hair), stripes)
         pictures.append(_sprite(canvas, mask, height, colour))
     return tuple(pictures)
@@ -68,7 +62,7 @@ def person(rng: np.random.Generator, colour: bool) -> tuple[Sprite, ...]:
 def furniture(rng: np.random.Generator, colour: bool) -> Sprite:
     """Draw a plant, a bin, a chair or a parcel."""
     draw, height = _FURNITURE[int(rng.integers(len(_FURNITURE)))]
-    canvas, mask = _canvas(int(ROWS * 0.75))
+    canvas, mask = (np.zeros((ROWS, int(ROWS * 0.75), *more), np.uint8) for more in ((3,), ()))
     draw(canvas, mask, rng)
     return _sprite(canvas, mask, height, colour)
 
@@ -112,33 +106,24 @@ def _put_one(
     width, height = item.sprite.width * metre, item.sprite.height * metre
     left = (camera.width - 1) / 2 + side * metre - width / 2
     top = camera.horizon + camera.mount * metre - height
-    columns = _within(left, left + width, camera.width)
-    rows = _within(top, top + height, camera.height)
-    seen = hits.depth[columns] > depth
-    if rows.start == rows.stop or not np.any(seen):
+    first, last = (min(max(0, round(end)), camera.width) for end in (left, left + width))
+    highest, lowest = (min(max(0, round(end)), camera.height) for end in (top, top + height))
+    seen = hits.depth[first:last] > depth
+    if highest >= lowest or not np.any(seen):
         return
     level = int(np.clip(np.log2(ROWS / max(height, 1.0)), 0, len(item.sprite.masks) - 1))
     picture, mask = item.sprite.pictures[level], item.sprite.masks[level]
     scale = mask.shape[0] / height
-    to_sprite = np.array(
-        [[scale, 0, (columns.start - left) * scale], [0, scale, (rows.start - top) * scale]]
-    )
-    size = (columns.stop - columns.start, rows.stop - rows.start)
+    to_sprite = np.array([[scale, 0, (first - left) * scale], [0, scale, (highest - top) * scale]])
+    size = (last - first, lowest - highest)
     flags = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP
     drawn = cv2.warpAffine(picture, to_sprite, size, flags=flags, borderMode=cv2.BORDER_REPLICATE)
     alpha = cv2.warpAffine(mask, to_sprite, size, flags=flags) * (seen / np.float32(255))
-    _blend(image[rows, columns], drawn, alpha.astype(np.float32), item.brightness)
-
-
-def _within(begin: float, end: float, size: int) -> slice:
-    first = min(max(0, round(begin)), size)
-    return slice(first, max(first, min(size, round(end))))
-
-
-def _blend(target: Pixels, drawn: Pixels, alpha: NDArray[np.float32], brightness: float) -> None:
-    if target.ndim == 3:
+    alpha = alpha.astype(np.float32)
+    if image.ndim == 3:
         alpha = alpha[..., np.newaxis]
-    front = np.minimum(drawn * np.float32(brightness), 255)
+    target = image[highest:lowest, first:last]
+    front = np.minimum(drawn * np.float32(item.brightness), 255)
     target[...] = target + alpha * (front - target)
 
 
@@ -148,10 +133,6 @@ def _distance_to_ways(plan: FloorPlan, point: FloatArray) -> float:
     fraction = np.sum((point - begin) * way, axis=1) / np.sum(way**2, axis=1)
     nearest = begin + np.clip(fraction, 0, 1)[:, np.newaxis] * way
     return float(np.min(np.hypot(*(nearest - point).T)))
-
-
-def _canvas(columns: int) -> tuple[Pixels, Pixels]:
-    return np.zeros((ROWS, columns, 3), np.uint8), np.zeros((ROWS, columns), np.uint8)
 
 
 def _sprite(canvas: Pixels, mask: Pixels, height: float, colour: bool) -> Sprite:
