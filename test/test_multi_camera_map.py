@@ -25,7 +25,6 @@ from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILA
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, tiny_map, TINY_VISION, TinyRun
 import numpy as np
-from onnx_file import feature_network
 import pytest
 from test_vision_preparation import omnidirectional, surroundings
 from two_cameras import CAMERAS, two_camera_run, write_two_camera_cold_run
@@ -189,9 +188,10 @@ def test_from_two_recorded_cameras_to_poses_by_the_command_line(tmp_path):
 
 def test_info_tells_the_network_of_each_camera(tmp_path):
     pytest.importorskip('onnxruntime', reason='the extra learned is not installed')
+    onnx_file = pytest.importorskip('onnx_file', reason='the package onnx is not installed')
     kernels = np.random.default_rng(0).normal(size=(6, 1, 8, 8)).astype(np.float32)
     network, kernel_map = tmp_path / 'net.onnx', tmp_path / 'map.h5'
-    network.write_bytes(feature_network(kernels))
+    network.write_bytes(onnx_file.feature_network(kernels))
     path = write_two_camera_cold_run(tmp_path / 'run', 12)
     chosen = ('descriptor=learned_pyramid', f'network_file={network}', 'words=20')
     settings = [word for text in chosen for word in ('--set', f'vision.{text}')]

@@ -4,10 +4,10 @@ import cv2
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.simulation import driving
-from kbr_localization.simulation.floor_plan import CELL, PLANS, PlanBuilder
 from kbr_localization.simulation.atlas import Atlas, LARGEST
 from kbr_localization.simulation.camera import Camera, cast, wall_rows
 from kbr_localization.simulation.driving import Drive, OdometryNoise
+from kbr_localization.simulation.floor_plan import CELL, PlanBuilder, PLANS
 from kbr_localization.simulation.light import Light, light_grid, LIGHTS, response
 from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
 from kbr_localization.simulation.textures import Style
