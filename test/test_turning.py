@@ -1,7 +1,6 @@
 """Turns of a camera by points that are followed, and what they make of an odometry."""
 
 from dataclasses import replace
-import warnings
 
 from helpers import textured_image
 from kbr_localization import se2
@@ -15,7 +14,6 @@ from kbr_localization.vision.turning import (
     small,
     turned,
     View,
-    WIDTH,
 )
 from kbr_localization.workers import ThisProcess
 import numpy as np
@@ -122,19 +120,6 @@ def test_a_camera_beside_the_wheels_is_found(offset, bend):
     np.testing.assert_allclose(turned(points, view).angle, turns, atol=0.005)
 
 
-@pytest.mark.parametrize(('least', 'deviation'), [(0.03, np.inf), (0.0, None)])
-def test_points_at_the_height_of_the_camera_tell_nothing(least, deviation):
-    rng = np.random.default_rng(6)
-    turns = drive(rng)
-    points = seen(turns, rng)
-    level = np.flatnonzero(np.abs(turns)[points.pair] >= least)
-    points.flow[level[:, np.newaxis], [1, 3]] = AHEAD[1]
-    twists = np.column_stack([np.full(len(turns), STEP), np.zeros(len(turns)), turns])
-    points = replace(points, twists=twists)
-    view = find_view(points, turns, np.full(len(turns), STEP), beside=True)
-    assert deviation is None or view.deviation == deviation
-
-
 def test_people_who_walk_do_not_turn_the_robot():
     rng = np.random.default_rng(1)
     turns = drive(rng, 100)
@@ -232,11 +217,6 @@ def test_points_are_followed_in_images():
     assert np.median(flow[:, 2] - flow[:, 0]) == pytest.approx(6 / 320, abs=1e-3)
 
 
-def test_small_images_are_grey_as_those_of_cameras_are_in_blue_green_and_red():
-    blue = np.full((24, WIDTH, 3), [250, 0, 0], dtype=np.uint8)
-    assert small(blue)[0, 0] == round(0.114 * 250)
-
-
 def test_a_broken_image_has_no_points():
     from kbr_localization.errors import DatasetError
 
@@ -256,11 +236,3 @@ def test_without_points_the_odometry_stays():
     odometry = se2.chain(np.zeros(3), np.tile([0.3, 0.0, 0.01], (20, 1)))
     found = correct_headings(odometry, np.zeros(21, dtype=np.intp), None)
     np.testing.assert_array_equal(found.odometry, odometry)
-
-
-def test_a_single_image_tells_no_turn_without_a_complaint():
-    with warnings.catch_warnings():
-        warnings.simplefilter('error')
-        corrected = correct_headings(np.ones((1, 3)), np.zeros(1, dtype=np.intp), Points.of([]))
-    assert corrected.view is None
-    np.testing.assert_array_equal(corrected.odometry, np.ones((1, 3)))

@@ -7,7 +7,6 @@ import cv2
 from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
 from kbr_localization.vision.config import DESCRIPTORS, LEARNED, PAPER
-from kbr_localization.vision.vocabulary import nearest_words
 import numpy as np
 import pytest
 
@@ -68,32 +67,6 @@ def test_relative_counts_are_counts_over_the_words_mean_count(images, tree):
     assert mean[counts.sum(axis=0) >= 20].std() < 0.05 * mean.mean()
 
 
-def test_a_patch_of_a_word_counts_by_its_weight(describer):
-    weights = describer.word_weights
-    rare, common = int(weights.argmax()), int(weights.argmin())
-    assert weights[rare] > 2.0 * weights[common]
-    patches = 35 * 25
-    for word in (rare, common):
-        found = describer.counts(np.full(patches, word)).reshape(4, -1)[:, word] / 8.0
-        np.testing.assert_allclose(
-            np.minimum(np.sqrt(weights[word] * np.bincount(describer._cells)), 255 / 8),
-            found,
-            atol=1 / 16 + 1e-6,
-        )
-
-
-def test_roots_of_counts_fit_a_byte_where_every_patch_is_the_same_word(images):
-    large = [cv2.resize(image, (640, 480)) for image in images]
-    config = replace(CONFIG, relative_counts=False)
-    describer = fit_describer(config, large, np.random.default_rng(0))
-    patches = 75 * 55
-    descriptor = describer.counts(np.full(patches, 7))
-    assert descriptor.dtype == describer.dtype == np.uint8
-    assert np.count_nonzero(descriptor) == 4
-    # eighths of the roots of more than 1016 patches of a cell would not
-    assert 250 < descriptor.max() <= 255 < 8.0 * np.sqrt(patches / 4)
-
-
 def test_plain_counts_add_up_to_the_number_of_patches(images):
     config = replace(PAPER, words=20, vocabulary_samples=2000)
     describer = fit_describer(config, images, np.random.default_rng(0))
@@ -117,11 +90,6 @@ def test_kernel_survives_a_change_of_light(describer, images):
     kernel = describer.cross_gram(pair[:1], pair)[0]
     assert kernel[1] > 0.8
     assert kernel[1] > kernel[2] + 0.1
-
-
-def test_colour_and_grey_images_of_the_same_scene_agree(describer, images):
-    colour = np.repeat(images[0][:, :, np.newaxis], 3, axis=2)
-    np.testing.assert_array_equal(describer.describe(colour), describer.describe(images[0]))
 
 
 def test_state_round_trip_through_numpy_scalars(describer, images):
@@ -272,16 +240,6 @@ def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
     again = describer_from_state(state)
     assert again.config == config
     np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))
-
-
-def test_words_are_found_in_the_principal_components_as_in_all_numbers(images):
-    """Without its last components a patch keeps its word, but for patches between two words."""
-    flat = replace(CONFIG, vocabulary_tree=False, gradient_sign=1.0)
-    describer = fit_describer(flat, images, np.random.default_rng(0))
-    patches = describer._local.describe(describer.preparation.grey(images[0]))
-    assert describer.vocabulary.words.shape[1] == CONFIG.patch_components < patches.shape[1]
-    expected = nearest_words(patches, describer.vocabulary.words @ describer.basis.T)
-    assert np.mean(describer.words(patches) == expected) > 0.99
 
 
 def test_more_patches_than_memory_is_for_are_refused(images):

@@ -86,19 +86,6 @@ def test_what_moves_sideways_stays_in_its_strip():
     np.testing.assert_array_equal(square, [[1.0, 0.5, 0.5]])
 
 
-@pytest.mark.parametrize('levels', [0, 1, 2, 3])
-def test_weights_add_up_to_one_and_equal_images_give_one(levels):
-    assert spm.level_weights(levels).sum() == 1.0
-    counts = random_counts(np.random.default_rng(2), 2, words=10, levels=levels, patches=300)
-    gram = spm.cross_gram(counts, counts, spm.Layout(10, levels))
-    np.testing.assert_allclose(np.diag(gram), 1.0, atol=1e-6)
-    assert 0.0 <= gram[0, 1] < 1.0
-
-
-def test_weights_of_the_paper():
-    np.testing.assert_array_equal(spm.level_weights(2), [0.25, 0.25, 0.5])
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([(0, 1), (1, 1), (1, 2), (2, 1), (2, 4)]))
 def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval(seed, shape):
@@ -111,18 +98,6 @@ def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval
     assert gram.min() >= 0.0
     assert gram.max() <= 1.0
     assert np.linalg.eigvalsh(gram).min() > -1e-5
-
-
-def test_coarser_levels_are_sums_of_the_finest():
-    counts = random_counts(np.random.default_rng(3), 4)
-    coarse, middle, fine = spm.pyramid(counts, LAYOUT)
-    assert (coarse.shape, middle.shape) == ((4, WORDS), (4, 4 * WORDS))
-    np.testing.assert_array_equal(fine, counts)
-    cells = counts.reshape(4, 4, 4, WORDS)
-    np.testing.assert_array_equal(coarse, cells.sum(axis=(1, 2)))
-    np.testing.assert_array_equal(
-        middle[:, slice(WORDS, 2 * WORDS)], cells[:, :2, 2:].sum(axis=(1, 2))
-    )
 
 
 @pytest.mark.parametrize('largest', [255, 65535, 100_000])
