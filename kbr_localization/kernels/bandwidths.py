@@ -81,7 +81,7 @@ class BandwidthCriterion:
             raise KernelError(f'method: expected one of {", ".join(BAYES_RULES)}, got {method!r}')
         if not folds or not isinstance(kernel_y, RadialKernel):
             raise KernelError(
-                f'folds, kernel_y: expected folds and a radial kernel, got {folds}, {kernel_y!r}'
+                f'folds, kernel_y: expected one fold or more, a radial kernel, got {kernel_y!r}'
             )
         points = as_sample('x', x)
         self.y = as_points('y', y)
