@@ -9,14 +9,10 @@ from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.errors import MapError
 from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping import build as mapping_build
-from kbr_localization.localization.mapping.resume import ResumedWorkers
-from kbr_localization.workers import ThisProcess
-from map_helpers import TINY_VISION, TinyRun
 from mapping_helpers import RingRun, ROUND
 import numpy as np
 import pytest
@@ -178,22 +174,6 @@ def test_a_short_run_is_refused_in_one_line(tmp_path):
     assert not (tmp_path / 'map.h5').exists()
 
 
-@pytest.mark.parametrize('error', [MapError('no place'), OSError('no space')], ids=repr)
-def test_runs_that_give_no_map_leave_nothing_hidden(tmp_path, monkeypatch, error):
-    """What was found in images is kept for a build that can go on."""
-    run = write_tiny_cold_run(tmp_path / 'runs' / 'tiny')
-
-    def fail(datasets, vision, *_, workers, **options):
-        build_map(datasets, vision, workers=workers)
-        raise error
-
-    monkeypatch.setattr(mapping_build, 'map_from_odometry', fail)
-    words = ('map', 'build', run, '--poses', 'odometry', '--jobs', 1, '--set', 'vision.words=8')
-    assert_one_line(invoke(*words, '--out', tmp_path / 'map.h5'), str(error))
-    left = {path.name for path in tmp_path.iterdir()} - {'runs'}
-    assert left == (set() if isinstance(error, MapError) else {'.map.h5.described'})
-
-
 def test_a_map_may_have_a_long_name(tmp_path, monkeypatch):
     run, out = write_tiny_cold_run(tmp_path / 'runs' / 'tiny'), tmp_path / f'{"n" * 245}.h5'
 
@@ -205,24 +185,3 @@ def test_a_map_may_have_a_long_name(tmp_path, monkeypatch):
     done = invoke(*words, '--out', out)
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {'runs', out.name}
-
-
-def test_a_file_where_an_interrupted_build_keeps_things_is_told_at_once(tmp_path, monkeypatch):
-    run, file = write_tiny_cold_run(tmp_path / 'runs' / 'tiny'), tmp_path / '.map.h5.described'
-    file.touch()
-    monkeypatch.setattr(mapping_build, 'map_from_odometry', None)
-    words = ('map', 'build', run, '--poses', 'odometry', '--jobs', 1)
-    done = invoke(*words, '--out', tmp_path / 'map.h5')
-    assert_one_line(done, f'{file} is no folder: expected nothing there, or the folder')
-    assert file.exists() and not (tmp_path / 'map.h5').exists()
-
-
-def test_what_was_kept_of_other_images_stays(tmp_path):
-    (tmp_path / 'kept').mkdir()
-    (tmp_path / 'kept' / 'others_0.npz').touch()
-    run = TinyRun(8)
-    resumed = ResumedWorkers(ThisProcess(), tmp_path / 'kept', [run])
-    build_map([run], TINY_VISION, workers=resumed)
-    assert len(list((tmp_path / 'kept').iterdir())) > 1
-    resumed.discard()
-    assert [path.name for path in (tmp_path / 'kept').iterdir()] == ['others_0.npz']

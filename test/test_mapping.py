@@ -20,9 +20,6 @@ from kbr_localization.localization.mapping.pieces import (
     odometry_leaps,
     piece_numbers,
 )
-from kbr_localization.localization.mapping.resume import ResumedWorkers
-from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import ThisProcess
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -354,41 +351,6 @@ def test_too_few_known_poses_are_refused(ring):
     run, mapped = ring
     with pytest.raises(MapError, match='2 of 2 known poses'):
         align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])
-
-
-@pytest.mark.parametrize('during', ['describing images', 'following points'])
-def test_a_build_that_was_interrupted_goes_on(without_loops, tmp_path, during):
-    run, mapped = without_loops
-    first = ResumedWorkers(ThisProcess(), tmp_path / 'kept', [run])
-
-    def interrupt(what, done, total):
-        if what == during and done > 40:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        map_from_odometry([run], VISION, workers=first, progress=interrupt)
-    again = ResumedWorkers(ThisProcess(), tmp_path / 'kept', [run])
-    resumed = map_from_odometry([run], VISION, workers=again).kernel_map
-    whole = mapped.kernel_map
-    assert again.taken > 0
-    assert bool(again.followed) == (during == 'following points')
-    np.testing.assert_array_equal(resumed.poses, whole.poses)
-    np.testing.assert_array_equal(resumed.descriptors, whole.descriptors)
-    assert tuple(resumed.thumbnails) == tuple(whole.thumbnails)
-    again.close()
-    assert not (tmp_path / 'kept').exists()
-
-
-def test_a_build_of_other_runs_takes_nothing_of_one_that_was_interrupted(tmp_path):
-    """A descriptor without a vocabulary is the same whatever the images."""
-    vision, whole = VisionConfig(descriptor='hog'), RingRun(metres=9.0)
-    other = RingRun(metres=9.0, wall=2, seed=1)
-    map_from_odometry([whole], vision, workers=ResumedWorkers(ThisProcess(), tmp_path, [whole]))
-    again = ResumedWorkers(ThisProcess(), tmp_path, [other])
-    resumed = map_from_odometry([other], vision, workers=again).kernel_map
-    assert (again.taken, again.followed) == (0, 0)
-    direct = map_from_odometry([other], vision).kernel_map
-    np.testing.assert_array_equal(resumed.descriptors, direct.descriptors)
 
 
 def test_of_two_buildings_in_one_run_the_larger_part_is_built():

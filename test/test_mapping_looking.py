@@ -2,16 +2,9 @@
 
 from helpers import textured_image
 from kbr_localization import se2
-from kbr_localization.localization.map.describing import describe_images
 from kbr_localization.localization.mapping.closures import Closures
 from kbr_localization.localization.mapping.looking import find_pose, look, Pictures
-from kbr_localization.localization.mapping.resume import (
-    _read_corners,
-    _write_corners,
-    ResumedWorkers,
-)
 from kbr_localization.localization.mapping.trajectories import Trajectories
-from kbr_localization.vision import fit_describer, VisionConfig
 from kbr_localization.vision.corners import Corners, find_corners, matched
 from kbr_localization.vision.turning import small, View
 from kbr_localization.workers import ThisProcess
@@ -66,48 +59,6 @@ def test_points_are_matched_in_another_light():
     shift = 12 / image.shape[1]
     assert np.median(np.abs(found[:, 2] - found[:, 0] - shift)) < 0.3 / 320
     assert len(matched(before, Corners.none())) == 0
-
-
-def test_points_that_were_found_before_an_interruption_are_not_sought_again(tmp_path):
-    images = [small(textured_image(seed)) for seed in range(50)]
-    odometry = np.column_stack([0.3 * np.arange(50), np.zeros(50), np.zeros(50)])
-    trajectories = Trajectories.of(
-        odometry, np.zeros(50, dtype=np.intp), np.zeros(1, dtype=np.intp)
-    )
-    ends = np.arange(40, 50), np.arange(3, 13)
-    closures = Closures(*ends, np.zeros((10, 3)), np.ones(10), np.zeros(10, dtype=np.intp))
-    describer = fit_describer(
-        VisionConfig(words=8, vocabulary_samples=500), images[:5], np.random.default_rng(0)
-    )
-
-    needed = set()
-
-    def looked(workers, images, stop=False):
-        describe_images(describer, images, workers, lambda *_: None)
-
-        def report(what, done, total):
-            needed.add(total if what == 'finding points' else 0)
-            if stop and what == 'finding points':
-                raise KeyboardInterrupt
-
-        return look(trajectories, closures, np.zeros(6), Pictures(images, VIEW, workers), report)
-
-    with pytest.raises(KeyboardInterrupt):
-        looked(ResumedWorkers(ThisProcess(), tmp_path, []), images, stop=True)
-    again = ResumedWorkers(ThisProcess(), tmp_path, [])
-    # what was found is taken from the files: here no image shows anything any more
-    blank = [np.full_like(image, 128) for image in images]
-    looked(again, blank)
-    assert again.found == max(needed) > 20
-
-
-def test_points_survive_their_file(tmp_path):
-    every = [find_corners(small(textured_image(3))), Corners.none()]
-    _write_corners(tmp_path / 'points.npz', every)
-    for read, written in zip(_read_corners(tmp_path / 'points.npz', 2), every, strict=True):
-        np.testing.assert_array_equal(read.places, written.places)
-        np.testing.assert_array_equal(read.looks, written.looks)
-    assert _read_corners(tmp_path / 'points.npz', 3) is None
 
 
 def test_blank_images_leave_closures_as_they_are():

@@ -25,8 +25,7 @@ from kbr_localization.cli.options import (
 from kbr_localization.cli.reading import note_repeated, Reading
 from kbr_localization.cli.saving import note_map, save_measured, with_statistics_of_all
 from kbr_localization.cli.settings import configurations
-from kbr_localization.errors import KbrError, MapError
-from kbr_localization.files import hidden_name
+from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.workers import open_workers
 import typer
@@ -85,7 +84,7 @@ def build(
         datasets = [reading.dataset(run) for run in runs]
         with terminal_progress() as progress:
             given_too |= {'progress': progress, 'workers': workers}
-            kernel_map = built(poses, out, datasets, vision, given, max_images, given_too)
+            kernel_map = built(poses, datasets, vision, given, max_images, given_too)
     save_measured(kernel_map, out)
     note_map(kernel_map, out, datasets)
 
@@ -118,7 +117,6 @@ def _tune(
 
 def built(
     poses: Poses,
-    out: Path,
     datasets: Sequence[Any],
     vision: Any,
     given: Any,
@@ -131,24 +129,8 @@ def built(
 
         return build_map(datasets, vision, given, max_images, **options)
     from kbr_localization.localization.mapping.build import map_from_odometry
-    from kbr_localization.localization.mapping.resume import ResumedWorkers
 
-    folder = out.with_name(hidden_name(out.name, '.described'))
-    resumed = ResumedWorkers(options['workers'], folder, datasets)
-    options |= {'workers': resumed}
-    try:
-        mapped = map_from_odometry(datasets, vision, given, max_images, **options)
-    except MapError:
-        # the same images would give no map again: there is nothing to go on with
-        resumed.discard()
-        raise
-    resumed.close()
-    if resumed.taken:
-        console.note(f'{resumed.taken} images were described by a build that was interrupted')
-    if resumed.followed:
-        console.note(f'points of {resumed.followed} images had been followed by it')
-    if resumed.found:
-        console.note(f'and found in {resumed.found} images of places seen again')
+    mapped = map_from_odometry(datasets, vision, given, max_images, **options)
     for line in mapped.notes:
         console.note(line)
     return mapped.kernel_map
