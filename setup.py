@@ -89,7 +89,7 @@ setup(
     packages=find_packages(include=[PACKAGE, PACKAGE + '.*']),
     package_data={
         PACKAGE: ['py.typed'],
-        PACKAGE + '.evaluation': ['report.html', 'map_report.html'],
+        PACKAGE + '.evaluation': ['report.html'],
     },
     data_files=[
         ('share/ament_index/resource_index/packages', ['resource/' + PACKAGE]),

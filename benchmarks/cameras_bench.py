@@ -18,7 +18,7 @@ from kbr_localization.datasets import Dataset
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.evaluation import reference_trajectory, run_errors
 from kbr_localization.evaluation.described import describe_run, on_described_run
-from kbr_localization.evaluation.metrics import localized_from
+from kbr_localization.evaluation.metrics import below_1m_from
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
@@ -53,7 +53,7 @@ def localization(train: Dataset, tests: Sequence[Dataset]) -> list[float]:
         for seed in SEEDS:
             estimates = localize(on_described_run(kernel_map, run), run, seed=seed)
             errors = run_errors(reference_trajectory(run), estimates)
-            after = localized_from(errors)
+            after = below_1m_from(errors)
             positions.append(errors.position_m)
             # a run that never localizes counts with all of its way
             afters.append(float(errors.travel_m[-1 if after is None else after]))

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks import results
 from benchmarks.acceptance_places import rendered
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
+from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
 from kbr_localization.evaluation.described import describe_run, on_described_run
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -94,8 +94,8 @@ def night_error(kernel_map: KernelMap, test: Dataset, seeds: int) -> float:
     run = describe_run(kernel_map.describer, test)
     known, reference = on_described_run(kernel_map, run), reference_trajectory(run)
     trajectories = [localize(known, run, seed=seed) for seed in range(seeds)]
-    found = [summarize(run_errors(reference, one)) for one in trajectories]
-    errors = [one['rmse_after_localized_m'] for one in found]
+    found = [run_metrics(run_errors(reference, one)) for one in trajectories]
+    errors = [one['rmse_once_below_1m_m'] for one in found]
     known_errors = [error for error in errors if error is not None]
     return float(np.mean(known_errors)) if known_errors else float('nan')
 

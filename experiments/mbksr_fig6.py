@@ -87,7 +87,7 @@ def trial(
         metrics = run_task(kernel_map, [run], seed, Task(method, n, 0)).outcome.metrics
         whole = found[name] = metrics['position_rmse_m']
         # of a run that was never localized, all of it
-        after = metrics['rmse_after_localized_m']
+        after = metrics['rmse_once_below_1m_m']
         found[f'{name}{AFTER}'] = whole if after is None else after
     return found
 

@@ -9,40 +9,44 @@ import sys
 Progress = Callable[[str, int, int], None]
 """Called with what is done, how much of it, and of how much."""
 
-STEPS = 10
-"""Where stderr is no terminal, progress is a line for every tenth of the work."""
-
 
 def printable(text: str) -> str:
-    """
-    Replace what would move the cursor, colour the screen or turn the text round.
-
-    Names in files from others may have anything in them.
-    """
+    """Escape what would move the cursor, colour the screen or turn the text round."""
     return ''.join(
         character if character.isprintable() else repr(character)[1:-1] for character in text
     )
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Be the progress that nobody looks at."""
+    """Ignore progress."""
 
 
 @contextmanager
 def terminal_progress() -> Iterator[Progress]:
-    """Give a `Progress` that writes to stderr: bars on a terminal, plain lines anywhere else."""
+    """Give a `Progress` on stderr: bars on a terminal, elsewhere a line for every tenth."""
     if not sys.stderr.isatty():
-        yield _Lines()
+        told: dict[str, int] = {}
+
+        def report_lines(what: str, done: int, total: int) -> None:
+            tenth = 10 * done // max(total, 1)
+            if tenth != told.get(what):
+                told[what] = tenth
+                print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)
+
+        yield report_lines
         return
     # a quarter of a second that a log need not pay
+    from rich import progress  # noqa: PLC0415
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
-    from rich.progress import MofNCompleteColumn, TimeElapsedColumn  # noqa: PLC0415
-    from rich.progress import Progress as Bars  # noqa: PLC0415
 
-    columns = (*Bars.get_default_columns(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True)) as bars:
-        tasks = {}
+    columns = (
+        *progress.Progress.get_default_columns(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, progress.TaskID] = {}
 
         def report(what: str, done: int, total: int) -> None:
             if what not in tasks:
@@ -50,16 +54,3 @@ def terminal_progress() -> Iterator[Progress]:
             bars.update(tasks[what], completed=done, total=total)
 
         yield report
-
-
-class _Lines:
-    """A line for every tenth."""
-
-    def __init__(self) -> None:
-        self._told: dict[str, int] = {}
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        tenth = STEPS * done // max(total, 1)
-        if tenth != self._told.get(what):
-            self._told[what] = tenth
-            print(f'{printable(what)}: {done} of {total}', file=sys.stderr, flush=True)

@@ -38,20 +38,9 @@ def test_a_missing_folder(good, tmp_path):
     assert_one_line(localize(good, tmp_path / 'gone'), 'no such run', 'gone')
 
 
-def test_an_empty_run(good, run):
-    for image in images(run):
-        image.unlink()
-    assert_one_line(localize(good, run), 'no images in')
-
-
 def test_a_folder_that_is_no_run(good, tmp_path):
     (tmp_path / 'photos').mkdir()
     assert_one_line(localize(good, tmp_path / 'photos'), 'is no run', 'std_cam')
-
-
-def test_a_run_without_odometry(good, run):
-    (run / 'odom_scans' / 'odom.tdf').unlink()
-    assert_one_line(localize(good, run), 'no odometry', 'odom.tdf')
 
 
 def test_a_broken_jpeg_is_skipped_and_counted(good, run):
@@ -72,34 +61,10 @@ def test_a_run_of_broken_jpegs_only(good, run):
     assert_one_line(result, 'no images to learn', 'expected a whole JPEG')
 
 
-def test_lines_of_rubbish_are_skipped_and_counted(good, run):
-    for name in ('localization/places.lst', 'odom_scans/odom.tdf'):
-        with (run / name).open('a') as file:
-            file.write('rubbish\n0 0 0 nan\n')
-    result = localize(good, run)
-    assert result.returncode == 0, result.stderr
-    assert 'bad line in odom.tdf' in result.stderr
-    assert 'bad line in places.lst' in result.stderr
-
-
-def test_odometry_that_ends_early_leaves_out_the_images_after_it(good, run):
-    odometry = run / 'odom_scans' / 'odom.tdf'
-    lines = odometry.read_text().splitlines(keepends=True)
-    odometry.write_text(''.join(lines[: len(lines) // 2]))
-    result = localize(good, run)
-    assert result.returncode == 0, result.stderr
-    assert 'x no odometry' in result.stderr
-
-
 def test_images_of_another_size(good, run):
     for image in images(run):
         cv2.imwrite(str(image), textured_image(1, (60, 80)))
     assert_one_line(localize(good, run), 'no image of run could be used', '60', '96')
-
-
-def test_colour_images_on_a_grey_map_are_used(good, tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'colour', frames=4, colour=True)
-    assert localize(good, run).returncode == 0
 
 
 def test_a_map_that_is_missing(good, run):
@@ -116,13 +81,6 @@ def test_a_map_that_is_no_map(good, run):
     assert_one_line(localize(good, run, run), str(run))
 
 
-def test_a_truncated_map(good, run):
-    truncated = run.parent / 'truncated.h5'
-    content = (good / 'map.h5').read_bytes()
-    truncated.write_bytes(content[: len(content) // 2])
-    assert_one_line(localize(good, run, truncated), 'truncated.h5')
-
-
 def test_a_damaged_map(good, run):
     damaged = run.parent / 'damaged.h5'
     content = bytearray((good / 'map.h5').read_bytes())
@@ -130,13 +88,6 @@ def test_a_damaged_map(good, run):
         content[offset] ^= 0xFF
     damaged.write_bytes(content)
     assert_one_line(localize(good, run, damaged), 'damaged.h5')
-
-
-def test_a_map_of_a_newer_version(good, run):
-    newer = shutil.copy(good / 'map.h5', run.parent / 'newer.h5')
-    with h5py.File(newer, 'r+') as file:
-        file.attrs['format_version'] = 1000
-    assert_one_line(localize(good, run, newer), 'newer.h5', '1000')
 
 
 def test_a_parameter_out_of_its_range_in_a_map(good, run):
@@ -162,11 +113,6 @@ def test_a_bad_parameter(good, run, setting, fragments):
     assert_one_line(result, *fragments)
     result = invoke('map', 'build', run, '--out', run.parent / 'm.h5', '--set', setting)
     assert_one_line(result, *fragments)
-
-
-def test_an_unknown_vision_parameter(run):
-    options = ('--out', run.parent / 'm.h5', '--set', 'vision.lens=round')
-    assert_one_line(invoke('map', 'build', run, *options), "'vision.lens'", 'vision.words')
 
 
 def test_a_trajectory_of_another_run(good, run, tmp_path):

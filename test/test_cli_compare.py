@@ -1,5 +1,4 @@
 import json
-import shutil
 
 from command import assert_one_line, invoke
 from helpers import write_tiny_cold_run
@@ -42,14 +41,6 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
     assert [row['position_rmse_m_sd'] for row in rows] == [None, None]
 
 
-def test_a_run_that_is_given_twice_is_told(runs, tmp_path):
-    a, _, c = runs
-    options = ('--sizes', '5', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
-    result = invoke(*arguments((a, a, c), tmp_path, *options))
-    assert result.returncode == 0, result.stderr
-    assert f'warning: {a} is given 2 times' in result.stderr
-
-
 @pytest.mark.parametrize(
     ('options', 'fragments'),
     [
@@ -70,11 +61,6 @@ def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, f
     assert_one_line(invoke(*arguments(runs, tmp_path, *options)), *fragments)
 
 
-def test_no_sizes_are_not_the_usual_ones_for_tuning_either(runs, tmp_path):
-    result = invoke('tune', *runs, '--out', tmp_path / 'map.h5', '--jobs', '1', '--sizes', '')
-    assert_one_line(result, "--sizes '': expected whole numbers like 50,100,200")
-
-
 def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
     run = write_tiny_cold_run(tmp_path / 'long', frames=50)
     assert invoke('map', 'build', run, '--out', tmp_path / 'map.h5').returncode == 0
@@ -88,40 +74,12 @@ def test_the_usual_sizes_are_those_that_a_map_has(runs, tmp_path):
     assert_one_line(invoke(*given, tmp_path / 'map.h5'), 'map.h5 is a file: expected a folder')
 
 
-def test_the_figure_of_a_comparison_is_no_image_of_a_run(runs, tmp_path):
-    images = tmp_path / 'images'
-    shutil.copytree(f'{runs[0]}/std_cam', images)
-    options = ('--spacing', '0.2', '--sizes', '5', '--trials', '1', '--methods', 'nearest')
-    given = ['compare', '--train', images, '--test', images, '--out', images, *options]
-    result = invoke(*given, '--jobs', '1')
-    assert_one_line(result, f'comparison.png would be read as a file of the run {images}')
-    assert len(list(images.iterdir())) == 12
-
-
-def test_a_method_that_cannot_do_with_a_random_map_names_its_size(runs, tmp_path):
-    """Of two runs of one step each, two images may be the last ones."""
-    pieces = [write_tiny_cold_run(tmp_path / name, frames=2) for name in ('short', 'shorter')]
-    given = ['compare', '--train', *pieces, '--test', runs[0], '--out', str(tmp_path / 'out')]
-    options = ('--sizes', '2', '--trials', '5', '--methods', 'fkbf', '--jobs', '1')
-    result = invoke(*repeat_options([*map(str, given), *options], ['--train']))
-    words = ('fkbf on a random map of 2 images: fkbf learns', 'expected 2 or more, got')
-    assert_one_line(result, *words, 'give larger --sizes')
-
-
 def test_a_comparison_needs_runs_or_a_map(runs, tmp_path):
     result = invoke('compare', '--test', runs[0], '--out', tmp_path / 'out')
     assert_one_line(result, '--train', '--map')
-    for more in (('--tune', '5'), ('--set', 'delta=0.1'), ('--train', runs[1])):
+    for more in (('--set', 'delta=0.1'), ('--train', runs[1])):
         given = ('--map', tmp_path / 'map.h5', '--test', runs[0], '--out', tmp_path / 'out')
         assert_one_line(invoke('compare', *given, *more), '--map takes the map as it is')
-
-
-def test_what_is_left_out_of_the_runs_of_a_comparison_is_told(runs, tmp_path):
-    (tmp_path / 'c' / 'std_cam' / 'photo.jpeg').touch()
-    options = ('--sizes', '5', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
-    result = invoke(*arguments(runs, tmp_path, *options))
-    assert result.returncode == 0, result.stderr
-    assert 'kbr: skipped: 1 x bad image name' in result.stderr
 
 
 def test_a_test_run_without_ground_truth_is_refused_before_the_work(runs, tmp_path):

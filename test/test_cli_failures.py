@@ -109,9 +109,9 @@ def test_a_command_that_is_ended_leaves_no_half_of_a_folder(tmp_path, number, sa
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason='Optional is written X | None there')
 def test_the_typer_of_ubuntu_24_04_understands_the_options():
-    from kbr_localization.cli import app, map_commands
+    from kbr_localization.cli import app
 
-    commands = [*app.app.registered_commands, *map_commands.app.registered_commands]
+    commands = [*app.app.registered_commands, *app.map_app.registered_commands]
     for command in (*commands, app.app.registered_callback):
         for name, hint in command.callback.__annotations__.items():
             kind = getattr(hint, '__origin__', hint)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from pathlib import Path
 import re
 import shutil
@@ -13,7 +12,6 @@ import h5py
 from helpers import write_tiny_cold_run
 from kbr_localization.cli.console import format_value
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import MapError
 from kbr_localization.evaluation import read_tum
 from kbr_localization.localization.map.grow import grown_path, NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -41,7 +39,7 @@ def tiny(tmp_path_factory):
 
 def test_the_map_does_not_depend_on_the_number_of_processes(tiny, tmp_path):
     maps = []
-    for jobs in (1, 2, 3):
+    for jobs in (1, 2):
         path = tmp_path / f'{jobs}.h5'
         options = ('--out', path, '--jobs', jobs, *FEW_WORDS)
         result = invoke('map', 'build', tiny / 'train', *options)
@@ -86,27 +84,6 @@ def test_runs_of_the_same_name_stay_apart(tiny, tmp_path):
     assert_one_line(invoke(*arguments), 'has a run run already', 'rename the folder')
 
 
-def test_a_map_of_few_images_is_told(tiny, tmp_path):
-    for images, told in (
-        (9, '10 images: the filter is'),
-        (10, '25 images tells little'),
-        (24, '25 images tells little'),
-        (25, ''),
-    ):
-        options = ('--out', tmp_path / 'map.h5', '--max-images', images, *FEW_WORDS)
-        result = invoke('map', 'build', tiny / 'train', *options)
-        assert result.stderr.count('warning: a map of fewer than') == bool(told)
-        assert told in ' '.join(result.stderr.split())
-
-
-def test_a_run_that_is_given_twice_is_told(tiny, tmp_path):
-    again = tiny / 'test' / '..' / 'train'
-    options = ('--out', tmp_path / 'map.h5', *FEW_WORDS)
-    result = invoke('map', 'build', tiny / 'train', again, *options)
-    assert result.returncode == 0
-    assert f'warning: {tiny / "train"} is given 2 times' in result.stderr
-
-
 def test_the_map_can_be_limited_in_size_and_is_the_same_for_the_same_seed(tiny, tmp_path):
     for name in ('one.h5', 'two.h5'):
         options = ('--max-images', 7, '--seed', 3, '--out', tmp_path / name, *FEW_WORDS)
@@ -136,14 +113,6 @@ def test_localizing_gives_a_pose_for_every_frame_and_details_beside_it(tiny, tmp
         assert 'uncertain' in details[1] and ',localized' in details[-1]
 
 
-def test_the_reference_start_is_taken(tiny, tmp_path):
-    out = tmp_path / 'run.tum'
-    arguments = (tiny / 'map.h5', tiny / 'test', '--out', out, '--init', 'reference')
-    assert invoke('localize', *arguments, '--method', 'dead-reckoning').returncode == 0
-    metrics = json.loads(invoke('evaluate', tiny / 'test', out, '--json').stdout)
-    assert metrics['position_rmse_m'] < 1e-6
-
-
 def test_recall_of_the_map_is_reported_when_asked_for(tiny, tmp_path):
     out = tmp_path / 'run.tum'
     invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', out, '--method', 'nearest')
@@ -151,10 +120,6 @@ def test_recall_of_the_map_is_reported_when_asked_for(tiny, tmp_path):
     metrics = json.loads(invoke('evaluate', tiny / 'test', out, *options).stdout)
     assert metrics['recall_frames'] == 20
     assert metrics['recall_at_1'] <= metrics['recall_at_5'] <= metrics['recall_at_10'] == 1
-
-
-def test_the_methods_are_listed():
-    assert 'algorithm1' in invoke('methods').stdout
 
 
 def test_an_unknown_method_names_the_known_ones(tiny, tmp_path):
@@ -172,19 +137,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(tiny, tmp_p
     assert_one_line(
         invoke('localize', tiny / 'map.h5', tiny / 'test', '--out', '/proc/run.tum'), '/proc'
     )
-
-
-def test_a_map_does_not_take_the_place_of_a_device_or_a_pipe(tiny, tmp_path):
-    pipe = tmp_path / 'pipe'
-    os.mkfifo(pipe)
-    for out in (pipe, '/dev/null'):
-        result = invoke('map', 'build', tiny / 'train', '--out', out)
-        assert_one_line(result, f'{out} is a device or a pipe')
-        with pytest.raises(MapError, match='got a device or a pipe'):
-            KernelMap.load(tiny / 'map.h5').save(out)
-    with pytest.raises(MapError, match='got a folder'):
-        KernelMap.load(tiny / 'map.h5').save(tmp_path)
-    assert pipe.is_fifo()
 
 
 def test_how_many_frames_were_localized_is_told(tiny, tmp_path):
@@ -267,11 +219,6 @@ def test_parameters_that_are_set_are_kept_in_the_map(tiny, tmp_path):
     assert facts['descriptor_size'] == 4 * 20
 
 
-def test_trials_without_a_tuner_are_refused(tiny, tmp_path):
-    options = ('--out', tmp_path / 'map.h5', '--trials', 5)
-    assert_one_line(invoke('map', 'build', tiny / 'train', *options), '--trials 5', '--tune')
-
-
 def test_every_parameter_is_described():
     described = json.loads(invoke('parameters', '--json').stdout)
     assert described['image_bandwidth']['default'] > 0
@@ -303,18 +250,6 @@ def test_a_bag_that_exists_is_not_overwritten(tiny, tmp_path):
     assert_one_line(invoke('convert', tiny / 'test', tmp_path / 'bag'), 'bag', 'exists')
 
 
-def test_a_building_that_exists_is_not_overwritten(tmp_path):
-    (tmp_path / 'precious').touch()
-    assert_one_line(invoke('synth', tmp_path), str(tmp_path), 'exists')
-
-
-@pytest.mark.parametrize('command', ['localize', 'report'])
-def test_the_null_device_is_refused_before_the_work(tiny, command):
-    result = invoke(command, tiny / 'map.h5', tiny / 'test', '--out', '/dev/null')
-    assert_one_line(result, '/dev/null: is the null device')
-    assert 'localizing' not in result.stderr
-
-
 def grown_beside(tiny, folder):
     """Copy a map and write one beside it that has grown by two images."""
     path = shutil.copy(tiny / 'map.h5', folder / 'map.h5')
@@ -329,8 +264,8 @@ def grown_beside(tiny, folder):
 
 def test_added_images_are_merged_or_dropped_by_command(tiny, tmp_path):
     path, beside = grown_beside(tiny, tmp_path)
-    facts = json.loads(invoke('map', 'grown', path, '--json').stdout)
-    assert facts == {'file': str(beside), 'added': 2, 'images': 32}
+    told = invoke('map', 'grown', path).stdout
+    assert re.search(r'added +│ 2 ', told) and re.search(r'images +│ 32 ', told)
     before = path.read_bytes()
     assert invoke('map', 'grown', path, '--drop').returncode == 0
     assert path.read_bytes() == before and not beside.exists()
@@ -351,8 +286,8 @@ def test_images_that_were_added_to_another_map_are_not_merged(tiny, tmp_path):
     assert beside.exists() and len(KernelMap.load(path)) == 17
 
 
-@pytest.mark.parametrize('options', [(), ('--merge',), ('--drop',)], ids=str)
-@pytest.mark.parametrize('link', [None, Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize('options', [('--merge',), ('--drop',)], ids=str)
+@pytest.mark.parametrize('link', [None, Path.hardlink_to])
 def test_the_map_itself_is_no_file_of_added_images(tiny, tmp_path, options, link):
     """Merged into itself it was deleted."""
     path = Path(shutil.copy(tiny / 'map.h5', tmp_path / 'map.h5'))
@@ -372,9 +307,9 @@ def test_only_what_was_added_to_the_map_is_dropped(tiny, tmp_path):
     KernelMap.load(path).subset(np.arange(3, 20)).save(other)
     damaged = tmp_path / 'damaged.h5'
     damaged.write_bytes(beside.read_bytes()[:-1000])
-    for file, why in ((notes, 'no map'), (damaged, 'no map'), (other, 'did not grow from')):
+    for file, why in ((notes, 'notes.txt'), (damaged, 'damaged.h5'), (other, 'not those of this')):
         before = file.read_bytes()
-        assert_one_line(invoke('map', 'grown', path, '--drop', '--added', file), str(file), why)
+        assert_one_line(invoke('map', 'grown', path, '--drop', '--added', file), why)
         assert file.read_bytes() == before
     nowhere = invoke('map', 'grown', tmp_path / 'no.h5', '--drop', '--added', beside)
     assert_one_line(nowhere, 'no.h5 does not exist')

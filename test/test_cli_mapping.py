@@ -2,17 +2,13 @@
 
 from dataclasses import replace
 import json
-from types import SimpleNamespace
 
-from bag_helpers import bag, header, image, make, odometry, POSE, pose_of
-from command import assert_one_line, invoke
+from command import invoke
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.evaluation import reference_trajectory, write_tum
-from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping import build as mapping_build
 from mapping_helpers import RingRun, ROUND
 import numpy as np
 import pytest
@@ -82,27 +78,6 @@ def test_the_poses_of_a_run_move_its_map(made, tmp_path):
     assert 'none: expected known poses, of a bag also by --reference-topic' in none.stderr
 
 
-def test_the_poses_of_a_bag_of_several_cameras_and_odometries_move_its_map(made, tmp_path):
-    folder, _ = made
-    groups = [
-        [
-            ('/known', make(POSE, header=header(at, 'map'), pose=pose_of(*frame.reference)), None),
-            *((f'/{camera}/image', image(at), None) for camera in ('front', 'rear')),
-            *((f'/{name}', odometry(at, 0.0), None) for name in ('wheels', 'fused')),
-        ]
-        for frame in open_dataset(folder / 'one')
-        for at in [frame.stamp_ns]
-    ]
-    path = bag(tmp_path / 'bag', *groups)
-    words = ('map', 'align', folder / 'one.h5', '--bag', path, '--out', tmp_path / 'moved.h5')
-    assert_one_line(invoke(*words), 'choose one or several with --cameras')
-    one = (*words, '--cameras', 'rear')
-    assert_one_line(invoke(*one), 'choose one with --odometry-topic')
-    done = invoke(*one, '--odometry-topic', '/wheels')
-    assert done.returncode == 0, done.stderr
-    assert 'images on /rear/image, odometry on /wheels, reference poses on /known' in done.stderr
-
-
 def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made, tmp_path):
     folder, _ = made
     told = (
@@ -150,10 +125,8 @@ def test_reference_poses_of_another_frame_are_told_until_the_map_is_aligned(made
         (('--at', '1,2,1e300'), 'metres of at most 1e+09'),
         (
             ('--at', '1,2,3', '--reference-topic', '/known'),
-            '--reference-topic /known: expected --bag beside it, --at has no topics',
+            'options of a bag: expected --bag beside them',
         ),
-        (('--at', '1,2,3', '--cameras', 'front'), '--cameras front: expected --bag beside it'),
-        (('--tum', 'a.tum', '--odometry-topic', '/odom'), 'beside it, --tum has no topics'),
         (('--at', '1,2,3', '--at', '2,2,3'), '2 of 2 known poses'),
         (('--at', '1,2,3', '--at', '2,2,3', '--at', '3,2,3'), 'lie 0.00 m about their middle'),
     ],
@@ -172,16 +145,3 @@ def test_a_short_run_is_refused_in_one_line(tmp_path):
     assert done.returncode == 2
     assert 'stays in one place' in done.stderr
     assert not (tmp_path / 'map.h5').exists()
-
-
-def test_a_map_may_have_a_long_name(tmp_path, monkeypatch):
-    run, out = write_tiny_cold_run(tmp_path / 'runs' / 'tiny'), tmp_path / f'{"n" * 245}.h5'
-
-    def mapped(datasets, vision, *_, workers, **options):
-        return SimpleNamespace(kernel_map=build_map(datasets, vision, workers=workers), notes=[])
-
-    monkeypatch.setattr(mapping_build, 'map_from_odometry', mapped)
-    words = ('map', 'build', run, '--poses', 'odometry', '--jobs', 1, '--set', 'vision.words=8')
-    done = invoke(*words, '--out', out)
-    assert done.returncode == 0, done.stderr
-    assert {path.name for path in tmp_path.iterdir()} == {'runs', out.name}

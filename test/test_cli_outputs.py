@@ -1,5 +1,6 @@
 """Outputs that cannot be written: one line, no traceback, and nothing half written."""
 
+import os
 from pathlib import Path
 import resource
 import shutil
@@ -9,7 +10,6 @@ from command import assert_one_line, invoke, kbr
 import cv2
 from helpers import textured_image, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import DatasetError
 from map_helpers import tiny_map
 import pytest
 
@@ -20,6 +20,10 @@ def world(tmp_path_factory):
     tiny_map().save(folder / 'map.h5')
     write_tiny_cold_run(folder / 'run', frames=12)
     return folder
+
+
+WITHOUT_BYTECODE = os.environ | {'PYTHONDONTWRITEBYTECODE': '1'}
+"""Half a file of bytecode would break the next process."""
 
 
 def full_disk():
@@ -46,46 +50,16 @@ def test_a_file_of_the_run_is_not_overwritten(world, tmp_path):
         (*localize, '--out', tmp_path / 'link.tum'),
         ('report', world / 'map.h5', run, '--out', odometry),
         ('map', 'build', run, '--out', odometry),
-        ('map', 'extend', world / 'map.h5', run, '--out', odometry),
-        ('tune', run, '--out', odometry),
     ):
-        assert_one_line(invoke(*command), f'{command[-1]} is a file of the run', 'another file')
+        assert_one_line(invoke(*command), f'{command[-1]} is in the folder of the run')
     assert odometry.read_bytes() == before == (tmp_path / 'elsewhere.tum').read_bytes()
-
-
-def test_links_in_a_circle_are_one_line(world, tmp_path):
-    (tmp_path / 'circle.tum').symlink_to('circle.tum')
-    words = ('localize', world / 'map.h5', world / 'run', '--out', tmp_path / 'circle.tum')
-    assert_one_line(invoke(*words), 'circle.tum: too many levels of symbolic links')
-
-
-def test_an_output_goes_where_a_link_leads_also_if_nothing_is_there_yet(tmp_path):
-    tiny_map().save(tmp_path / 'map.h5')
-    (tmp_path / 'disk').mkdir()
-    link, there = tmp_path / 'link.h5', tmp_path / 'disk' / 'less.h5'
-    link.symlink_to(there)
-    command = ('map', 'prune', tmp_path / 'map.h5', '--out', link, '--max-images')
-    assert invoke('map', 'build', tmp_path / 'no', '--out', link).returncode == 2
-    assert link.is_symlink() and not there.exists()
-    assert invoke(*command, 5).returncode == 0
-    assert link.is_symlink() and there.stat().st_size > 0
-
-
-def test_a_new_file_in_a_run_is_none_that_a_format_looks_for(world, tmp_path):
-    run = Path(shutil.copytree(world / 'run', tmp_path / 'run'))
-    localize = ('localize', world / 'map.h5', run, '--method', 'dead-reckoning', '--out')
-    for name in ('trajectory.tum', 'groundtruth.tum', 'poses.txt', 'metadata.yaml', 'a.db3'):
-        assert_one_line(invoke(*localize, run / name), f'{name} would be read as a file of the')
-        assert not (run / name).exists()
-    assert invoke(*localize, run / 'answers.tum').returncode == 0
-    assert (run / 'answers.csv').exists()
 
 
 @pytest.mark.parametrize('storage', ['mcap', 'sqlite3'])
 def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, storage):
     pytest.importorskip('rosbags')
     arguments = ('convert', world / 'run', tmp_path / 'bag', '--storage', storage)
-    result = kbr(*arguments, preexec_fn=full_disk)
+    result = kbr(*arguments, preexec_fn=full_disk, env=WITHOUT_BYTECODE)
     assert_one_line(result, 'cannot write', 'bag')
     assert list(tmp_path.iterdir()) == []
 
@@ -118,18 +92,11 @@ def test_a_trajectory_on_a_full_disk_stays_with_its_own_details(world, tmp_path)
     assert invoke(*arguments, '--method', 'nearest').returncode == 0
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     # there is room for the poses, not for the details of this method
-    result = kbr(*arguments, '--method', 'dead-reckoning', preexec_fn=full_disk)
+    result = kbr(
+        *arguments, '--method', 'dead-reckoning', preexec_fn=full_disk, env=WITHOUT_BYTECODE
+    )
     assert_one_line(result, 'run.')
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
-
-
-@pytest.mark.parametrize('seconds', [1e300, float('nan'), float('inf')])
-def test_a_piece_of_a_run_has_an_end(world, seconds):
-    schedule = pytest.importorskip('kbr_localization.ros.playback.schedule').schedule
-    run = open_dataset(world / 'run')
-    with pytest.raises(DatasetError, match='expected seconds in'):
-        schedule(run, start=seconds)
-    assert schedule(run, start=0.5, duration=1.0)
 
 
 def test_a_file_is_no_folder_for_the_demo(tmp_path):

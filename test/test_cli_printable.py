@@ -36,22 +36,10 @@ def test_notes_and_errors_are_one_plain_line(tmp_path, capsys):
     assert '\x1b' not in result.stderr and '\\x1b[31m.h5' in result.stderr
 
 
-@pytest.mark.parametrize('value', ['[/]', '[bold', 1.5, None])
-def test_any_value_may_stand_in_a_table(value, capsys):
-    console.print_rows('[/a]', ['[/b]'], [{'[/a]': value, '[/b]': value}])
-    console.print_table('[/title]', {'[/a]': value})
-    assert '[/a]' in capsys.readouterr().out
-
-
 def test_the_numbers_of_a_list_are_written_as_single_ones_are(capsys):
-    console.print_table('map', {'x_m': [-1.0000000000000002, 2.5], 'size': [480, 640]})
+    console.show('map', {'x_m': [-1.0000000000000002, 2.5], 'size': [480, 640]})
     out = capsys.readouterr().out
     assert '[-1.000, 2.500]' in out and '[480, 640]' in out
-
-
-def test_methods_are_listed_under_their_names():
-    heading = invoke('methods').stdout.splitlines()[0]
-    assert [cell.strip() for cell in heading.split('┃')] == ['method', 'description']
 
 
 def test_what_is_no_number_is_null_in_json(capsys):

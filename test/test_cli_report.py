@@ -30,11 +30,6 @@ def test_parameters_can_be_set_as_for_localize(map_and_run, tmp_path):
     assert_one_line(invoke('report', *map_and_run, '--out', out, '--set', 'warp=9'), "'warp'")
 
 
-def test_a_page_that_cannot_be_written_is_refused_before_the_work(map_and_run, tmp_path):
-    result = invoke('report', *map_and_run, '--out', tmp_path)
-    assert_one_line(result, 'is a folder')
-
-
 def test_a_recording_in_the_place_of_the_page_is_refused(map_and_run, tmp_path):
     (tmp_path / 'link.html').symlink_to('page.html')
     options = ('--out', tmp_path / 'page.html', '--rerun', tmp_path / 'link.html')
@@ -42,19 +37,10 @@ def test_a_recording_in_the_place_of_the_page_is_refused(map_and_run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    'options',
-    [
-        ('--rerun', 'x.rrd'),
-        ('--method', 'kbr'),
-        ('--set', 'image_bandwidth=0.1', '--init', 'reference', '--seed', '0'),
-        ('--cameras', 'std_cam', '--spacing', '1', '--odometry-topic', 'a'),
-        ('--reference-topic', 'b'),
-    ],
-    ids=str,
+    'options', [('--rerun', 'x.rrd'), ('--set', 'image_bandwidth=0.1'), ('--cameras', 'std_cam')]
 )
 def test_options_of_a_run_are_refused_without_one(tmp_path, options):
     tiny_map().save(tmp_path / 'map.h5')
     result = invoke('report', tmp_path / 'map.h5', '--out', tmp_path / 'page.html', *options)
-    given = [word for word in options if word.startswith('--')]
-    assert_one_line(result, *given, ': expected RUN beside MAP')
+    assert_one_line(result, 'options of a run: expected RUN beside MAP')
     assert not (tmp_path / 'page.html').exists()

@@ -19,13 +19,6 @@ import pytest
 
 
 @dataclass(frozen=True)
-class Topics:
-    """A configuration of a list."""
-
-    topics: tuple[str, ...] = parameter((), 'some topics')
-
-
-@dataclass(frozen=True)
 class Words:
     """A configuration of words."""
 
@@ -74,20 +67,6 @@ def test_truth_values_stay_truth_values_where_they_are_meant():
 def test_what_fits_no_choice_is_refused(setting, says):
     with pytest.raises(ConfigurationError, match=says):
         given(setting)
-
-
-@pytest.mark.parametrize(
-    'method, name',
-    [
-        ('kbr', 'odometry_calibration'),
-        ('knn-particle', 'odometry_calibration'),
-        ('kmcf', 'odometry_calibration'),
-        ('algorithm1-adapted', 'odometry_calibration'),
-    ],
-)
-def test_what_is_known_of_the_odometry_can_be_switched_off_by_its_name(method, name):
-    kernel_map = with_settings_of(tiny_map(20), method, [f'{name}=off'])
-    assert parameter_value(method, kernel_map, name) == 'off'
 
 
 @pytest.mark.parametrize('text', ['1e-9', '1e-09', '1e12', '+2E-3', '1E2', '3.0e-05', '7'])
@@ -141,11 +120,6 @@ def test_what_cannot_be_set_on_a_map_is_told():
         with_settings_of(tiny_map(20), 'nearest', ['points=100'])
     with pytest.raises(ConfigurationError, match='there are none to be set'):
         from_mapping(NearestConfig, {'points': 100})
-
-
-def test_a_list_is_shown_as_it_may_have_been_meant():
-    with pytest.raises(ConfigurationError, match=r'such as \[front/image, rear/image\], got'):
-        validate(Topics('front/image,rear/image'))
 
 
 def test_the_parameters_of_every_method_can_be_listed():

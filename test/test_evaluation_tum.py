@@ -1,4 +1,3 @@
-import errno
 from pathlib import Path
 import re
 import subprocess
@@ -7,10 +6,8 @@ import sys
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation import read_tum, run_errors, summarize, write_tum
-from kbr_localization.evaluation.details import (
-    check_details,
-    details_path,
+from kbr_localization.evaluation import read_tum, run_errors, run_metrics, write_tum
+from kbr_localization.evaluation.tum import (
     with_details,
     write_detailed,
 )
@@ -87,11 +84,6 @@ def test_a_broken_file_is_refused_with_the_place_and_the_expectation(tmp_path, t
         read_tum(path)
 
 
-def test_a_byte_order_mark_is_left_out(tmp_path):
-    (tmp_path / 'run.tum').write_bytes(b'\xef\xbb\xbf1.0 2 3 0 0 0 0 1\r\n')
-    np.testing.assert_array_equal(read_tum(tmp_path / 'run.tum').poses, [[2, 3, 0]])
-
-
 def test_binary_data_is_refused(tmp_path):
     path = tmp_path / 'image.tum'
     path.write_bytes(b'\x89PNG\xff\xfe')
@@ -110,7 +102,7 @@ def test_evo_ape_reads_the_files_and_agrees_about_the_error(tmp_path):
     ).stdout
     rmse = float(re.search(r'rmse\s+(\S+)', output).group(1))
     assert rmse == pytest.approx(
-        summarize(run_errors(reference, estimate))['position_rmse_m'], abs=2e-6
+        run_metrics(run_errors(reference, estimate))['position_rmse_m'], abs=2e-6
     )
 
 
@@ -139,44 +131,12 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
     assert back.statuses == run.statuses
 
 
-@pytest.mark.parametrize(
-    ('name', 'details'),
-    [
-        ('run.tum', 'run.csv'),
-        ('run.txt', 'run.csv'),
-        ('run', 'run.csv'),
-        ('run.1', 'run.1.csv'),
-        ('run_0.25', 'run_0.25.csv'),
-        ('run.kbr', 'run.kbr.csv'),
-    ],
-)
-def test_what_ends_a_name_and_is_no_suffix_of_a_table_stays_in_that_of_the_details(name, details):
-    """Of seeds, parameters or methods: each would overwrite the details of the one before."""
-    assert details_path(name) == Path(details)
-
-
 def test_details_of_another_trajectory_are_refused(tmp_path):
     write_detailed(tmp_path / 'run.tum', detailed(wavy_run()))
     run = wavy_run()
     for other in (wavy_run(count=49), Trajectory(run.stamps_ns + 1, run.poses)):
         with pytest.raises(EvaluationError, match='localize again'):
             with_details(other, tmp_path / 'run.csv')
-
-
-def test_details_that_are_cut_off_are_refused(tmp_path):
-    run, path = detailed(wavy_run()), tmp_path / 'run.csv'
-    write_detailed(tmp_path / 'run.tum', run)
-    path.write_text(path.read_text()[:-20])
-    with pytest.raises(EvaluationError, match='localize again'):
-        with_details(run, path)
-
-
-def test_an_empty_file_holds_no_details_that_could_be_lost(tmp_path):
-    (tmp_path / 'run.csv').touch()
-    check_details(tmp_path / 'run.csv')
-    (tmp_path / 'run.csv').write_text('a,b\n')
-    with pytest.raises(EvaluationError, match='would be overwritten'):
-        check_details(tmp_path / 'run.csv')
 
 
 def test_a_foreign_csv_is_refused(tmp_path):
@@ -198,8 +158,3 @@ def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):
         raise KeyboardInterrupt
     assert path.read_text() == 'whole'
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_full_disk_says_which_file_it_was(tmp_path):
-    with pytest.raises(OSError, match=r'file\.txt'), new_file(tmp_path / 'file.txt'):
-        raise OSError(errno.ENOSPC, 'No space left on device')

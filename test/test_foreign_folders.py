@@ -9,7 +9,7 @@ from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.run_folder import NOTES
 from kbr_localization.evaluation import read_tum
-from kbr_localization.evaluation.details import with_details
+from kbr_localization.evaluation.tum import with_details
 from kbr_localization.trajectory import parse_seconds
 import pytest
 

@@ -3,7 +3,7 @@
 import h5py
 from helpers import textured_image
 from kbr_localization import se2
-from kbr_localization.cli.map_facts import describe_map
+from kbr_localization.cli.map_commands import describe_map
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
 from kbr_localization.errors import MapError

@@ -152,9 +152,8 @@ def test_sizes_above_the_largest_map_that_is_tried_are_told(full_map, runs, capl
 
 
 def test_the_help_says_how_large_the_maps_of_a_tuner_are():
-    for command in ('compare', 'tune'):
-        shown = ' '.join(invoke(command, '--help').stdout.replace('│', '').split())
-        assert f'{MAX_FOLD_IMAGES} images' in shown
+    shown = ' '.join(invoke('tune', '--help').stdout.replace('│', '').split())
+    assert f'{MAX_FOLD_IMAGES} images' in shown
 
 
 def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
@@ -460,17 +459,6 @@ def test_trials_that_cannot_be_kept_are_refused_before_the_work(tmp_path):
     for name, says in (('map.h5', 'map.h5.trials.jsonl is a folder'), (252 * 'm', 'too long')):
         result = invoke('tune', tmp_path / 'no_run', '--out', tmp_path / name)
         assert_one_line(result, says)
-
-
-@pytest.mark.usefixtures('short_episodes')
-def test_a_map_can_be_built_and_tuned_at_once(on_disk, tmp_path):
-    arguments = ('map', 'build', on_disk / 'a', on_disk / 'b', '--tune', '--trials', 2)
-    arguments += ('--jobs', 1)
-    result = invoke(*arguments, '--out', tmp_path / 'map.h5', '--max-images', 20, *SETTINGS)
-    assert result.returncode == 0, result.stderr
-    facts = json.loads(invoke('map', 'info', tmp_path / 'map.h5', '--json').stdout)
-    assert facts['images'] == 20
-    assert facts['filter'] != to_mapping(replace(KbrConfig(), points=60))
 
 
 @pytest.mark.parametrize('frames', [1, 2, 38])

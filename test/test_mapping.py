@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import h5py
 from kbr_localization import se2
 from kbr_localization.datasets import OdometryTrack
-from kbr_localization.errors import EvaluationError, MapError
-from kbr_localization.evaluation.map_report import worst_first, write_map_report
+from kbr_localization.errors import MapError
+from kbr_localization.evaluation.report import write_map_report
 from kbr_localization.localization.calibration import NAMES
 from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.grow import NewImage, with_images
@@ -328,23 +328,6 @@ def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):
     np.testing.assert_allclose(
         after.mapping.parameters[:, 3], after.calibration.values[scale], atol=0.01
     )
-
-
-def test_the_page_shows_the_pairs_worst_first(ring, tmp_path):
-    _, mapped = ring
-    record = mapped.kernel_map.mapping
-    write_map_report(tmp_path / 'map.html', mapped.kernel_map, '<b>map</b>')
-    page = (tmp_path / 'map.html').read_text()
-    assert '&lt;b&gt;map&lt;/b&gt;' in page
-    shown = worst_first(record, 5)
-    assert page.count('<figure>') >= len(shown) > 0
-    assert np.all(record.kept[shown] == 1)
-
-
-def test_a_map_of_known_poses_has_no_page_of_its_own(ring, tmp_path):
-    _, mapped = ring
-    with pytest.raises(EvaluationError, match='give a run to localize on it'):
-        write_map_report(tmp_path / 'map.html', replace(mapped.kernel_map, mapping=None), 'map')
 
 
 def test_too_few_known_poses_are_refused(ring):

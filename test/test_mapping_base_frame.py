@@ -116,7 +116,7 @@ def test_known_poses_are_of_the_point_that_they_were_given_for(ring):
 
 
 def test_the_first_pose_of_the_base_is_the_frame_and_the_map_says_whose_it_is(tmp_path):
-    from kbr_localization.cli.map_facts import describe_map
+    from kbr_localization.cli.map_commands import describe_map
 
     mapped = map_from_odometry([RingRun(metres=1.3 * ROUND)], VISION, base=True)
     np.testing.assert_allclose(mapped.kernel_map.poses[0], 0.0, atol=1e-12)

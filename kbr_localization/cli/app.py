@@ -5,19 +5,18 @@ from typing import Annotated, Any
 
 from kbr_localization import __version__, conversions
 from kbr_localization.cli import (
-    compare_command,
     data_commands,
-    demo_command,
-    growth_commands,
     map_commands,
-    mapping_commands,
-    report_command,
+    map_edit_commands,
     run_commands,
-    tune_command,
+    study_commands,
 )
 from kbr_localization.cli.options import repeat_options
 import typer
 
+map_app = typer.Typer(
+    help='Build maps of images and their poses, look into them, change them.', no_args_is_help=True
+)
 app = typer.Typer(
     name='kbr',
     help='Camera localization by kernel Bayesian inference.',
@@ -25,17 +24,30 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={'help_option_names': ['-h', '--help']},
 )
-map_commands.app.command()(mapping_commands.align)
-map_commands.app.command()(mapping_commands.extend)
-map_commands.app.command()(growth_commands.grown)
-app.add_typer(map_commands.app, name='map')
+app.add_typer(map_app, name='map')
 for command in (
-    *run_commands.COMMANDS,
-    *data_commands.COMMANDS,
-    compare_command.compare,
-    report_command.report,
-    tune_command.tune,
-    demo_command.demo,
+    map_commands.build,
+    map_commands.info,
+    map_commands.check,
+    map_commands.measure,
+    map_commands.prune,
+    map_edit_commands.align,
+    map_edit_commands.extend,
+    map_edit_commands.grown,
+):
+    map_app.command()(command)
+for command in (
+    run_commands.localize,
+    run_commands.evaluate,
+    run_commands.report,
+    run_commands.methods,
+    run_commands.parameters,
+    data_commands.synth,
+    data_commands.convert,
+    data_commands.play,
+    data_commands.demo,
+    study_commands.compare,
+    study_commands.tune,
 ):
     app.command()(command)
 
@@ -59,4 +71,4 @@ def _options(
 
 def run(arguments: Sequence[str], **options: Any) -> Any:
     """Run the command that the arguments name; options are those of a typer application."""
-    return app(repeat_options(arguments, compare_command.SEVERAL), **options)
+    return app(repeat_options(arguments, study_commands.SEVERAL), **options)

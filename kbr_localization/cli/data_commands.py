@@ -1,38 +1,17 @@
-"""Commands that make runs and hand them on: synthesize, convert, play."""
+"""Commands that make runs and hand them on: synth, convert, play, demo."""
 
 from collections.abc import Sequence
 from enum import Enum
 import os
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Optional
+from typing import Annotated, Optional
 
 from kbr_localization.cli import console
-from kbr_localization.cli.options import (
-    Cameras,
-    OdometryTopic,
-    ReferenceTopic,
-    Run,
-    Seed,
-    Spacing,
-)
-from kbr_localization.cli.reading import note_unreferenced, Reading
+from kbr_localization.cli.options import Reading, reads_runs, Run, Seed
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 from kbr_localization.resources import profile_variable, shared_file
 import typer
-
-RobotSeed = Annotated[
-    Optional[int],
-    typer.Option(
-        min=0,
-        help='Seed from which the robot of the test run is drawn, its camera and its odometry.',
-        show_default=False,
-    ),
-]
-MapRobotSeed = Annotated[
-    Optional[int],
-    typer.Option(min=0, help='The same for the runs of the map.', show_default=False),
-]
 
 
 class Format(str, Enum):
@@ -49,25 +28,26 @@ class Storage(str, Enum):
     SQLITE3 = 'sqlite3'
 
 
+RobotSeed = Annotated[
+    Optional[int],
+    typer.Option(min=0, help='Seed of a robot drawn at random for the test run or the map.'),
+]
+
+
 def synth(
     out: Annotated[
         Path, typer.Argument(metavar='OUT', help='The folder to make.', show_default=False)
     ],
     seed: Seed = 0,
     robot: RobotSeed = None,
-    map_robot: MapRobotSeed = None,
+    map_robot: RobotSeed = None,
 ) -> None:
     """
     Render runs through a building with look-alike corridors, in COLD's format.
 
-    Two tours for a map and a test run at night; robot.json in each run says what it was made with.
+    Two tours for a map and a test run at night; robot.json in each run holds its parameters.
     """
-    from kbr_localization.simulation import (
-        DEMO_RUNS,
-        random_robot,
-        with_robots,
-        write_building,
-    )
+    from kbr_localization.simulation import DEMO_RUNS, random_robot, with_robots, write_building
 
     robots = [None if chosen is None else random_robot(chosen) for chosen in (robot, map_robot)]
     with terminal_progress() as progress:
@@ -75,6 +55,7 @@ def synth(
     console.note(f'{out}: {", ".join(sorted(path.name for path in out.iterdir()))}')
 
 
+@reads_runs
 def convert(
     run: Run,
     out: Annotated[
@@ -86,39 +67,35 @@ def convert(
     storage: Annotated[
         Optional[Storage], typer.Option(help='Storage of the bag.', show_default='mcap')
     ] = None,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-    spacing: Spacing = None,
+    *,
+    reading: Reading,
 ) -> None:
     """Write a run as a rosbag2 that `ros2 bag play` can replay, or in the COLD format."""
+    from kbr_localization.datasets.selection import outside_fixes
+
     if to is Format.COLD and storage is not None:
         raise KbrError(f'--storage {storage.value}: expected --to bag, a COLD run has no storage')
-    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
-    note_unreferenced(dataset)
-    if to is Format.COLD:
-        left_out = _write_cold(dataset, out)
-    else:
+    dataset = reading.open(run)
+    if why := outside_fixes(dataset):
+        console.note(f'warning: without known poses: {why}')
+    if to is Format.BAG:
         from kbr_localization.datasets.rosbag import write_bag
 
         left_out = write_bag(dataset, out, storage=(storage or Storage.MCAP).value)
+    elif dataset.cameras:
+        names = ', '.join(dataset.cameras)
+        raise KbrError(f'--to cold: expected one camera, got {names}: choose with --cameras')
+    else:
+        from kbr_localization.datasets.cold import write_cold_run
+
+        left_out = write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes).skipped
     console.note_skipped(dataset.skipped | left_out)
     # of several cameras the others may have an image of that moment
     broken = 0 if dataset.cameras else left_out.get('broken image', 0)
     console.note(f'{out}: {len(dataset) - broken} frames')
 
 
-def _write_cold(dataset: Any, out: Path) -> dict[str, int]:
-    from kbr_localization.datasets.cold import write_cold_run
-
-    several = dataset.cameras
-    if several:
-        raise KbrError(
-            f'--to cold: expected one camera, got {", ".join(several)}: choose with --cameras'
-        )
-    return write_cold_run(out, dataset, dataset.odometry, notes=dataset.notes).skipped
-
-
+@reads_runs
 def play(
     run: Run,
     *,
@@ -127,17 +104,16 @@ def play(
     duration: Annotated[float, typer.Option(min=0.0, help='Seconds to play; 0 is all.')] = 0.0,
     loop: Annotated[bool, typer.Option('--loop', help='Start over at the end.')] = False,
     compressed: Annotated[bool, typer.Option('--compressed', help='Send JPEG images.')] = False,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-    spacing: Spacing = None,
     remap: Annotated[
         Optional[list[str]],
         typer.Option('--remap', '-r', help='A topic as FROM:=TO, as on ROS command lines.'),
     ] = None,
+    reading: Reading,
 ) -> None:
     """Publish a run as ROS topics, with a clock: `image`, `odom`, `reference_pose`, `/clock`."""
-    use_roomy_transport()
+    # without the shipped profile Fast DDS loses raw images
+    if profile := shared_file('config/fastdds.xml'):
+        os.environ.setdefault(profile_variable(), str(profile))
     from kbr_localization.ros.playback import player, schedule
 
     options = schedule.PlayerOptions(
@@ -148,7 +124,7 @@ def play(
         image_transport='compressed' if compressed else 'raw',
     )
     arguments = [part for rule in _remappings(remap or ()) for part in ('-r', rule)]
-    dataset = Reading(cameras, odometry_topic, reference_topic, spacing).dataset(run)
+    dataset = reading.open(run)
     with terminal_progress() as progress:
         played = player.play(dataset, options, progress, arguments)
     console.note(str(played))
@@ -166,11 +142,34 @@ def _remappings(texts: Sequence[str]) -> list[str]:
     return [*texts, *rules]
 
 
-def use_roomy_transport() -> None:
-    """Let Fast DDS use the shipped profile, without which raw images are lost."""
-    profile = shared_file('config/fastdds.xml')
-    if profile is not None:
-        os.environ.setdefault(profile_variable(), str(profile))
+def demo(
+    out: Annotated[Path, typer.Option(help='Where the new folder goes.')] = Path('demo'),
+    rate: Annotated[float, typer.Option(min=0.1, max=10.0, help='Speed of the replay.')] = 1.0,
+    seed: Seed = 0,
+) -> None:
+    """
+    Render a building, map it, and localize a run with the ROS node.
 
+    Prints, of the node and of two baselines, when their status is localized, when their error
+    stays below 1 m, their errors after that, which part of their wrong answers (more than 1 m
+    off) they called localized, and the error over the whole run; writes a picture, the node's
+    trajectory, the map and the runs to a new folder.
+    """
+    from kbr_localization.demo.tour import run_demo
 
-COMMANDS = (synth, convert, play)
+    with terminal_progress() as progress:
+        result = run_demo(out, rate, seed, progress)
+    columns = (
+        'method',
+        'localized_after_s',
+        'localized_after_m',
+        'below_1m_after_s',
+        'below_1m_after_m',
+        'rmse_once_below_1m_m',
+        'lost_fraction_once_below_1m',
+        'wrong_called_localized',
+        'position_rmse_m',
+    )
+    rows = [{'method': name, **metrics} for name, metrics in result.metrics.items()]
+    console.show_rows(columns, rows)
+    console.note(f'{result.folder}: trajectory.png, trajectory.tum, map.h5, building/')

@@ -1,15 +1,20 @@
 """
-Arguments that several commands share, with one wording, and options of several values.
+Options that several commands share, with one wording, and how runs are opened by them.
 
 typer 0.9, as of Ubuntu 24.04, understands neither `X | None` nor annotations that are strings: the
 commands have `Optional[X]`, and their files no `from __future__ import annotations`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from enum import Enum
+import functools
+import inspect
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
+from kbr_localization.cli import console
+from kbr_localization.errors import KbrError
 import typer
 
 
@@ -27,71 +32,33 @@ class Poses(str, Enum):
     ODOMETRY = 'odometry'
 
 
-class PoseFrame(str, Enum):
-    """Whose poses a map of odometry and images has."""
-
-    CAMERA = 'camera'
-    BASE = 'base'
-
-
-PosesOf = Annotated[
-    PoseFrame,
-    typer.Option(help='With --poses odometry: poses of the camera, or of base_link.'),
-]
-
-
 RUN_HELP = 'A COLD run folder, a rosbag2, or a public dataset: see docs/datasets.md.'
-
 Run = Annotated[Path, typer.Argument(metavar='RUN', help=RUN_HELP, show_default=False)]
 Runs = Annotated[list[Path], typer.Argument(metavar='RUN...', help=RUN_HELP, show_default=False)]
 MapFile = Annotated[
     Path, typer.Argument(metavar='MAP', help='A map made by `kbr map build`.', show_default=False)
 ]
+MapOut = Annotated[Path, typer.Option(help='The map file to write.', show_default=False)]
+MaxImages = Annotated[
+    Optional[int], typer.Option(min=1, help='Keep so many images, chosen to cover the runs.')
+]
 Seed = Annotated[int, typer.Option(min=0, help='Seed of everything random.')]
-MOST_TRIALS = 10_000
-"""A slip of the finger would fill the memory with what is to be tried."""
 Json = Annotated[bool, typer.Option('--json', help='Print JSON and nothing else on stdout.')]
 Settings = Annotated[
     Optional[list[str]],
     typer.Option('--set', metavar='NAME=VALUE', help='Set a parameter; see `kbr parameters`.'),
 ]
 Method = Annotated[str, typer.Option(help='kbr, or a baseline: see `kbr methods`.')]
+Methods = Annotated[str, typer.Option(help='all, or some of `kbr methods`, with commas between.')]
 Start = Annotated[Init, typer.Option(help='Start from nothing or from the truth.')]
-Cameras = Annotated[
+Trials = Annotated[int, typer.Option(min=1, max=10_000, help='Random maps, or candidates.')]
+Sizes = Annotated[
     Optional[str],
-    typer.Option(
-        metavar='NAME,NAME',
-        help='Cameras to use, by folders of a COLD run or topics of a bag, if there are several.',
-        show_default=False,
-    ),
-]
-OdometryTopic = Annotated[
-    Optional[str],
-    typer.Option(
-        metavar='TOPIC',
-        help='Odometry of a bag, if there are several.',
-        show_default=False,
-    ),
-]
-ReferenceTopic = Annotated[
-    Optional[str],
-    typer.Option(
-        metavar='TOPIC',
-        help='Known poses of a bag, if there are several or they are in the odometry frame.',
-        show_default=False,
-    ),
-]
-Spacing = Annotated[
-    Optional[float],
-    typer.Option(
-        metavar='METRES',
-        help='Distance between the images of a folder that has nothing else.',
-        show_default=False,
-    ),
+    typer.Option(metavar='N,N', help='Map sizes in images.', show_default=False),
 ]
 Jobs = Annotated[
     Optional[int],
-    typer.Option(min=1, help='Parallel processes.', show_default='one per core'),
+    typer.Option(min=1, max=256, help='Parallel processes.', show_default='one per core'),
 ]
 Scheduler = Annotated[
     Optional[str],
@@ -99,14 +66,112 @@ Scheduler = Annotated[
 ]
 
 
+def listed(option: str, text: str) -> list[str]:
+    """Return the names of `a,b`; raises KbrError for an empty one."""
+    names = [name.strip() for name in text.split(',')]
+    if not all(names):
+        raise KbrError(f'{option} {text!r}: expected names with commas between, as front,rear')
+    return names
+
+
+def sizes_of(text: str) -> tuple[int, ...]:
+    """Sizes of `50,100`; raises KbrError for what is no list of whole numbers."""
+    try:
+        return tuple(sorted({int(part) for part in text.split(',')}))
+    except ValueError as error:
+        raise KbrError(f'--sizes {text!r:.80}: expected whole numbers like 50,100,200') from error
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How runs are read: cameras and topics where there are several, image spacing in metres."""
+
+    cameras: str | None = None
+    odometry_topic: str | None = None
+    reference_topic: str | None = None
+    spacing: float | None = None
+
+    def open(self, run: Path, cameras: Sequence[str] = ()) -> Any:
+        """Open a run, by default with these `cameras`, and print its notes."""
+        from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
+
+        dataset = open_dataset(
+            run,
+            listed('--cameras', self.cameras) if self.cameras else cameras,
+            odometry_topic=self.odometry_topic,
+            reference_topic=self.reference_topic,
+            spacing=self.spacing,
+        )
+        for note in ([', '.join(dataset.sources)] if dataset.sources else []) + [*dataset.notes]:
+            console.note(f'{run}: {note}')
+        return dataset
+
+    def open_for(self, kernel_map: Any, map_file: Path, run: Path) -> Any:
+        """
+        Open a run with the cameras of a map; warn where it has known poses of another frame.
+
+        Raises KbrError for a run of more or fewer cameras than the map has.
+        """
+        from kbr_localization.evaluation.association import frame_note  # noqa: PLC0415
+
+        dataset, wanted = self.open(run, kernel_map.cameras), kernel_map.cameras
+        if len(dataset.cameras) != len(wanted):
+            given = ','.join(wanted) or f'NAME, one of {", ".join(dataset.cameras)}'
+            raise KbrError(
+                f'{map_file} is of {max(len(wanted), 1)} camera(s), {run} was opened with '
+                f'{max(len(dataset.cameras), 1)}: give --cameras {given}'
+            )
+        if note := frame_note(kernel_map, dataset):
+            console.note(f'warning: {map_file}: {note}')
+        return dataset
+
+
+def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that say how runs are read, in place of its `reading`."""
+
+    def options(
+        *,
+        cameras: Annotated[
+            Optional[str],
+            typer.Option(
+                metavar='NAME,NAME',
+                help='Cameras to use, folders of a COLD run or topics of a bag; default: the one.',
+            ),
+        ] = None,
+        odometry_topic: Annotated[
+            Optional[str],
+            typer.Option(metavar='TOPIC', help='Odometry of a bag, if there are several.'),
+        ] = None,
+        reference_topic: Annotated[
+            Optional[str],
+            typer.Option(metavar='TOPIC', help='Known poses of a bag, if there are several.'),
+        ] = None,
+        spacing: Annotated[
+            Optional[float],
+            typer.Option(metavar='METRES', help='Between the images of a folder without poses.'),
+        ] = None,
+    ) -> None: ...
+
+    added = inspect.signature(options).parameters
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **given: Any) -> None:
+        reading = Reading(**{name: given.pop(name) for name in added})
+        command(*args, **given, reading=reading)
+
+    own = inspect.signature(command).parameters
+    kept = [parameter for name, parameter in own.items() if name != 'reading']
+    wrapped.__signature__ = inspect.Signature([*kept, *added.values()])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in (*kept, *added.values())}
+    return wrapped
+
+
 def repeat_options(arguments: Sequence[str], names: Iterable[str]) -> list[str]:
     """Repeat each of the named options before every value that follows it."""
-    several = set(names)
-    current, first = '', False
-    repeated = []
+    current, first, repeated = '', False, []
     for argument in arguments:
         if argument.startswith('-') and argument != '-':
-            current, first = (argument, True) if argument in several else ('', False)
+            current, first = (argument, True) if argument in names else ('', False)
         elif current and not first:
             repeated.append(current)
         else:

@@ -1,32 +1,31 @@
-"""Commands about one run: localize, evaluate."""
+"""Commands about one run: localize, evaluate, report; and what can be chosen for them."""
 
 import math
+import os
 from pathlib import Path
 from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
-    Cameras,
     Init,
     Json,
     MapFile,
     Method,
-    OdometryTopic,
-    ReferenceTopic,
+    Reading,
+    reads_runs,
     Run,
+    RUN_HELP,
     Seed,
     Settings,
-    Spacing,
     Start,
 )
-from kbr_localization.cli.reading import Reading
-from kbr_localization.cli.saving import note_frame
 from kbr_localization.cli.settings import describe_parameters, with_settings_of
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
 import typer
 
 
+@reads_runs
 def localize(
     map_file: MapFile,
     run: Run,
@@ -35,37 +34,29 @@ def localize(
     method: Method = 'kbr',
     init: Start = Init.GLOBAL,
     settings: Settings = None,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-    spacing: Spacing = None,
     seed: Seed = 0,
+    reading: Reading,
 ) -> None:
     """
     Localize a run on a map: a pose for every frame, as a TUM file.
 
     Covariance, confidence, status and time of every frame go to a CSV file beside it.
     """
-    from kbr_localization.evaluation.details import check_details, details_path, write_detailed
+    from kbr_localization.evaluation.tum import check_details, details_path, write_detailed
     from kbr_localization.localization import pipeline
     from kbr_localization.localization.kbr.leave_out import MEASURED_NOW
     from kbr_localization.localization.map.kernel_map import KernelMap
-    from kbr_localization.localization.methods.registry import METHODS
 
-    if method not in METHODS:
-        raise KbrError(f'unknown method {method!r}: expected one of {", ".join(METHODS)}')
-    console.prepare_output(out, map_file, run)
-    if details_path(out) == out:
+    details = details_path(out)
+    if details == out:
         raise KbrError(f'{out}: expected another suffix, .csv is that of the details beside it')
-    console.prepare_output(details_path(out), map_file, run)
-    check_details(details_path(out))
-    kernel_map = KernelMap.load(map_file)
+    for path in (out, details):
+        console.prepare_output(path, map_file, run)
+    check_details(details)
+    kernel_map = with_settings_of(KernelMap.load(map_file), method, settings)
     if method == 'kbr' and kernel_map.statistics is None:
         console.note(f'{map_file}: {MEASURED_NOW}')
-    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
-    dataset = reading.dataset_for(kernel_map, map_file, run)
-    note_frame(kernel_map, map_file, [dataset])
-    kernel_map = with_settings_of(kernel_map, method, settings or ())
+    dataset = reading.open_for(kernel_map, map_file, run)
     with terminal_progress() as progress:
         trajectory = pipeline.localize(
             kernel_map, dataset, method=method, init=init.value, seed=seed, progress=progress
@@ -79,8 +70,8 @@ def methods() -> None:
     """List the localization methods."""
     from kbr_localization.localization.methods.registry import METHODS
 
-    described = {name: {'description': text} for name, text in METHODS.items()}
-    console.print_columns('method', ('description',), described)
+    rows = [{'method': name, 'description': text} for name, text in METHODS.items()]
+    console.show_rows(('method', 'description'), rows)
 
 
 def parameters(
@@ -95,17 +86,18 @@ def parameters(
     described |= {f'vision.{name}': parameter for name, parameter in vision.items()}
     if json:
         console.print_json(described)
-    else:
-        console.print_columns('parameter', ('default', 'range', 'description'), described)
+        return
+    rows = [{'parameter': name, **values} for name, values in described.items()]
+    console.show_rows(('parameter', 'default', 'range', 'description'), rows)
 
 
+@reads_runs
 def evaluate(
     run: Run,
     trajectory: Annotated[
         Path, typer.Argument(metavar='TRAJECTORY', help='A TUM file.', show_default=False)
     ],
     *,
-    json: Json = False,
     map_file: Annotated[
         Optional[Path],
         typer.Option('--map', help='Also report the recall of the image retrieval on this map.'),
@@ -113,85 +105,107 @@ def evaluate(
     tolerance: Annotated[
         float, typer.Option(min=0.0, help='Seconds by which stamps may differ.')
     ] = 0.01,
-    cameras: Cameras = None,
-    odometry_topic: OdometryTopic = None,
-    reference_topic: ReferenceTopic = None,
-    spacing: Spacing = None,
+    json: Json = False,
+    reading: Reading,
 ) -> None:
     """
     Compare a trajectory with the reference poses of its run; nothing is aligned.
 
     Every frame that has a reference pose counts: one without an estimate is lost and outside of
-    all thresholds. Where the recall cannot be told, all else is printed before that is said.
+    all thresholds.
     """
     from kbr_localization.datasets.selection import outside_fixes
-    from kbr_localization.evaluation import reference_trajectory, run_errors, summarize
+    from kbr_localization.evaluation import reference_trajectory, run_errors, run_metrics
+    from kbr_localization.evaluation.tum import read_detailed
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     if not math.isfinite(tolerance):
         raise KbrError(f'--tolerance {tolerance}: expected a finite number of seconds')
-    reading = Reading(cameras, odometry_topic, reference_topic, spacing)
-    if map_file is None:
-        kernel_map, dataset = None, reading.dataset(run)
-    else:
-        kernel_map = KernelMap.load(map_file)
-        dataset = reading.dataset_for(kernel_map, map_file, run)
-        note_frame(kernel_map, map_file, [dataset])
-    estimates = _read_trajectory(trajectory)
-    reference = reference_trajectory(dataset)
+    kernel_map = KernelMap.load(map_file) if map_file else None
+    dataset = reading.open_for(kernel_map, map_file, run) if map_file else reading.open(run)
+    estimates, reference = read_detailed(trajectory), reference_trajectory(dataset)
     if not len(reference) and (why := outside_fixes(dataset)):
         raise KbrError(why)
-    summary: dict[str, Any] = dict(summarize(run_errors(reference, estimates, tolerance)))
-    no_recall: KbrError | None = None
-    try:
-        summary |= {} if kernel_map is None else _retrieval(kernel_map, dataset)
-    except KbrError as error:
-        # the errors of the trajectory are known all the same
-        no_recall = error
+    metrics: dict[str, Any] = run_metrics(run_errors(reference, estimates, tolerance))
     if len(reference) < len(dataset):
         unknown = len(dataset) - len(reference)
         console.note(f'{unknown} of {len(dataset)} frames have no reference pose: left out')
     console.note_skipped(dataset.skipped)
-    if json:
-        console.print_json(summary)
-    else:
-        console.print_table(f'{trajectory} on {run}', summary)
-    if no_recall is not None:
-        raise no_recall
+    if kernel_map is not None:
+        metrics |= _recall(kernel_map, dataset)
+    console.show(f'{trajectory} on {run}', metrics, json)
 
 
-COMMANDS = (localize, evaluate, methods, parameters)
-
-
-def _read_trajectory(path: Path) -> Any:
-    from kbr_localization.evaluation.details import details_path, holds_details, with_details
-    from kbr_localization.evaluation.tum import read_tum
-
-    trajectory = read_tum(path)
-    details = details_path(path)
-    # a trajectory with commas may be called .csv itself
-    if details == path or not details.is_file():
-        return trajectory
-    if not holds_details(details):
-        console.note(f'{details}: not of `kbr localize`: the trajectory has no covariances')
-        return trajectory
-    return with_details(trajectory, details)
-
-
-def _retrieval(kernel_map: Any, dataset: Any) -> dict[str, Any]:
+def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
     """Recall of the map's images for the frames that can be read and have a reference."""
+    from kbr_localization.errors import EvaluationError
     from kbr_localization.evaluation.described import describe_run
     from kbr_localization.evaluation.retrieval import recall_at
     import numpy as np
 
     with terminal_progress() as progress:
         run = describe_run(kernel_map.describer, dataset, progress)
-    unusable = run.unusable
-    if len(unusable) == len(run):
-        raise KbrError(f'recall: no image of {run.name} could be used: {unusable[0]}')
-    if unusable:
-        console.note(f'recall: {len(unusable)} of {len(run)} images cannot be used')
-    known = [n for n, f in enumerate(run) if f.reference is not None and n not in unusable]
+    if run.unusable:
+        console.note(f'recall: {len(run.unusable)} of {len(run)} images cannot be used')
+    known = [n for n, f in enumerate(run) if f.reference is not None and n not in run.unusable]
     similarities = (kernel_map.similarities(run.descriptors[number]) for number in known)
-    references = np.array([run[number].reference for number in known])
-    return recall_at(similarities, kernel_map.poses, references)
+    references = np.array([run[number].reference for number in known]).reshape(-1, 3)
+    try:
+        return recall_at(similarities, kernel_map.poses, references)
+    except EvaluationError as error:
+        console.note(str(error))  # the errors of the trajectory are known all the same
+        return {}
+
+
+@reads_runs
+def report(
+    map_file: MapFile,
+    run: Annotated[
+        Optional[Path], typer.Argument(metavar='[RUN]', help=RUN_HELP, show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('report.html'),
+    rerun: Annotated[
+        Optional[Path], typer.Option(metavar='FILE.rrd', help='Write a recording for rerun too.')
+    ] = None,
+    method: Method = 'kbr',
+    init: Start = Init.GLOBAL,
+    settings: Settings = None,
+    reading: Reading,
+) -> None:
+    """
+    One HTML page: what happened when a run was localized, or how a map of odometry was made.
+
+    Trajectory and belief on the map, errors and confidence over time, the worst frames beside
+    the map images that they were taken for, latency, parameters.
+    """
+    from kbr_localization.evaluation.record import record_run
+    from kbr_localization.evaluation.report import write_map_report, write_run_report
+    from kbr_localization.localization.map.kernel_map import KernelMap
+
+    inputs = [path for path in (map_file, run) if path]
+    for path in (out, rerun):
+        if path is not None:
+            console.prepare_output(path, *inputs)
+    if run is None:
+        of_a_run = (rerun, method, init, settings, reading)
+        if of_a_run != (None, 'kbr', Init.GLOBAL, None, Reading()):
+            raise KbrError('options of a run: expected RUN beside MAP, no run is shown without')
+        write_map_report(out, KernelMap.load(map_file), map_file.name)
+        console.note(f'{out}: open it in a browser')
+        return
+    if rerun is not None:
+        if os.path.realpath(rerun) == os.path.realpath(out):
+            raise KbrError(f'--rerun {rerun}: is the file of the page: expected another name')
+        # before the work, as rerun may not be installed
+        from kbr_localization.evaluation.rerun_recording import write_recording
+    kernel_map = with_settings_of(KernelMap.load(map_file), method, settings)
+    dataset = reading.open_for(kernel_map, map_file, run)
+    with terminal_progress() as progress:
+        record = record_run(kernel_map, dataset, method, init.value, 0, progress)
+    write_run_report(out, record)
+    console.note_skipped(record.trajectory.skipped, record.trajectory.last_error)
+    console.note_localized(out, record.trajectory.statuses, dataset.odometry.poses)
+    if rerun is not None:
+        write_recording(rerun, record)
+        console.note(f'{rerun}: open it with `rerun {rerun}`')

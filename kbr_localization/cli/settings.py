@@ -18,7 +18,7 @@ from kbr_localization.errors import ConfigurationError
 Config = TypeVar('Config')
 
 
-def parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
     """Names and values of `NAME=VALUE` texts, the values read as YAML reads them."""
     if not settings:
         return {}
@@ -58,7 +58,7 @@ def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
     return written_word(field, value)
 
 
-def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> Any:
+def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
     from kbr_localization.localization.methods.method_configs import (  # noqa: PLC0415
         config_class,
@@ -68,16 +68,16 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str]) -> A
     from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
 
     given = parse_settings(settings)
-    fixed = [name for name in given if name.startswith(PREFIX)]
-    if fixed:
-        raise ConfigurationError(
-            f'parameter {fixed[0]!r}: is fixed in the map, whose images were described with it: '
-            'set it where a map is built'
-        )
-    if given and not dataclasses.fields(config_class(method)):
-        raise ConfigurationError(
-            f'unknown parameter {next(iter(given))!r}: the method {method} has no parameters'
-        )
+    for name in given:
+        if name.startswith(PREFIX):
+            raise ConfigurationError(
+                f'parameter {name!r}: is fixed in the map, whose images were described with it: '
+                'set it where a map is built'
+            )
+        if not dataclasses.fields(config_class(method)):
+            raise ConfigurationError(
+                f'unknown parameter {name!r}: the method {method} has no parameters'
+            )
     config = with_settings(method_config(method, kernel_map), given)
     return with_values(method, kernel_map, {name: getattr(config, name) for name in given})
 
@@ -96,46 +96,32 @@ def describe_parameters(config_class: type[Any]) -> dict[str, dict[str, Any]]:
     return described
 
 
-def split_settings(values: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Those whose names start with the prefix, without it, and the others."""
-    inside = {name for name in values if name.startswith(prefix)}
-    others = {name: value for name, value in values.items() if name not in inside}
-    return {name.removeprefix(prefix): values[name] for name in inside}, others
-
-
-def configurations(settings: Sequence[str]) -> tuple[Any, Any]:
+def configurations(settings: Sequence[str] | None) -> tuple[Any, dict[str, Any]]:
     """
-    Vision configuration, and the filter's values, of `--set NAME=VALUE`.
+    Vision configuration, and values of the filter, of texts of `--set`.
 
-    What is not set of the filter is what suits the map.
+    Parameters of the filter that are not set are fitted to the map.
     """
     from kbr_localization.localization.config import KbrConfig  # noqa: PLC0415
-    from kbr_localization.vision.config import PREFIX, VisionConfig  # noqa: PLC0415
+    from kbr_localization.vision.config import LEARNED, PREFIX, VisionConfig  # noqa: PLC0415
 
-    vision, rest = split_settings(parse_settings(settings), PREFIX)
-    names = [list(to_mapping(config)) for config in (KbrConfig(), VisionConfig())]
-    for name in rest:
-        if name not in names[0]:
-            also = [PREFIX + other for other in names[1]]
-            raise ConfigurationError(unknown_parameter(name, names[0], also))
-    whole = with_settings(KbrConfig(), rest)
-    chosen = {name: getattr(whole, name) for name in rest}
-    described = with_settings(VisionConfig(), vision, PREFIX)
-    _refuse_useless(described, list(vision))
-    return described, chosen
-
-
-def _refuse_useless(config: Any, names: Sequence[str]) -> None:
-    """Raise ConfigurationError for a part of the camera or descriptor that was not chosen."""
-    from kbr_localization.vision.config import LEARNED, PREFIX  # noqa: PLC0415
-
+    given = parse_settings(settings)
+    rest = {name: value for name, value in given.items() if not name.startswith(PREFIX)}
+    inside = {name.removeprefix(PREFIX): given[name] for name in given.keys() - rest.keys()}
+    known, known_of_vision = (list(to_mapping(config)) for config in (KbrConfig(), VisionConfig()))
+    for name in rest.keys() - set(known):
+        also = [PREFIX + other for other in known_of_vision]
+        raise ConfigurationError(unknown_parameter(name, known, also))
+    filter_config = with_settings(KbrConfig(), rest)
+    vision = with_settings(VisionConfig(), inside, PREFIX)
     for part, other, wanted in (
         ('network_', 'descriptor', ('onnx', LEARNED)),
         ('mirror_', 'projection', ('omnidirectional',)),
     ):
-        useless = [name for name in names if name.startswith(part)]
-        if useless and getattr(config, other) not in wanted:
+        useless = [name for name in inside if name.startswith(part)]
+        if useless and getattr(vision, other) not in wanted:
             raise ConfigurationError(
                 f'parameter {PREFIX}{useless[0]}: has no effect with {PREFIX}{other}='
-                f'{getattr(config, other)}: set {PREFIX}{other}={" or ".join(wanted)} beside it'
+                f'{getattr(vision, other)}: set {PREFIX}{other}={" or ".join(wanted)} beside it'
             )
+    return vision, {name: getattr(filter_config, name) for name in rest}

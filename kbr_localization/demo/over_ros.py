@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, ExitStack
+import ctypes
 import json
 import os
 from pathlib import Path
@@ -38,20 +39,32 @@ def localize_over_ros(
 
     Writes the programs' output to `logs`. Raises RosError when a program fails or no pose comes.
     """
-    # a pose that an earlier run saved is none of this one's business
-    saved = logs / 'last_pose'
-    settings = {'map_file': map_file, 'use_sim_time': 'true', 'pose_file': saved}
+    node_parameters = {
+        'map_file': map_file,
+        'use_sim_time': 'true',
+        'pose_file': logs / 'last_pose',  # no pose that an earlier run saved
+    }
+    player_parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
     with ExitStack() as stack:
         env = _environment(stack)
-        node = stack.enter_context(_program('localization_node', 'node.node', settings, logs, env))
-        logger = stack.enter_context(
-            _program('pose_logger', 'playback.pose_logger', {}, logs, env, capture=True)
-        )
+
+        def start(name: str, module: str, parameters: dict[str, Any]) -> subprocess.Popen[str]:
+            return stack.enter_context(_program(name, module, parameters, logs, env))
+
+        node = start('localization_node', 'node.node', node_parameters)
+        logger = start('pose_logger', 'playback.pose_logger', {})
         poses = _PoseReader(logger)
-        poses.wait_until_listening(node)
-        parameters = {'run': run, 'rate': rate, 'wait_for_subscribers': 1}
-        player = stack.enter_context(_program('player', 'playback.player', parameters, logs, env))
-        poses.wait(node, player, frames, progress)
+        _wait_until_listening(poses, node, logger)
+        player = start('player', 'playback.player', player_parameters)
+        # until the player is done and every frame has its pose, or none comes any more
+        while player.poll() is None or not (len(poses.lines) >= frames or poses.silent):
+            progress('localizing over DDS', min(len(poses.lines), frames), frames)
+            _refuse_failure('localization node', node)
+            _refuse_failure('pose logger', logger)
+            if player.poll():
+                _refuse_failure('player', player)
+            time.sleep(0.1)
+        progress('localizing over DDS', frames, frames)
     if not poses.lines:
         raise RosError(f'the node published no pose: see the logs in {logs}')
     return _trajectory(poses.lines)
@@ -62,59 +75,40 @@ class _PoseReader:
 
     def __init__(self, logger: subprocess.Popen[str]) -> None:
         self.lines: list[dict[str, Any]] = []
-        self._listening = Event()
+        self.listening = Event()
         self._changed = time.monotonic()
-        self._logger = logger
+        self._stdout = logger.stdout
         Thread(target=self._read, daemon=True).start()
 
+    @property
+    def silent(self) -> bool:
+        return time.monotonic() - self._changed > PATIENCE_S
+
     def _read(self) -> None:
-        assert self._logger.stdout is not None
-        for line in map(json.loads, self._logger.stdout):
+        assert self._stdout is not None
+        for line in map(json.loads, self._stdout):
             if 'pose' in line:
                 self.lines.append(line)
                 self._changed = time.monotonic()
             else:
-                self._listening.set()
+                self.listening.set()
 
-    def wait_until_listening(self, node: subprocess.Popen[str]) -> None:
-        """Return when the logger has found the node: no pose of it will be missed."""
-        end = time.monotonic() + START_S
-        while not self._listening.wait(0.1):
-            _refuse_failure('localization node', node)
-            _refuse_failure('pose logger', self._logger)
-            if time.monotonic() > end:
-                raise RosError(f'the localization node is not there after {START_S:.0f} s')
 
-    def wait(
-        self,
-        node: subprocess.Popen[str],
-        player: subprocess.Popen[str],
-        frames: int,
-        progress: Progress,
-    ) -> None:
-        """Return when the player is done and every frame has its pose, or none comes any more."""
-        while player.poll() is None or not self._complete(frames):
-            progress('localizing over DDS', min(len(self.lines), frames), frames)
-            _refuse_failure('localization node', node)
-            _refuse_failure('pose logger', self._logger)
-            if player.poll():
-                _refuse_failure('player', player)
-            time.sleep(0.1)
-        progress('localizing over DDS', frames, frames)
-
-    def _complete(self, frames: int) -> bool:
-        silent = time.monotonic() - self._changed > PATIENCE_S
-        return len(self.lines) >= frames or silent
+def _wait_until_listening(
+    poses: _PoseReader, node: subprocess.Popen[str], logger: subprocess.Popen[str]
+) -> None:
+    """Return when the logger has found the node: no pose of it will be missed."""
+    end = time.monotonic() + START_S
+    while not poses.listening.wait(0.1):
+        _refuse_failure('localization node', node)
+        _refuse_failure('pose logger', logger)
+        if time.monotonic() > end:
+            raise RosError(f'the localization node is not there after {START_S:.0f} s')
 
 
 @contextmanager
 def _program(
-    name: str,
-    module: str,
-    parameters: dict[str, Any],
-    logs: Path,
-    env: dict[str, str],
-    capture: bool = False,
+    name: str, module: str, parameters: dict[str, Any], logs: Path, env: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program of the room `ros`; at the end it is told to stop, then killed."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
@@ -125,24 +119,24 @@ def _program(
             [sys.executable, '-m', f'kbr_localization.ros.{module}', *options],
             env=env,
             text=True,
-            stdout=subprocess.PIPE if capture else log,
+            stdout=subprocess.PIPE if name == 'pose_logger' else log,
             stderr=log,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
         ) as process,
     ):
         try:
             yield process
         finally:
-            _stop(process)
+            if process.poll() is None:
+                process.send_signal(signal.SIGINT)
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
 
 
-def _stop(process: subprocess.Popen[str]) -> None:
-    if process.poll() is None:
-        process.send_signal(signal.SIGINT)
-    try:
-        process.wait(STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+def _end_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGINT)  # PR_SET_PDEATHSIG: also where that one is killed
 
 
 def _environment(stack: ExitStack) -> dict[str, str]:
@@ -154,7 +148,7 @@ def _environment(stack: ExitStack) -> dict[str, str]:
     profile = shared_file('config/fastdds.xml')
     if profile is not None:
         env.setdefault(profile_variable(), str(profile))
-    # the lines of a log are none of the poses
+    # keep log lines out of the poses
     return env | {'PYTHONUNBUFFERED': '1', 'RCUTILS_LOGGING_USE_STDOUT': '0'}
 
 

@@ -13,13 +13,13 @@ from kbr_localization.errors import KbrError
 from kbr_localization.evaluation import (
     reference_trajectory,
     run_errors,
+    run_metrics,
     RunErrors,
-    summarize,
     write_tum,
 )
-from kbr_localization.evaluation.matches import best_match
+from kbr_localization.evaluation.figures import run_figure, save_figure
 from kbr_localization.evaluation.metrics import Metrics
-from kbr_localization.evaluation.pictures import run_figure, save_figure
+from kbr_localization.evaluation.record import best_match
 from kbr_localization.localization.kbr.leave_out import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -79,7 +79,7 @@ def take_tour(
         answers[name] = localize(kernel_map, dataset, method=method, init=init, progress=report)
     errors = _compare(dataset, answers)
     _draw(folder / 'trajectory.png', kernel_map, dataset, answers, errors)
-    return DemoResult(folder, {name: summarize(run) for name, run in errors.items()})
+    return DemoResult(folder, {name: run_metrics(run) for name, run in errors.items()})
 
 
 def labelled(progress: Progress, name: str) -> Progress:

@@ -4,9 +4,9 @@ from kbr_localization.evaluation.association import associate, reference_traject
 from kbr_localization.evaluation.metrics import (
     coverage,
     run_errors,
+    run_metrics,
     RunErrors,
     sharpness,
-    summarize,
 )
 from kbr_localization.evaluation.retrieval import recall_at
 from kbr_localization.evaluation.tum import read_tum, write_tum
@@ -20,7 +20,7 @@ __all__ = [
     'recall_at',
     'reference_trajectory',
     'run_errors',
+    'run_metrics',
     'sharpness',
-    'summarize',
     'write_tum',
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kbr_localization.datasets import Dataset
+from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import StampArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
@@ -53,3 +54,15 @@ def reference_trajectory(dataset: Dataset) -> Trajectory:
     known = [(frame.stamp_ns, frame.reference) for frame in dataset if frame.reference is not None]
     stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
     return Trajectory(stamps, np.array([pose for _, pose in known]).reshape(-1, 3))
+
+
+def frame_note(kernel_map: KernelMap, dataset: Dataset) -> str:
+    """Say that reference poses of a run are in another frame than the map's; else nothing."""
+    known = any(frame.reference is not None for frame in dataset)
+    if kernel_map.aligned is not False or not known:
+        return ''
+    return (
+        f'the frame of the map is that of its first image, not that of the reference poses of '
+        f'{dataset.name}: errors against them, and a start from them, mean nothing before '
+        '`kbr map align`'
+    )

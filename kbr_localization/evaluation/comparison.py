@@ -30,58 +30,33 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.file import count_images
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.tuning.space import TUNED
-from kbr_localization.localization.tuning.tuning import tune, TuningPlan
 from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 PLAN, OUTCOMES, ROWS = 'plan.json', 'trials.jsonl', 'rows.json'
-MAP, TUNING = 'map.h5', 'tuning.jsonl'
+MAP = 'map.h5'
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class MapSource:
-    """
-    Where the map of all training images comes from.
-
-    `ready`: a map file, otherwise it is built of the training runs. `tuning_trials`: candidates
-    for each method that are tried on the training runs to choose its parameters; 0 keeps those of
-    `filter_config`. The map sizes of the plan are what they are to suit.
-    """
+    """Where the map of all training images comes from: a file that is `ready`, or the runs."""
 
     ready: Path | None = None
-    tuning_trials: int = 0
     vision: VisionConfig = field(default_factory=VisionConfig)
     filter_config: KbrConfig | Mapping[str, Any] = field(default_factory=dict)
 
     def make(
-        self,
-        training: Sequence[Dataset],
-        plan: ComparisonPlan,
-        journal: Path,
-        workers: Workers,
-        report: Progress,
+        self, training: Sequence[Dataset], seed: int, workers: Workers, report: Progress
     ) -> KernelMap:
-        """Load, build, or tune the map."""
+        """Load the map, or build it."""
         if self.ready is not None:
             return KernelMap.load(self.ready)
-        configurations = (self.vision, self.filter_config)
-        methods = tuple(method for method in plan.methods if method in TUNED)
-        if not (self.tuning_trials and methods):
-            return build_map(training, *configurations, None, plan.seed, report, workers)
-        tuning = TuningPlan(
-            methods,
-            self.tuning_trials,
-            sizes=plan.sizes,
-            seed=plan.seed,
-            random_maps=True,
-        )
-        return tune(training, tuning, *configurations, journal, False, report, workers)[0]
+        return build_map(training, self.vision, self.filter_config, None, seed, report, workers)
 
     def describe(self) -> dict[str, Any]:
         """Return what must not change between two sittings."""
@@ -136,7 +111,7 @@ class ComparisonFolder:
             values = read_json_lines(file)
         for value in values:
             try:
-                outcome = Outcome.from_json(value)
+                outcome = Outcome(**(value | {'task': Task(**value['task'])}))
             except (ValueError, KeyError, TypeError):
                 continue
             done[outcome.task] = outcome
@@ -147,7 +122,7 @@ class ComparisonFolder:
         if done.outcome.task.trial == 0:
             self._write_trajectories(done)
         with (self.path / OUTCOMES).open('a', encoding='utf-8') as file:
-            file.write(json.dumps(done.outcome.to_json()) + '\n')
+            file.write(json.dumps(asdict(done.outcome)) + '\n')
 
     def trajectory_path(self, method: str, size: int, run: int) -> Path:
         """Where the trajectory of the first trial on a test run is kept."""
@@ -183,7 +158,7 @@ def compare(
     the map of all training images, the trials and the first trajectories. Raises EvaluationError
     for a folder of another comparison, sizes above the map's, and test runs without reference.
     """
-    report, workers = progress or silent, workers or ThisProcess()
+    report, workers = progress or silent, workers or Workers()
     source = source or MapSource()
     if out.exists() and not out.is_dir():
         raise EvaluationError(f'{out} is a file: expected a folder, or the name of a new one')
@@ -194,7 +169,7 @@ def compare(
     folder = ComparisonFolder(out)
     with folder.claim(description):
         if not (out / MAP).exists():
-            made = source.make(training, plan, out / TUNING, workers, report)
+            made = source.make(training, plan.seed, workers, report)
             _refuse_large_sizes(plan, len(made))
             made.save(out / MAP)
         kernel_map = KernelMap.load(out / MAP)
@@ -245,14 +220,12 @@ def _refuse_unknown_poses(test: Sequence[Dataset]) -> None:
 
 def _tell_unusable(runs: Sequence[DescribedRun]) -> None:
     for run in runs:
-        if len(run.unusable) == len(run):
+        broken = len(run.unusable)
+        if broken == len(run):
             raise EvaluationError(f'no image of {run.name} could be used: {run.unusable[0]}')
-        if run.unusable:
+        if broken:
             logger.warning(
-                '%s: skipped %d of %d images that cannot be used',
-                run.name,
-                len(run.unusable),
-                len(run),
+                '%s: skipped %d of %d images that cannot be used', run.name, broken, len(run)
             )
 
 

@@ -22,7 +22,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import Describer, describer_from_state
 from kbr_localization.vision.describer import Prepared
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 
@@ -122,7 +122,7 @@ def describe_run(
     """Read and describe every image of a run once; a broken one stays broken."""
     report = functools.partial(progress or silent, f'describing {dataset.name}')
     images = [frame.image for frame in dataset]
-    described = describe_images(describer, images, workers or ThisProcess(), report)
+    described = describe_images(describer, images, workers or Workers(), report)
     unknown = np.zeros(describer.size, dtype=describer.dtype)
     frames, descriptors = [], []
     for number, (frame, found) in enumerate(zip(dataset, described, strict=True)):

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 HOLD_M = 5.0
-"""A run counts as localized once it is not lost over this much travel, or half of its own."""
+"""Travel, or half of a run's, over which an error has to stay below `LOST_M`."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
 """Metres and degrees of the `within_…` fractions, as visual localization reports them."""
 SIGMAS = (1, 2, 3)
@@ -94,19 +94,20 @@ def run_errors(
     )
 
 
-def summarize(errors: RunErrors) -> Metrics:
+def run_metrics(errors: RunErrors) -> Metrics:
     """
     Reduce the errors of a run to the numbers that `kbr evaluate` prints.
 
-    A number that does not exist (an infinite median, a run that never localizes, no covariance)
-    is None. `localized_after_m` and `localized_after_s` are the travel and the time after which
-    the run is not lost for `HOLD_M` further metres (half of the run's travel, if that is less);
-    the `rmse_after_localized_m` and `lost_fraction_after_localized` take in every frame from there
-    to the end of the run. `wrong_called_localized` is the fraction of the wrong answers, those
-    more than `LOST_M` off, that were called localized; None where no answer was wrong.
+    A number that does not exist (an infinite median, no covariance, no status) is None.
+    `localized_after_…`: travel and time until the status is first *localized*.
+    `below_1m_after_…`: until the error stays below `LOST_M` for `HOLD_M` metres, or half of the
+    run's travel if that is less; `rmse_once_below_1m_m` and `lost_fraction_once_below_1m` are over
+    all frames from there on. `wrong_called_localized`: fraction of the answers more than `LOST_M`
+    off that were called localized.
     """
-    after = localized_from(errors)
-    summary: Metrics = {
+    below = below_1m_from(errors)
+    said = np.flatnonzero(errors.said) if errors.said is not None else np.zeros(0, int)
+    metrics: Metrics = {
         'frames': int(errors.position_m.size),
         'frames_without_estimate': int(np.count_nonzero(~errors.answered)),
         'position_rmse_m': _rmse(errors.position_m),
@@ -117,20 +118,21 @@ def summarize(errors: RunErrors) -> Metrics:
     }
     for metres, degrees in THRESHOLDS:
         inside = (errors.position_m <= metres) & (errors.heading_deg <= degrees)
-        summary[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
-    summary['localized_after_m'] = None if after is None else float(errors.travel_m[after])
+        metrics[f'within_{metres:g}m_{degrees:g}deg'] = float(np.mean(inside))
     seconds = (errors.stamps_ns - errors.stamps_ns[0]) * 1e-9
-    summary['localized_after_s'] = None if after is None else float(seconds[after])
-    summary['wrong_called_localized'] = wrong_called_localized(errors)
-    rest = errors.position_m[slice(after, None) if after is not None else slice(0)]
-    summary['rmse_after_localized_m'] = _rmse(rest)
-    summary['lost_fraction_after_localized'] = float(np.mean(rest > LOST_M)) if rest.size else None
-    summary['sharpness'] = sharpness(errors)
-    return summary | coverage(errors)
+    for name, frame in (('localized', said[0] if said.size else None), ('below_1m', below)):
+        metrics[f'{name}_after_m'] = None if frame is None else float(errors.travel_m[frame])
+        metrics[f'{name}_after_s'] = None if frame is None else float(seconds[frame])
+    rest = errors.position_m[below:] if below is not None else np.zeros(0)
+    metrics['rmse_once_below_1m_m'] = _rmse(rest)
+    metrics['lost_fraction_once_below_1m'] = float(np.mean(rest > LOST_M)) if rest.size else None
+    metrics['wrong_called_localized'] = wrong_called_localized(errors)
+    metrics['sharpness'] = sharpness(errors)
+    return metrics | coverage(errors)
 
 
 def wrong_called_localized(errors: RunErrors) -> float | None:
-    """Fraction of the answers more than `LOST_M` off that were called localized, None of none."""
+    """Fraction of the answers more than `LOST_M` off that were called localized, or None."""
     if errors.said is None:
         return None
     wrong = errors.answered & errors.lost
@@ -171,12 +173,11 @@ def coverage(errors: RunErrors) -> Metrics:
     return result
 
 
-def localized_from(errors: RunErrors) -> int | None:
+def below_1m_from(errors: RunErrors) -> int | None:
     """
-    Index of the first frame from which the run is not lost for `HOLD_M` metres of travel.
+    Index of the first frame from which the error stays below `LOST_M` for `HOLD_M` metres.
 
-    For half of the run's travel, if that is less. None when there is no such frame: where less
-    than that is left of the run nothing can be said.
+    For half of the run's travel, if that is less; None when there is no such frame.
     """
     total = errors.travel_m[-1]
     end = errors.travel_m + min(HOLD_M, total / 2)

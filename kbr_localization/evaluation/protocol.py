@@ -9,14 +9,14 @@ from all of the training runs; what a trial lacks is map images.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 import functools
 from typing import Any
 
 from kbr_localization.errors import EvaluationError, LocalizationError
 from kbr_localization.evaluation.association import reference_trajectory
 from kbr_localization.evaluation.described import DescribedRun, on_described_run
-from kbr_localization.evaluation.metrics import Metrics, run_errors, summarize
+from kbr_localization.evaluation.metrics import Metrics, run_errors, run_metrics
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.nonparametric import FEWEST
@@ -24,11 +24,23 @@ from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
-MOMENTS, BELIEF_POINTS = 9, 150
 _OTHER_PLAN = 'give larger --sizes, or leave it out of --methods'
+_MEANS = {
+    'localized_after_s': 'localized_after_s',
+    'localized_after_m': 'localized_after_m',
+    'below_1m_after_s': 'below_1m_after_s',
+    'below_1m_after_m': 'below_1m_after_m',
+    'rmse_once_below_1m_m_mean': 'rmse_once_below_1m_m',
+    'position_median_m': 'position_median_m',
+    'lost_fraction': 'lost_fraction_once_below_1m',
+    'wrong_called_localized': 'wrong_called_localized',
+    'coverage_2sigma': 'coverage_2sigma',
+    'sharpness': 'sharpness',
+}
+"""Means over trials in a row of a comparison, and the metrics that they are of."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +53,12 @@ class ComparisonPlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse an empty plan and unknown methods."""
+        unknown = [method for method in self.methods if method not in METHODS]
         if not self.sizes or min(self.sizes) < 1 or self.trials < 1 or not self.methods:
             raise EvaluationError(
                 'comparison: expected at least one size of one image, one trial and one method, '
                 f'got sizes {list(self.sizes)}, {self.trials} trials, methods {list(self.methods)}'
             )
-        unknown = [method for method in self.methods if method not in METHODS]
         if len(set(self.methods)) < len(self.methods):
             raise EvaluationError(f'methods {", ".join(self.methods)}: expected each of them once')
         if unknown:
@@ -87,15 +98,6 @@ class Outcome:
     metrics: Metrics
     ms_per_frame: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for a file."""
-        return asdict(self)
-
-    @staticmethod
-    def from_json(values: dict[str, Any]) -> Outcome:
-        """Undo `to_json`."""
-        return Outcome(**(values | {'task': Task(**values['task'])}))
-
 
 @dataclass(frozen=True)
 class Done:
@@ -112,22 +114,17 @@ class Done:
 
 
 class BeliefWatcher:
-    """Collects points of the belief at `MOMENTS` moments of a run of so many frames."""
+    """Collects points (k, 3) of the belief at nine moments of a run, as observer of `localize`."""
 
     def __init__(self, frames: int) -> None:
-        self._moments = set(np.linspace(0, frames - 1, MOMENTS).round().astype(int).tolist())
+        self._moments = set(np.linspace(0, frames - 1, 9).round().astype(int).tolist())
         self._frame = 0
-        self._points = [np.zeros((0, 3))]
-
-    @property
-    def points(self) -> FloatArray:
-        """Return what was collected: (k, 3)."""
-        return np.concatenate(self._points)
+        self.points = np.zeros((0, 3))
 
     def __call__(self, localizer: Localizer, estimate: PoseEstimate) -> None:
-        """Look at the belief after a frame, as an observer of `localize`."""
+        """Take the next frame."""
         if self._frame in self._moments:
-            self._points.append(localizer.particles(BELIEF_POINTS))
+            self.points = np.concatenate([self.points, localizer.particles(150)])
         self._frame += 1
 
 
@@ -146,11 +143,6 @@ def random_map(kernel_map: KernelMap, task: Task, seed: int) -> KernelMap:
     return kernel_map.subset(kept)
 
 
-def task_seed(task: Task, seed: int, run: int) -> int:
-    """Return the seed of the localizer on a test run, the same for every method of a trial."""
-    return int(np.random.default_rng([seed, task.trial, run]).integers(2**31))
-
-
 def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, task: Task) -> Done:
     """
     Localize the test runs with one method on one random map.
@@ -163,7 +155,8 @@ def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, tas
     for number, run in enumerate(runs):
         known = on_described_run(small, run)
         observe = watcher if (task.trial, number) == (0, 0) else None
-        own_seed = task_seed(task, seed, number)
+        # the same for every method of a trial
+        own_seed = int(np.random.default_rng([seed, task.trial, number]).integers(2**31))
         try:
             trajectory = localize(known, run, task.method, seed=own_seed, observe=observe)
         except LocalizationError as error:
@@ -174,25 +167,28 @@ def run_task(kernel_map: KernelMap, runs: Sequence[DescribedRun], seed: int, tas
         trajectories.append(trajectory)
         seconds = float(errors.stamps_ns[-1] - errors.stamps_ns[0]) * 1e-9
         travel = float(errors.travel_m[-1])
-        summaries.append(complete(summarize(errors), travel, seconds))
-        times.append(_ms_per_frame(trajectory, run))
+        summaries.append(complete(run_metrics(errors), travel, seconds))
+        assert trajectory.seconds is not None and trajectory.updated is not None
+        # and reading and describing the images that the localizer asked for
+        describing = float(np.mean(trajectory.updated)) * run.seconds_per_image
+        times.append(1000.0 * (float(np.mean(trajectory.seconds)) + describing))
     metrics = {key: _mean(summary[key] for summary in summaries) for key in summaries[0]}
     return Done(Outcome(task, metrics, float(np.mean(times))), trajectories, watcher.points)
 
 
 def complete(metrics: Metrics, travel_m: float, seconds: float) -> Metrics:
     """
-    Let a run that never localized count as lost after the whole of its length and time.
+    Count what a run never reached, the status or an error below 1 m, as reached at its end.
 
     Left out of the means, the worst runs would improve them.
     """
-    if metrics['localized_after_m'] is not None:
-        return metrics
-    return metrics | {
-        'localized_after_m': travel_m,
-        'localized_after_s': seconds,
-        'lost_fraction_after_localized': 1.0,
-    }
+    filled: Metrics = {}
+    for name in ('localized_after', 'below_1m_after'):
+        if metrics[f'{name}_m'] is None:
+            filled |= {f'{name}_m': travel_m, f'{name}_s': seconds}
+    if metrics['below_1m_after_m'] is None:
+        filled['lost_fraction_once_below_1m'] = 1.0
+    return metrics | filled
 
 
 def run_tasks(
@@ -205,7 +201,7 @@ def run_tasks(
     """Run tasks by workers, one thread each; yields what is done as it is done."""
     light = replace(on_described_run(kernel_map, runs[0]), thumbnails=())
     work = functools.partial(run_task, light, runs, seed)
-    for _, done in (workers or ThisProcess()).run(work, tasks):
+    for _, done in (workers or Workers()).run(work, tasks):
         yield done
 
 
@@ -214,9 +210,9 @@ def comparison_rows(plan: ComparisonPlan, outcomes: Iterable[Outcome]) -> list[d
     Reduce the trials of every method and size to one row.
 
     Means over the trials that have a value, and the standard deviation of the RMSE, None of one.
-    `lost_fraction` is that of the frames after localizing: what is lost before,
-    `localized_after_m` tells. A run that never localized enters them with 1 and its length,
-    `rmse_after_localized_m_mean` not at all, and `position_median_m` not when it is infinite.
+    `lost_fraction` is over the frames once the error was below 1 m. A run that was never enters
+    it with 1, and `..._after_...` with its length; `rmse_once_below_1m_m_mean` leaves it out, and
+    `position_median_m` leaves infinite ones out.
     """
     by_row: dict[tuple[str, int], list[Outcome]] = {}
     # the mean of the same numbers in another order may differ in the last bit
@@ -240,25 +236,11 @@ def _row(method: str, size: int, outcomes: list[Outcome]) -> dict[str, Any]:
         'method': method,
         'size': size,
         'trials': len(outcomes),
-        'localized_after_s': mean('localized_after_s'),
-        'localized_after_m': mean('localized_after_m'),
-        'rmse_after_localized_m_mean': mean('rmse_after_localized_m'),
-        'position_median_m': mean('position_median_m'),
-        'lost_fraction': mean('lost_fraction_after_localized'),
-        'wrong_called_localized': mean('wrong_called_localized'),
-        'coverage_2sigma': mean('coverage_2sigma'),
-        'sharpness': mean('sharpness'),
+        **{name: mean(key) for name, key in _MEANS.items()},
         'ms_per_frame': float(np.mean([outcome.ms_per_frame for outcome in outcomes])),
         'position_rmse_m_mean': mean('position_rmse_m'),
         'position_rmse_m_sd': float(np.std(rmse, ddof=1)) if len(rmse) > 1 else None,
     }
-
-
-def _ms_per_frame(trajectory: Trajectory, run: DescribedRun) -> float:
-    """Time of the localizer, and of reading and describing the images that it asked for."""
-    assert trajectory.seconds is not None and trajectory.updated is not None
-    describing = float(np.mean(trajectory.updated)) * run.seconds_per_image
-    return 1000.0 * (float(np.mean(trajectory.seconds)) + describing)
 
 
 def _mean(values: Iterable[float | int | None]) -> float | None:

@@ -2,25 +2,38 @@
 Trajectories as TUM files: `seconds x y z qx qy qz qw`, what `evo_ape` and its kin read.
 
 Stamps are written and read as text with nine decimals: a floating-point number of seconds since
-1970 would be wrong by some hundred nanoseconds.
+1970 would be wrong by some hundred nanoseconds. Covariance, confidence, status and time of each
+frame, for which TUM has no room, are in a CSV file beside it: run.csv of run.tum.
 """
 
 from __future__ import annotations
 
+import csv
+import dataclasses
+import io
+import logging
 import math
 from pathlib import Path
 
 from kbr_localization.errors import EvaluationError
-from kbr_localization.files import read_text, write_text
+from kbr_localization.files import new_file, read_text, write_text
 from kbr_localization.trajectory import parse_seconds, Trajectory
 import numpy as np
 
+logger = logging.getLogger(__name__)
+
 HEADER = '# seconds x y z qx qy qz qw'
-FIELDS = 8
 FARTHEST_M = 1e9
 """A position farther away is a broken number, also of an estimate that ran away."""
-_LARGEST_NORM = 1e100
-"""Of a quaternion whose squares are numbers, and one over the smallest."""
+_UPPER_TRIANGLE = tuple(zip(*np.triu_indices(3), strict=True))
+COLUMNS = (
+    'stamp_ns',
+    *(f'covariance_{"xyh"[row]}{"xyh"[column]}' for row, column in _UPPER_TRIANGLE),
+    'confidence',
+    'status',
+    'updated',
+    'seconds',
+)
 
 
 def write_tum(path: str | Path, trajectory: Trajectory) -> None:
@@ -80,7 +93,7 @@ def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]
     try:
         x, y, _, qx, qy, qz, qw = map(float, words)
     except ValueError as error:
-        raise EvaluationError(f'{where}: expected {FIELDS} numbers, got {line!r:.80}') from error
+        raise EvaluationError(f'{where}: expected 8 numbers, got {line!r:.80}') from error
     try:
         stamp = parse_seconds(time)
     except ValueError as error:
@@ -90,10 +103,119 @@ def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]
         raise EvaluationError(
             f'{where}: expected a finite position within {FARTHEST_M:g} m, got {line!r:.80}'
         )
-    if not 1.0 / _LARGEST_NORM < math.hypot(qx, qy, qz, qw) < _LARGEST_NORM:
+    if not 1e-100 < math.hypot(qx, qy, qz, qw) < 1e100:
         raise EvaluationError(
             f'{where}: expected a finite quaternion qx qy qz qw that is not zero, got {line!r:.80}'
             '; without a turn it is 0 0 0 1'
         )
     heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
     return stamp, (x, y, heading)
+
+
+def details_path(trajectory_path: str | Path) -> Path:
+    """
+    Where the details of a trajectory file are kept: beside it, with the suffix .csv.
+
+    It takes the place of another suffix of a table; run.1 and run.2 have each their own.
+    """
+    path = Path(trajectory_path)
+    return (
+        path.with_suffix('.csv')
+        if path.suffix in ('.tum', '.txt', '.csv')
+        else Path(f'{path}.csv')
+    )
+
+
+def _holds_details(path: Path) -> bool:
+    start = ','.join(COLUMNS[:2]).encode()
+    with path.open('rb') as file:
+        return file.read(len(start)) == start
+
+
+def check_details(path: Path) -> None:
+    """Raise EvaluationError for a file that holds something else and would be overwritten."""
+    if path.is_file() and path.stat().st_size and not _holds_details(path):
+        raise EvaluationError(
+            f'{path} would be overwritten with the details of the trajectory, but holds '
+            'something else: move it, or choose another --out'
+        )
+
+
+def read_detailed(path: Path) -> Trajectory:
+    """Read a TUM file and the details beside it, if there are some; raises EvaluationError."""
+    trajectory, details = read_tum(path), details_path(path)
+    # a trajectory with commas may be called .csv itself
+    if details == path or not details.is_file():
+        return trajectory
+    if not _holds_details(details):
+        logger.warning('%s: not of `kbr localize`: the trajectory has no covariances', details)
+        return trajectory
+    return with_details(trajectory, details)
+
+
+def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
+    """
+    Write a TUM file and, beside it, the details, a row for each pose.
+
+    After an error both are what they were. Refuses a trajectory that carries no details.
+    """
+    with new_file(path) as tum, new_file(details_path(path)) as details:
+        tum.write_text(tum_text(trajectory), encoding='utf-8')
+        _write_rows(details, trajectory)
+
+
+def _write_rows(path: Path, trajectory: Trajectory) -> None:
+    columns = (trajectory.covariances, trajectory.confidences, trajectory.updated)
+    if any(column is None for column in columns) or trajectory.seconds is None:
+        raise EvaluationError('trajectory without details: expected one made by `localize`')
+    with path.open('w', newline='', encoding='utf-8') as file:
+        rows = csv.writer(file)
+        rows.writerow(COLUMNS)
+        rows.writerows(_row(trajectory, index) for index in range(len(trajectory)))
+
+
+def with_details(trajectory: Trajectory, path: str | Path) -> Trajectory:
+    """
+    Add the details that belong to a trajectory read from a TUM file.
+
+    Raises EvaluationError when the file is not one of details or belongs to other stamps.
+    """
+    try:
+        return _merge(trajectory, list(csv.DictReader(io.StringIO(read_text(path), newline=''))))
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise EvaluationError(
+            f'{path}: expected the columns {", ".join(COLUMNS)} and the stamps of the trajectory '
+            f'beside it ({error}); localize again or remove the file'
+        ) from error
+
+
+def _row(trajectory: Trajectory, index: int) -> list[object]:
+    t = trajectory
+    assert t.covariances is not None and t.confidences is not None
+    assert t.updated is not None and t.seconds is not None
+    return [
+        int(t.stamps_ns[index]),
+        *(f'{t.covariances[index][entry]:.9g}' for entry in _UPPER_TRIANGLE),
+        f'{t.confidences[index]:.6g}',
+        t.statuses[index],
+        int(t.updated[index]),
+        f'{t.seconds[index]:.6f}',
+    ]
+
+
+def _merge(trajectory: Trajectory, rows: list[dict[str, str]]) -> Trajectory:
+    stamps = np.array([int(row['stamp_ns']) for row in rows], dtype=np.int64)
+    if not np.array_equal(stamps, trajectory.stamps_ns):
+        raise ValueError(f'{stamps.size} stamps differ from the {len(trajectory)} of the poses')
+    covariances = np.empty((stamps.size, 3, 3))
+    for name, (row, column) in zip(COLUMNS[1:7], _UPPER_TRIANGLE, strict=True):
+        values = [float(line[name]) for line in rows]
+        covariances[:, row, column] = covariances[:, column, row] = values
+    return dataclasses.replace(
+        trajectory,
+        covariances=covariances,
+        confidences=np.array([float(row['confidence']) for row in rows]),
+        statuses=tuple(row['status'] for row in rows),
+        updated=np.array([row['updated'] == '1' for row in rows]),
+        seconds=np.array([float(row['seconds']) for row in rows]),
+    )
