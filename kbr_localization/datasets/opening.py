@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from kbr_localization.datasets import cold, public_formats
 from kbr_localization.datasets.cold import CAMERAS, cameras_in, ColdRun
 from kbr_localization.datasets.frame import Dataset
 from kbr_localization.datasets.multi_camera import camera_names, MultiCameraRun, TOLERANCE
@@ -16,9 +15,7 @@ from kbr_localization.datasets.public_formats import (
     ImageRun,
     Listing,
     read_traverse,
-    SCENE_POSE,
 )
-from kbr_localization.datasets.run_folder import NOTES
 from kbr_localization.errors import DatasetError
 
 BAG_SUFFIXES = ('.mcap', '.db3', '.bag')
@@ -109,14 +106,6 @@ def needs_spacing(path: Path | str) -> bool:
     """Whether a path is a folder of images without poses, which needs a `spacing`."""
     where = Path(path)
     return where.is_dir() and not _is_run(where) and bool(image_files(where))
-
-
-def has_meaning(path: Path) -> bool:
-    """Whether a file of that name would be read as a part of the run in its folder."""
-    name = path.name.lower()
-    names = {cold.PLACES.name, cold.ODOMETRY.name, cold.DRAWN, NOTES, BAG_METADATA}
-    endings = (*BAG_SUFFIXES, *cold.IMAGE_SUFFIXES, SCENE_POSE)
-    return name in names | public_formats.FILES or name.endswith(endings)
 
 
 def _usual_cameras(path: Path) -> list[str]:
