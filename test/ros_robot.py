@@ -8,7 +8,7 @@ from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import START_NS, straight_reference, wall_image, write_tiny_cold_run
 from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
-from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.ros.common import conversions
 from kbr_localization.vision import VisionConfig

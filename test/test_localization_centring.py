@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
@@ -110,10 +110,10 @@ def test_images_that_are_added_leave_the_kernel_as_it_is():
 def test_a_map_that_grows_under_a_filter_keeps_its_kernel():
     whole = tiny_map(30)
     kept = np.arange(20)
-    localizer = KernelBayesFilter(whole.subset(kept))
-    gram = localizer.likelihood.centring.gram(kept, kept)
+    localizer = KernelBayesLocalizer(whole.subset(kept))
+    gram = localizer.model.centring.gram(kept, kept)
     localizer.follow_map(whole)
-    np.testing.assert_array_equal(localizer.likelihood.centring.gram(kept, kept), gram)
+    np.testing.assert_array_equal(localizer.model.centring.gram(kept, kept), gram)
     assert np.abs(whole.centring.gram(kept, kept) - gram).max() > 1e-6
 
 

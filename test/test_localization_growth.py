@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, SIZE
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,
@@ -87,11 +87,11 @@ def test_added_images_are_no_steps_for_a_filter_that_learns_motion(kernel_map):
 
 def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):
     far = new_image(kernel_map, 29)
-    localizer = KernelBayesFilter(kernel_map)
+    localizer = KernelBayesLocalizer(kernel_map)
     localizer.initialize(far.pose, np.diag([0.01, 0.01, 0.01]))
-    before = localizer.belief.points.copy()
+    before = localizer.belief.poses.copy()
     localizer.follow_map(with_images(kernel_map, [far]))
-    assert np.array_equal(localizer.belief.points, before)
+    assert np.array_equal(localizer.belief.poses, before)
     localizer.update(far.descriptor)
     assert localizer.diagnostics['best_similarity'] == pytest.approx(1.0)
     assert np.hypot(*(localizer.estimate().pose - far.pose)[:2]) < 0.2

@@ -5,7 +5,7 @@ from dataclasses import replace
 from kbr_localization import se2
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import squared_bayes_rule, thresholded_bayes_rule
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods.baselines import DeadReckoning
 from kbr_localization.localization.methods.configs import (
@@ -238,7 +238,7 @@ def test_a_gaussian_at_the_map_is_as_wide_as_it_was_given(ring):
 
 def test_the_spread_about_a_pose_that_was_chosen_is_the_second_moment_about_it():
     points = np.array([[0.2, 0.1, 0.3], [0.5, -0.1, 0.3], [0.4, 0.4, 0.3]])
-    belief, pose = Belief(points, np.array([0.5, 0.3, 0.2])), np.array([0.0, 0.0, 0.1])
+    belief, pose = Points(points, np.array([0.5, 0.3, 0.2])), np.array([0.0, 0.0, 0.1])
     config, gaps = MethodConfig(covariance_scale=1.5), np.diag([0.01, 0.02, 0.03])
     apart = points - pose
     second = apart.T @ np.diag(belief.weights) @ apart

@@ -4,12 +4,8 @@ from dataclasses import replace
 import importlib
 from pathlib import Path
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.likelihood import Likelihood
-from kbr_localization.localization.kbr.pose_grid import PoseGrid
-from map_helpers import random_poses
+from kbr_localization.localization.filter import image_model
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 import numpy as np
 import pytest
 
@@ -24,30 +20,6 @@ START = np.diag([0.1, 0.1, 0.05]) ** 2
 def large(tmp_path_factory):
     """Map of 3000 images, more than are compared exactly, and the building."""
     return synthetic.synthetic_map(3000, tmp_path_factory.mktemp('large'))
-
-
-seeds = st.integers(0, 10**6)
-
-
-@given(seeds, st.floats(0.1, 100.0), st.floats(0.05, 10.0))
-@settings(max_examples=60, deadline=None)
-def test_the_grid_finds_every_pose_in_reach_and_few_others(seed, size, reach):
-    rng = np.random.default_rng(seed)
-    poses, points = random_poses(rng, 150, size), random_poses(rng, 20, 1.5 * size)
-    grid = PoseGrid(poses, reach)
-    found = grid.near(points)
-    distance = np.linalg.norm(poses[:, np.newaxis, :2] - points[:, :2], axis=-1).min(axis=1)
-    assert set(np.flatnonzero(distance <= reach)) <= set(found)
-    assert np.all(distance[found] <= 4 / 3 * reach * np.sqrt(2) + 1e-9)
-    np.testing.assert_array_equal(found, np.unique(found))
-
-
-def test_the_blocks_of_a_grid_share_the_points_out():
-    points = random_poses(np.random.default_rng(0), 500, 20.0)
-    blocks = PoseGrid(points, 1.0).blocks(points)
-    np.testing.assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(500))
-    assert len(blocks) > 50
-    assert max(np.ptp(points[block, :2], axis=0).max() for block in blocks) <= 4 * 0.6
 
 
 def follow(localizer, frames, whole=False):
@@ -65,15 +37,15 @@ def follow(localizer, frames, whole=False):
 
 
 def make(kernel_map, seed=1):
-    return KernelBayesFilter(kernel_map, rng=np.random.default_rng(seed))
+    return KernelBayesLocalizer(kernel_map, rng=np.random.default_rng(seed))
 
 
-def test_tracking_with_local_values_is_tracking_with_all_of_them(large):
+def test_tracking_with_local_values_is_tracking_with_all_of_them(large, monkeypatch):
     kernel_map, building = large
     frames = list(synthetic.drive(building, 100.0, 12.0, np.random.default_rng(4)))
     local, exact = make(kernel_map), make(kernel_map)
-    exact.likelihood = Likelihood(kernel_map, exact.config, len(kernel_map))
-    exact.hypotheses.likelihood = exact.likelihood
+    monkeypatch.setattr(image_model, 'EXACT_IMAGES', len(kernel_map))
+    exact.model = image_model.ImageModel(kernel_map, exact.config)
     for localizer in (local, exact):
         localizer.initialize(frames[0][0], START)
         localizer.confirm()  # a start spreads its points at random, tracking does not

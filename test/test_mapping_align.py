@@ -47,7 +47,7 @@ def test_times_of_a_simulated_clock_are_those_of_the_images(bend):
 
 
 def test_statistics_of_a_map_are_those_of_its_metres_in_whichever_frame(bend):
-    known = MapStatistics(0.3, 0.05, 0.7)
+    known = MapStatistics(0.7, 0.3, 1.1)
     measured = replace(bend, statistics=known)
     assert move_map(measured, FRAME).statistics == known
     assert move_map(measured, FRAME, 1.05).statistics is None

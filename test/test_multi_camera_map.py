@@ -13,10 +13,8 @@ from kbr_localization.datasets.rosbag import write_bag
 from kbr_localization.errors import DatasetError, MapError, VisionError
 from kbr_localization.evaluation import reference_trajectory, write_tum
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.kbr.informative import Informative, margin
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
@@ -228,17 +226,3 @@ def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(tmp
 def test_images_of_several_cameras_are_no_image_of_one():
     with pytest.raises(VisionError, match='images of 2 cameras at once'):
         tiny_map(8).describer.describe(two_camera_run(8)[0].load_image())
-
-
-def test_a_dead_camera_is_no_sign_of_an_unmapped_place(run, kernel_map):
-    """Its constant makes all margins smaller: what is left must be taken for a mapped place."""
-    front, rear = run[7].load_image()
-    margins, config = [], kernel_map.filter_config
-    for images in ((front, rear), (front, None), (None, rear)):
-        similarity = kernel_map.compare(kernel_map.describer.describe(images))
-        assert similarity.missing == sum(image is None for image in images)
-        margins.append(margin(kernel_map.poses, kernel_map.centring.of(similarity), config))
-        informative = Informative(MapStatistics())
-        informative.see(margins[-1])
-        assert informative.shows > 0.9
-    assert max(margins[1:]) < margins[0]

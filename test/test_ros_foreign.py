@@ -9,7 +9,7 @@ from helpers import SHARED_DATA
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.grow import grown
 from kbr_localization.localization.map.kernel_map import KernelMap

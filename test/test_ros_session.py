@@ -9,7 +9,7 @@ from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
@@ -662,7 +662,7 @@ def count_calls(monkeypatch, owner, name, caller):
 def test_from_the_callback_to_the_filter_are_five_calls(drive, monkeypatch):
     drive.go(0.0, 1.0, image_every=100)
     to_the_queue = count_calls(monkeypatch, ImageQueue, 'put', '_take')
-    to_the_filter = count_calls(monkeypatch, KernelBayesFilter, 'update', '_run')
+    to_the_filter = count_calls(monkeypatch, KernelBayesLocalizer, 'update', '_run')
     callbacks, topic = [], SimpleNamespace(topic_name='image')
     cameras = Cameras(
         (), 'raw', 0.05, lambda *args: callbacks.append(args[2]) or topic, drive.session.add_image

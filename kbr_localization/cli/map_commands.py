@@ -28,14 +28,14 @@ import typer
 
 def measured(kernel_map: Any) -> Any:
     """Return a map with its statistics measured anew."""
-    from kbr_localization.localization.kbr.leave_out import with_statistics
+    from kbr_localization.localization.filter.wrong_places import with_statistics
 
     return with_statistics(dataclasses.replace(kernel_map, statistics=None))
 
 
 def save_map(kernel_map: Any, out: Path) -> None:
     """Write a map, measured if it was not; print its size and whether that is little."""
-    from kbr_localization.localization.kbr.leave_out import with_statistics
+    from kbr_localization.localization.filter.wrong_places import with_statistics
 
     with_statistics(kernel_map).save(out)
     console.note(f'{out}: {len(kernel_map)} images, {out.stat().st_size / 1e6:.1f} MB')

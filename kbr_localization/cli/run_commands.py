@@ -44,7 +44,7 @@ def localize(
     """
     from kbr_localization.evaluation.tum import check_details, details_path, write_detailed
     from kbr_localization.localization import pipeline
-    from kbr_localization.localization.kbr.leave_out import MEASURED_NOW
+    from kbr_localization.localization.filter.wrong_places import MEASURED_NOW
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     details = details_path(out)

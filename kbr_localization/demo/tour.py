@@ -20,7 +20,7 @@ from kbr_localization.evaluation import (
 from kbr_localization.evaluation.figures import run_figure, save_figure
 from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.evaluation.record import best_match
-from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize

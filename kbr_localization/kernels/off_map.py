@@ -77,6 +77,3 @@ def observation_weights(
     positive = root > 0.0
     f[positive] = (solved[positive].T / root[positive]).T
     return f
-
-
-solved_observations = observation_weights  # until localization/kbr is gone

@@ -55,12 +55,15 @@ class KbrConfig:
         high=100.0,
     )
     delta: float = parameter(
-        1.0, 'regularisation delta of the kernel Bayes rule', low=1e-9, high=1e12
+        1e9,
+        'regularisation delta of the kernel Bayes rule; from 1e6 on it is the conditional kernel '
+        'mean at the image',
+        low=1e-9,
+        high=1e12,
     )
     outlier_rate: float = parameter(
         0.05,
-        'part of the likelihood of the best point, or of another place that is more like the '
-        'image, that an image gives every point',
+        'likelihood floor, as a fraction of the maximum over the points',
         low=0.0,
         high=1.0,
     )

@@ -80,7 +80,7 @@ class Localizer(Protocol):
     A recursive estimator of the pose on a position-image map.
 
     Poses are (3,), covariances (3, 3), descriptors those of the map's describer. A class that
-    inherits from this has the last five methods already, for a localizer without belief, gate and
+    inherits from this has the last seven methods already, for a localizer without belief, gate and
     learning.
     """
 
@@ -111,6 +111,14 @@ class Localizer(Protocol):
     def wants_image_after(self, odometry_increment: FloatArray) -> bool:
         """Whether an update will be due after a further increment (3,)."""
         return self.wants_image()
+
+    def request_update(self) -> None:
+        """Let the next image update the belief even if the robot has not moved."""
+        return
+
+    def tell_time(self, seconds: float) -> None:
+        """Say when the next image was taken, in seconds of any clock."""
+        return
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; (0, 3) without one."""

@@ -68,6 +68,7 @@ class Tracker:
     def request_update(self) -> None:
         """Let the next image update the belief even if the robot has not moved."""
         self._update_requested = True
+        self.localizer.request_update()
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """
@@ -112,6 +113,7 @@ class Tracker:
         if self._odometry is not None:
             self.localizer.predict(se2.between(self._odometry, odometry))
         self._odometry = np.array(odometry, dtype=np.float64)
+        self.localizer.tell_time(stamp_ns * 1e-9)
         if self._update_requested or self.localizer.wants_image():
             self._update_requested = False
             descriptor = self._descriptor(image)

@@ -110,6 +110,16 @@ class Centring:
         scale = self._length(means) * self._length(np.float64(mean))
         return np.asarray((values - means - mean + self._squared_norm) / scale)
 
+    def between(self, images: NDArray[np.generic], means: FloatArray) -> float:
+        """Return k~ of two images (2, d), not of the map, whose values m are `means` (2,)."""
+        value = float(self._describer.cross_gram(images[:1], images[1:])[0, 0])
+        scale = float(np.prod(self._length(means)))
+        return (value - float(means.sum()) + self._squared_norm) / scale
+
+    def squared_length(self, means: FloatArray) -> FloatArray:
+        """Return |k(., a) - m|^2 of images with values m(a): how far they are from the mean."""
+        return self._length(means) ** 2
+
     def _length(self, means: NDArray[np.float64] | np.float64) -> FloatArray:
         """Return |k(., a) - m| for values m(a); k of an image with itself is 1."""
         squared = 1.0 - 2.0 * np.asarray(means) + self._squared_norm

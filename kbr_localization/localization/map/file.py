@@ -54,9 +54,7 @@ FORMAT_VERSION = 2
 """Of maps of several cameras; maps of one camera have 1, so that older packages read them."""
 FARTHEST = 1e7
 """Metres; no building is so large."""
-_MEASURED_WITH = {
-    'image_kernel': 'centred; most evidence beyond the likeliest wrong places, frames left out'
-}
+_MEASURED_WITH = {'image_kernel': 'centred; log odds of the likeliest wrong places'}
 """With which image kernel and which evidence statistics were measured."""
 _FINITE = 1e30
 _MOST_NOISE = (2.0 * FARTHEST) ** 2  # m², of a reference that jumps from end to end
@@ -320,6 +318,9 @@ def _read(file: h5py.File) -> KernelMap:
     _check_references(values, describer)
     calibration = from_mapping(Calibration, values['calibration'])
     _check_calibration(calibration)
+    statistics = _statistics(values.get('statistics'))
+    if 'statistics' in values and statistics is None:
+        values['filter'].pop('delta', None)  # that of another version has another meaning
     index, mapping, thumbnails = (values.get(name) for name in ('index', 'mapping', 'thumbnails'))
     return KernelMap(
         **{name: values[name] for name in _OF_IMAGES},
@@ -332,7 +333,7 @@ def _read(file: h5py.File) -> KernelMap:
         baselines=values.get('baselines', {}),
         index=SketchIndex(index) if index else None,
         means=values.get('means'),
-        statistics=_statistics(values.get('statistics')),
+        statistics=statistics,
         calibration=calibration,
         mapping=MappingRecord(**mapping) if mapping else None,
     )

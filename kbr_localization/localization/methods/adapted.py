@@ -12,14 +12,14 @@ from kbr_localization import se2
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import BAYES_RULES, model_based_sum_rule, normalise
-from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.algorithm1 import Algorithm1
 from kbr_localization.localization.methods.configs import AdaptedConfig
 from kbr_localization.localization.methods.map_kernels import without_traces
 from kbr_localization.localization.methods.summary import summarize
+from kbr_localization.localization.update_gate import GatedLocalizer, UpdateGate
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -69,8 +69,8 @@ class AdaptedAlgorithm1(GatedLocalizer, Algorithm1):
         if self.alpha is None:
             return nothing_known(self.diagnostics, self._updated)
         belief, diagnostics = self._positive_part()
-        points = se2.compose(belief.points, self._increment)
-        moved = Belief(points, belief.weights)
+        points = se2.compose(belief.poses, self._increment)
+        moved = Points(points, belief.weights)
         return summarize(moved, self.config, diagnostics, self._updated, self.kernels.gaps)
 
     def particles(self, size: int) -> FloatArray:

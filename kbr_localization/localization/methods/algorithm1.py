@@ -22,7 +22,7 @@ from kbr_localization.kernels.models import AdditiveNoiseModel
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import squared_bayes_rule
 from kbr_localization.localization import calibration
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import (
     Localizer,
     nothing_known,
@@ -149,15 +149,15 @@ class Algorithm1(Localizer):
             raise KernelError('weights: expected one that is positive, got none')
         return weights
 
-    def _positive_part(self) -> tuple[Belief, dict[str, float]]:
-        """Belief of the positive weights, and the fraction of the negative ones."""
+    def _positive_part(self) -> tuple[Points, dict[str, float]]:
+        """Points of the positive weights, and the fraction of the negative ones."""
         assert self.alpha is not None
         weights = np.maximum(self.alpha, 0.0)
         total = weights.sum()
         if not total > 0.0:  # a prediction that has left the map
             weights, total = np.ones_like(weights), len(weights)
         negative = float(-np.minimum(self.alpha, 0.0).sum() / total)
-        return Belief(self.kernel_map.poses, weights / total), self.diagnostics | {
+        return Points(self.kernel_map.poses, weights / total), self.diagnostics | {
             'negative_mass': negative
         }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
-from kbr_localization.localization.kbr.estimate import in_map_axes
+from kbr_localization.localization.filter.covariance import in_map_axes
 from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import DeadReckoningConfig

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from kbr_localization.localization.kbr.belief import Belief
-from kbr_localization.localization.kbr.gate import GatedLocalizer, UpdateGate
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.configs import GatedConfig
 from kbr_localization.localization.methods.summary import summarize
+from kbr_localization.localization.update_gate import GatedLocalizer, UpdateGate
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -39,7 +39,7 @@ class BeliefMethod(GatedLocalizer):
         """Take in the kernel vector (n,) of an image."""
 
     @abstractmethod
-    def weighted_points(self) -> Belief | None:
+    def weighted_points(self) -> Points | None:
         """Return the belief as points with weights; None without one."""
 
     def update(self, descriptor: np.ndarray) -> None:
@@ -58,4 +58,4 @@ class BeliefMethod(GatedLocalizer):
         belief = self.weighted_points()
         if belief is None:
             return np.zeros((0, 3))
-        return belief.resampled(size, np.random.default_rng(0)).points
+        return belief.resampled(size, np.random.default_rng(0)).poses

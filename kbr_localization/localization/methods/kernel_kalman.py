@@ -25,7 +25,7 @@ from kbr_localization import se2
 from kbr_localization.kernels.low_rank import incomplete_cholesky
 from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.localization import calibration
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KernelKalmanConfig
@@ -103,7 +103,7 @@ class KernelKalmanFilter(BeliefMethod):
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
-        sample = Belief.gaussian(pose, covariance, _START_SAMPLE, self.rng).points
+        sample = Points.gaussian(pose, covariance, _START_SAMPLE, self.rng).poses
         self.mean, self.covariance = _moments(self.subspace.of(sample))
         self._known = True
 
@@ -171,7 +171,7 @@ class KernelKalmanFilter(BeliefMethod):
         self._known = self._updated = False
         self.gate.reopen()
 
-    def weighted_points(self) -> Belief | None:
+    def weighted_points(self) -> Points | None:
         """Return the positive part of the weights, on the map poses where the robot is by now."""
         if self.mean is None or not self._known:
             return None
@@ -180,7 +180,7 @@ class KernelKalmanFilter(BeliefMethod):
         if not weights.sum() > 0.0:
             weights = np.ones(len(weights))
         points = se2.compose(self.kernel_map.poses, self._increment)
-        return Belief(points, weights / weights.sum())
+        return Points(points, weights / weights.sum())
 
 
 def _moments(features: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -19,7 +19,7 @@ from kbr_localization import se2
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
 from kbr_localization.localization import calibration
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import KmcfConfig
@@ -63,7 +63,7 @@ class KernelMonteCarloFilter(BeliefMethod):
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
         self._reset()
-        self.points = Belief.gaussian(pose, covariance, self.config.points, self.rng).points
+        self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
 
     def initialize_globally(self) -> None:
         """Start from the uniform law on the map."""
@@ -137,11 +137,11 @@ class KernelMonteCarloFilter(BeliefMethod):
             return np.asarray(cross.mean(axis=1))
         return np.asarray(self.kernels.gram_x.mean(axis=1)) if self._global_start else None
 
-    def weighted_points(self) -> Belief | None:
+    def weighted_points(self) -> Points | None:
         """Return the sample, or the positive part of the weights on the map poses."""
         if self.points is not None:
-            return Belief(self.points, np.full(len(self.points), 1.0 / len(self.points)))
+            return Points(self.points, np.full(len(self.points), 1.0 / len(self.points)))
         if self.alpha is None:
             return None
         weights = np.maximum(self.alpha, 0.0)
-        return Belief(self.kernel_map.poses, weights / weights.sum())
+        return Points(self.kernel_map.poses, weights / weights.sum())

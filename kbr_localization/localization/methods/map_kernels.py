@@ -13,7 +13,6 @@ from kbr_localization.kernels.rules import (
     normalise,
     regularise,
 )
-from kbr_localization.localization.kbr.belief import covariance_root
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.summary import gaps_between
 from kbr_localization.se2 import FloatArray
@@ -70,8 +69,9 @@ class MapKernels:
         """
         turn = np.eye(4)[:, :3].copy()
         turn[2:, 2] = [-np.sin(pose[2]), np.cos(pose[2])]
-        root = turn @ covariance_root(covariance)
-        spread = root @ root.T + 1e-9 * np.eye(4)
+        values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
+        rounded = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        spread = turn @ rounded @ turn.T + 1e-9 * np.eye(4)
         wide = GaussianNoise(spread).conditional_kernel_mean(self.kernel)
         centre = se2.to_plane_and_circle(pose)[np.newaxis]
         return model_based_sum_rule(wide, self.points, centre, np.ones(1))

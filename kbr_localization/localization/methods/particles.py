@@ -10,7 +10,7 @@ from abc import abstractmethod
 
 from kbr_localization import se2
 from kbr_localization.localization import calibration
-from kbr_localization.localization.kbr.belief import Belief
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.belief_method import BeliefMethod
 from kbr_localization.localization.methods.configs import GatedConfig, NearestNeighbourConfig
@@ -39,7 +39,7 @@ class ParticleFilter(BeliefMethod):
     ) -> None:
         super().__init__(kernel_map, config, rng)
         self.size, self.spread = size, spread
-        self.belief: Belief | None = None
+        self.belief: Points | None = None
 
     @abstractmethod
     def likelihood(self, points: FloatArray, similarities: FloatArray) -> FloatArray:
@@ -47,15 +47,15 @@ class ParticleFilter(BeliefMethod):
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
-        self.belief = Belief.gaussian(pose, covariance, self.size, self.rng)
+        self.belief = Points.gaussian(pose, covariance, self.size, self.rng)
         self.gate.reopen()
 
     def initialize_globally(self) -> None:
         """Start from particles all over the map."""
         chosen = self.rng.integers(len(self.kernel_map), size=_START_FACTOR * self.size)
         points = self.kernel_map.poses[chosen].copy()
-        self.belief = Belief(points, np.full(len(points), 1.0 / len(points)))
-        self.belief.disperse(self.spread**2, self.rng)
+        self.belief = Points(points, np.full(len(points), 1.0 / len(points)))
+        self.belief.move(self.rng.standard_normal(points.shape) * self.spread)
         self.gate.reopen()
 
     def predict(self, odometry_increment: FloatArray) -> None:
@@ -65,7 +65,8 @@ class ParticleFilter(BeliefMethod):
         if self.belief is not None:
             self.belief.move(calibration.moved(odometry_increment, self._errors))
             variances = self.kernel_map.motion_noise.variances(odometry_increment)
-            self.belief.disperse(self.config.noise_scale * variances, self.rng)
+            deviations = np.sqrt(self.config.noise_scale * variances)
+            self.belief.move(self.rng.standard_normal(self.belief.poses.shape) * deviations)
 
     def update_similarities(self, similarities: FloatArray) -> None:
         """Weigh the particles by a kernel vector (n,)."""
@@ -73,11 +74,11 @@ class ParticleFilter(BeliefMethod):
         self._updated = True
         if self.belief is None:
             return
-        self.belief.reweigh(self.likelihood(self.belief.points, similarities))
-        if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief.points):
+        self.belief = self.belief.reweighted(self.likelihood(self.belief.poses, similarities))
+        if self.belief.effective_size() < _RESAMPLE_BELOW * len(self.belief):
             self.belief = self.belief.resampled(self.size, self.rng)
 
-    def weighted_points(self) -> Belief | None:
+    def weighted_points(self) -> Points | None:
         """Return the particles, None without a belief."""
         return self.belief
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kbr_localization.localization.kbr.filter import KernelBayesFilter
-from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
@@ -20,7 +20,7 @@ from kbr_localization.localization.methods.particles import NearestNeighbourPart
 import numpy as np
 
 METHODS = {
-    'kbr': 'kernel Bayes filter: Mb-KSR and KBR on moving points',
+    'kbr': 'kernel Bayes filter on moving points: Mb-KSR, conditional kernel mean at the image',
     'algorithm1': 'Algorithm 1 of the paper as printed, on the map poses',
     'algorithm1-adapted': 'Algorithm 1 with gated updates, sharper kernel, composed predictions',
     'fkbf': 'fully-nonparametric kernel Bayes filter',
@@ -38,7 +38,7 @@ def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localiz
     rng = np.random.default_rng(seed)
     config = method_config(method, kernel_map)
     makers: dict[str, Callable[[], Localizer]] = {
-        'kbr': lambda: KernelBayesFilter(with_statistics(kernel_map), config, rng),
+        'kbr': lambda: KernelBayesLocalizer(with_statistics(kernel_map), config, rng),
         'algorithm1': lambda: Algorithm1(kernel_map, config),
         'algorithm1-adapted': lambda: AdaptedAlgorithm1(kernel_map, config),
         'fkbf': lambda: FullyNonparametricFilter(kernel_map, config),

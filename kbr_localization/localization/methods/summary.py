@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.kbr.belief import Belief, OTHER_WAY
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import PoseEstimate, status_of, unknown
 from kbr_localization.localization.methods.configs import MethodConfig
 from kbr_localization.se2 import FloatArray
@@ -14,7 +14,7 @@ _HEADING_BANDWIDTH = 0.4  # with which the mode of a belief is sought, in (cos, 
 
 
 def summarize(
-    belief: Belief,
+    belief: Points,
     config: MethodConfig,
     diagnostics: dict[str, float],
     updated: bool,
@@ -26,25 +26,24 @@ def summarize(
     The status follows from that mass alone: these methods know no other sign of being lost.
     `gaps` (3, 3): covariance of a pose about its map pose, for a belief that lives on those.
     """
-    members, mass = belief.about_mode(
-        config.localized_radius, config.mode_bandwidth, _HEADING_BANDWIDTH
-    )
-    pose, covariance = belief.moments(members)
+    widths = np.array([config.mode_bandwidth] * 2 + [_HEADING_BANDWIDTH] * 2)
+    mode = belief.mode(widths)
+    pose, covariance, mass = belief.moments_about(mode, config.localized_radius)
     return _stated(pose, covariance + gaps, mass, config, belief, diagnostics, updated)
 
 
 def summarize_about(
     pose: FloatArray,
-    belief: Belief,
+    belief: Points,
     config: MethodConfig,
     diagnostics: dict[str, float],
     updated: bool,
     gaps: FloatArray | float = 0.0,
 ) -> PoseEstimate:
     """Return a pose (3,) that was chosen otherwise, with the belief's spread and mass about it."""
-    members = belief.within(pose, config.localized_radius, OTHER_WAY)
-    mass = float(belief.weights[members].sum())
-    mean, covariance = belief.moments(members) if mass > 0.0 else (pose, np.zeros((3, 3)))
+    mean, covariance, mass = belief.moments_about(pose, config.localized_radius)
+    if mass <= 0.0:
+        mean, covariance = pose, np.zeros((3, 3))
     offset = mean - pose
     offset[2] = se2.wrap_angle(offset[2])
     second = covariance + np.outer(offset, offset) + gaps
@@ -73,13 +72,16 @@ def _stated(
     covariance: FloatArray,
     mass: float,
     config: MethodConfig,
-    belief: Belief,
+    belief: Points,
     diagnostics: dict[str, float],
     updated: bool,
 ) -> PoseEstimate:
     """Estimate with the status that follows from the mass about the pose."""
     status = status_of(mass, config.localized_mass)
-    details = diagnostics | {'mass_in_radius': mass, 'effective_points': belief.effective_size()}
+    details = diagnostics | {
+        'mass_in_radius': mass,
+        'effective_points': float(belief.effective_size()),
+    }
     scaled = config.covariance_scale * covariance
     known = unknown() if status == 'not localized' else scaled
     return PoseEstimate(pose, known, mass, status, details, updated)

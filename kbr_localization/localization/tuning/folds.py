@@ -17,7 +17,7 @@ from typing import Any
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
-from kbr_localization.localization.kbr.leave_out import with_statistics
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.describing import GramDescriber, SentDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kbr_localization.datasets.frame import Image
-from kbr_localization.localization.kbr.informative import other_places
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.grow import NewImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
@@ -74,8 +74,9 @@ def least_similarity(kernel_map: KernelMap, image: Image) -> float:
 
 def _elsewhere(kernel_map: KernelMap, poses: FloatArray) -> NDArray[np.bool_]:
     """Which of the poses (n, 3) are other places than each of them (n, n)."""
-    config = kernel_map.filter_config
-    return np.array([other_places(poses, pose, config) for pose in poses])
+    radius = 2.0 * kernel_map.filter_config.localized_radius
+    points = Points(poses, np.ones(len(poses)))
+    return np.array([~points.within(pose, radius) for pose in poses])
 
 
 def _noise_like(image: Image, rng: np.random.Generator) -> Image:

@@ -12,7 +12,7 @@ from kbr_localization import se2
 from kbr_localization.datasets.multi_camera import camera_name
 from kbr_localization.errors import ConfigurationError, MapError
 from kbr_localization.files import expanded
-from kbr_localization.localization.kbr.leave_out import MEASURED_NOW, with_statistics
+from kbr_localization.localization.filter.wrong_places import MEASURED_NOW, with_statistics
 from kbr_localization.localization.map.grow import (
     grown,
     grown_form,

@@ -1,7 +1,7 @@
 """Which images update a belief."""
 
 from kbr_localization import se2
-from kbr_localization.localization.kbr.gate import UpdateGate
+from kbr_localization.localization.update_gate import UpdateGate
 import numpy as np
 import pytest
 

@@ -1,20 +1,24 @@
 """Systematic errors of the odometry, learnt on the points of a belief."""
 
+from dataclasses import replace
+
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration, NAMES, reported, SIZE, UNLIKE
-from kbr_localization.localization.kbr.belief import Belief, weighted_mean
-from kbr_localization.localization.kbr.odometry import CHANGE_RATE, OdometryCalibration
+from kbr_localization.localization.filter.odometry import CHANGE_RATE, gross_errors, OdometryModel
+from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.motion import MotionNoise
+from map_helpers import tiny_map
 import numpy as np
 import pytest
 
 NOISE = MotionNoise(np.full(3, 1e-5), np.full(3, 1e-5), np.full(4, 1e-4))
 TRUE = np.array([0.08, -0.03, 0.004, 0.008, 0.0, -0.008, 0.016])
+MAP = tiny_map(4)
 KNOWN = Calibration(np.zeros(SIZE), np.diag((0.01 * UNLIKE) ** 2))
 
 
 def calibration_of(how='learnt', factor=1.0, noise=NOISE, known=KNOWN):
-    return OdometryCalibration(noise, known, factor, how)
+    return OdometryModel(replace(MAP, motion_noise=noise, calibration=known), factor, how)
 
 
 def wander(rng, steps=400):
@@ -44,7 +48,7 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
     calibration = calibration_of()
     precision, weighted = np.linalg.inv(calibration.covariance), np.zeros(SIZE)
     rng = np.random.default_rng(1)
-    belief = Belief(np.zeros((1, 3)), np.ones(1))
+    belief = Points(np.zeros((1, 3)), np.ones(1))
     for motion in wander(rng, 30):
         u = reported(motion, TRUE)
         before = belief.odometry[0]
@@ -56,7 +60,7 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
         whitened = np.linalg.solve(
             np.linalg.cholesky(total + 1e-12 * np.eye(3)), error - slope @ before
         )
-        calibration.disperse([belief], FixedDraw(whitened))
+        calibration.disperse([belief], FixedDraw(whitened), learn=True)
         precision = precision + slope.T @ np.linalg.solve(noise, slope)
         weighted = weighted + slope.T @ np.linalg.solve(noise, error)
     plain = np.linalg.solve(precision, weighted)
@@ -88,10 +92,9 @@ def follow(calibration, belief, truth, motions, rng, told=TRUE):
     for motion in motions:
         truth = se2.compose(truth, motion)
         calibration.predict(reported(motion, told), [belief])
-        calibration.disperse([belief], rng)
-        apart = se2.between(truth, belief.points) / [0.02, 0.02, 0.01]
-        belief.reweigh(np.exp(-0.5 * np.sum(apart**2, axis=1)))
-        calibration.pool(belief)
+        calibration.disperse([belief], rng, learn=True)
+        apart = se2.between(truth, belief.poses) / [0.02, 0.02, 0.01]
+        belief = belief.reweighted(np.exp(-0.5 * np.sum(apart**2, axis=1)))
         if belief.effective_size() < 250:
             belief = belief.resampled(500, rng)
     return belief, truth
@@ -100,7 +103,7 @@ def follow(calibration, belief, truth, motions, rng, told=TRUE):
 def test_points_that_follow_the_truth_learn_the_errors():
     calibration, rng = calibration_of(), np.random.default_rng(2)
     before = np.sqrt(np.diag(calibration.covariance))
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 300), rng)
     law = calibration.law(belief)
     errors = law.values - TRUE
@@ -114,7 +117,7 @@ def test_what_a_run_cannot_tell_stays_as_it_was():
     calibration, rng = calibration_of(), np.random.default_rng(3)
     before = np.sqrt(np.diag(calibration.covariance))
     straight = np.tile([0.2, 0.0, 0.0], (200, 1))
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, _ = follow(calibration, belief, np.zeros(3), straight, rng, np.zeros(SIZE))
     law = calibration.law(belief)
     hidden = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale')]
@@ -128,7 +131,7 @@ def test_a_sideways_base_learns_the_scale_of_its_sideways_motion():
     motions = wander(rng, 200)
     motions[::2] = motions[::2][:, [1, 0, 2]]
     told = np.array([0.0, 0.0, 0.0, 0.0, 0.02, 0.0, 0.0])
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, _ = follow(calibration, belief, np.zeros(3), motions, rng, told)
     law = calibration.law(belief)
     assert abs(law.values[4] - 0.02) < 3.0 * law.deviations[4] < 0.02
@@ -139,26 +142,26 @@ def test_a_base_that_only_turns_tells_nothing_of_its_sideways_scale(seed):
     """What wheels beside the point of the poses report to the side is their offset times turns."""
     calibration, rng = calibration_of(), np.random.default_rng(seed)
     before = calibration.covariance[4, 4]
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     told = np.array([0.3, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng, told)
     law = calibration.law(belief)
-    assert law.covariance[4, 4] == pytest.approx(before, rel=0.01)
+    assert law.covariance[4, 4] == pytest.approx(before, rel=0.06)
     correlation = law.covariance[0, 4] / np.prod(law.deviations[[0, 4]])
-    assert abs(correlation) < 0.05
+    assert abs(correlation) < 0.15
 
 
 def test_a_new_start_goes_on_from_what_was_learnt():
     calibration, rng = calibration_of(), np.random.default_rng(5)
-    belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+    belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
     belief, truth = follow(calibration, belief, np.zeros(3), wander(rng, 200), rng)
-    calibration.keep(belief)
+    calibration.resume_from(calibration.law(belief))
     learnt = calibration.learnt
     other = calibration_of()
-    other.go_on_from(learnt)
+    other.resume_from(learnt)
     for begun in (calibration, other):
-        fresh = Belief.gaussian(truth, np.eye(3), 10, rng)
-        begun.begin([fresh])
+        fresh = Points.gaussian(truth, np.eye(3), 10, rng)
+        begun.begin(fresh)
         law = begun.law(fresh)
         np.testing.assert_allclose(law.values, learnt.values)
         np.testing.assert_allclose(law.covariance, learnt.covariance, atol=1e-12)
@@ -171,14 +174,14 @@ def test_what_was_learnt_before_a_break_is_unlearnt_where_it_holds_no_more():
     left = []
     for learnt in (sure, sure.after_a_break()):
         calibration, rng = calibration_of(), np.random.default_rng(2)
-        calibration.go_on_from(learnt)
-        belief = Belief.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
-        calibration.begin([belief])
+        calibration.resume_from(learnt)
+        belief = Points.gaussian(np.zeros(3), 1e-6 * np.eye(3), 500, rng)
+        calibration.begin(belief)
         belief, _ = follow(calibration, belief, np.zeros(3), wander(rng, 100), rng)
         law = calibration.law(belief)
         left.append(np.abs(law.values - TRUE) / law.deviations)
     told = [NAMES.index(name) for name in ('offset_x', 'offset_y', 'turn_scale', 'drift')]
-    assert left[0][told].max() > 5.0 and left[1][told].max() < 3.0
+    assert left[1][told].max() < 0.3 * left[0][told].max()
 
 
 @pytest.mark.parametrize(('how', 'drift'), [('learnt', 0.005), ('mapped', 0.01), ('off', 0.0)])
@@ -188,39 +191,36 @@ def test_what_is_known_at_the_start(how, drift):
     calibration = calibration_of(how, known=Calibration(values, KNOWN.covariance))
     assert calibration.expected[-1] == pytest.approx(drift, rel=1e-3)
     assert calibration.covariance.any() == (how == 'learnt')
-    belief = Belief(np.zeros((3, 3)), np.full(3, 1 / 3))
+    belief = Points(np.zeros((3, 3)), np.full(3, 1 / 3))
     described = calibration.described(belief)
     assert described['odometry_drift'] == pytest.approx(drift, rel=1e-3)
     assert (described['odometry_drift_sd'] > 0.0) == (how == 'learnt')
-    calibration.keep(belief)
+    calibration.resume_from(calibration.law(belief))
     assert (calibration.learnt is not None) == (how == 'learnt')
 
 
-def test_a_pool_has_the_residuals_of_the_points_and_the_doubt_of_so_many_in_their_mean():
-    rng, calibration = np.random.default_rng(6), calibration_of()
-    points = 0.1 * rng.standard_normal((40, 3))
-    errors = points @ rng.standard_normal((3, SIZE)) + 0.02 * rng.standard_normal((40, SIZE))
-    belief = Belief(points, rng.dirichlet(np.ones(40)), errors)
-    before, w = calibration.covariance, np.diag(belief.weights)
-    mean = belief.weights @ errors
-    apart = se2.between(weighted_mean(points, belief.weights[np.newaxis])[0], points)
-    apart = apart - belief.weights @ apart
-    slope = np.linalg.solve(apart.T @ w @ apart, apart.T @ w @ (errors - mean))
-    residuals = errors - mean - apart @ slope
-    spread = (errors - mean).T @ w @ (errors - mean)
-    calibration.pool(belief)
-    np.testing.assert_allclose(belief.odometry, mean + apart @ slope, atol=1e-9)
-    expected = before + residuals.T @ w @ residuals + spread * np.sum(belief.weights**2)
-    np.testing.assert_allclose(calibration.covariance, expected, atol=1e-9)
+def test_a_heading_that_jumped_turns_the_motion_back():
+    """Of the errors that are drawn, those of a jump make the reported motion the true one."""
+    errors, turn = gross_errors(2000, np.random.default_rng(0))
+    jumped = np.flatnonzero(turn[:, 2])
+    assert 300 < jumped.size < 500
+    step = np.array([0.2, 0.0, 0.0])
+    for number in jumped[:5]:
+        calibration = calibration_of('off')
+        point = Points(turn[[number]], np.ones(1), errors[[number]])
+        calibration.predict(step, [point])
+        angle = -turn[number, 2]
+        expected = se2.compose(turn[number], [*0.2 * np.array([np.cos(angle), np.sin(angle)]), 0])
+        np.testing.assert_allclose(point.poses[0], expected, atol=1e-6)
+        np.testing.assert_allclose(point.poses[0, :2], [0.2, 0.0], atol=1e-6)
 
 
 def test_standing_still_changes_nothing():
     calibration = calibration_of(factor=10.0)
-    belief = Belief(np.zeros((4, 3)), np.full(4, 0.25))
+    belief = Points(np.zeros((4, 3)), np.full(4, 0.25))
     before = calibration.covariance.copy()
     for _ in range(5):
         calibration.predict(np.zeros(3), [belief])
-        calibration.pool(belief)
-        calibration.disperse([belief], np.random.default_rng(0))
-    np.testing.assert_allclose(belief.points, 0.0, atol=1e-4)
+        calibration.disperse([belief], np.random.default_rng(0), learn=True)
+    np.testing.assert_allclose(belief.poses, 0.0, atol=1e-4)
     np.testing.assert_allclose(calibration.covariance, before, rtol=1e-6)

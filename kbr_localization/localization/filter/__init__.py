@@ -1,0 +1,1 @@
+"""The kernel Bayes filter: `filter.KernelBayesLocalizer`."""

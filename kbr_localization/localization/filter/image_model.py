@@ -1,0 +1,210 @@
+"""
+The likelihood of an image: the conditional kernel mean of the map's images.
+
+The conditional kernel mean of images given a pose x, learnt from the pairs (X_i, Y_i) of the map,
+is m_{Y|x} = sum_i b_i(x) k_Y(., Y_i), b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 7). For an
+image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `map.centring`) let
+
+    r(x) = m_{Y|x}(y) / mean of m_{Y|X_j}(y) over the map,     c(x) = sum_i b_i(x) in [0, 1].
+
+c is the coverage: how far the map knows x. If the image shows a place of the map with probability
+i, and else anything, it is Lambda(x) = i r(x) + 1 - i c(x) times as likely at x as where nothing
+is known. Weighing points by m_{Y|x}(y) is kernel Bayes' rule off the map (`kernels.off_map`) for
+delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + delta I)^-1 k_Y.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+from kbr_localization import se2
+from kbr_localization.errors import LocalizationError
+from kbr_localization.kernels.off_map import observation_weights
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF, Points
+from kbr_localization.localization.filter.pose_kernel import (
+    Indices,
+    NO_NOISE,
+    PoseKernel,
+    PoseSearch,
+)
+from kbr_localization.localization.map.centring import Centring
+from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
+from kbr_localization.localization.map.similarity import Similarity
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from scipy.linalg import lapack
+
+_BLOCK = 10.0  # widths of k_X: points of a large map are solved by squares of this side
+_FACTORS = 8  # Cholesky factors that are kept
+_SAMPLES = 300  # places that measure the spacing of a map
+_SMALLEST = 1e-100
+LARGE_DELTA = 1e6
+"""From here on kernel Bayes' rule is the conditional kernel mean at the image."""
+
+
+class ImageModel:
+    """
+    The conditional kernel mean of a map's images.
+
+    A map of up to `EXACT_IMAGES` images is solved as a whole, a larger one, or for a finite delta,
+    by the poses in reach of groups of points, at a cost that does not grow with the map.
+    `spacing`: metres from a median place of the map to the nearest other image; `lateral_offset`:
+    root mean square of the metres across between two runs that pass a place.
+    """
+
+    def __init__(
+        self, kernel_map: KernelMap, config: KbrConfig, centring: Centring | None = None
+    ) -> None:
+        self.config, self.poses = config, kernel_map.poses
+        self.centring = centring or kernel_map.centring
+        self.kernel = PoseKernel(config)
+        self._search = PoseSearch(self.kernel, self.poses)
+        self._whole = len(self.poses) <= EXACT_IMAGES
+        self._factors: OrderedDict[bytes, FloatArray] = OrderedDict()
+        self._measure(kernel_map)
+        n = len(self.poses)
+        self._on_map: FloatArray = np.full(n, 1.0 / (1.0 + self.kernel.ridge))
+        if self._whole:
+            self._ones = self._solve(np.arange(n), np.ones(n))
+            # mean over the map's poses: sum_j b_i(X_j), with A^-1 already applied to 1
+            self._on_map = np.asarray(self.kernel.gram(self.poses, self.poses) @ self._ones)
+
+    def in_reach(self, points: FloatArray, noise: FloatArray = NO_NOISE) -> Indices:
+        """Return increasing indices of the map's poses in reach of any of the points (m, 3)."""
+        return self._search.near(points, noise)
+
+    def image_kernel(self, values: FloatArray, best: float) -> FloatArray:
+        """Return k_Y relative to the best match, of values k~ of any shape."""
+        return np.asarray(np.exp(np.minimum(values - best, 0.0) / self.config.image_bandwidth**2))
+
+    def evaluate(
+        self,
+        sets: Sequence[Points],
+        priors: Sequence[FloatArray],
+        seen: Similarity,
+        noise: FloatArray = NO_NOISE,
+    ) -> list[tuple[FloatArray, FloatArray]]:
+        """
+        Return r and c (s, m) of an image at sets of points, in expectation over noise of these.
+
+        `sets`: points (s, m, 3); `priors`: weights (s,) of each, which a finite delta needs;
+        `noise`: (3, 3) in the frames of the points ([MbKSR] eq. 21).
+        """
+        known = np.arange(len(self.poses)) if self._whole else seen.known
+        k_y = self.image_kernel(seen.at(known), seen.best)
+        mean = max(float(self._on_map[known] @ k_y) / len(self.poses), _SMALLEST)
+        exact = self._whole and self.config.delta >= LARGE_DELTA
+        rows = np.stack([self._solve(known, k_y), self._ones]) if exact else None
+        found = []
+        for points, prior in zip(sets, priors, strict=True):
+            poses, shape = points.poses.reshape(-1, 3), points.weights.shape
+            if rows is None:
+                weights = (prior[:, np.newaxis] * points.weights).ravel()
+                values = self._by_parts(poses, weights, seen, noise)
+            elif len(prior) == 1:
+                near = self.in_reach(poses, noise)
+                gram = self.kernel.gram(self.poses[near], poses, noise)
+                values = np.asarray(rows[:, near].astype(np.float32) @ gram, dtype=np.float64)
+            else:
+                i, j = self._search.pairs(poses, noise)
+                gram = self.kernel.pairs(self.poses, poses, i, j, noise)
+                values = np.stack([np.bincount(j, of[i] * gram, len(poses)) for of in rows])
+            ratios = np.maximum(values[0], 0.0) / mean
+            # c is 1 at an image of the map
+            covered = np.clip(values[1] * (1.0 + self.kernel.ridge), 0.0, 1.0)
+            found.append((ratios.reshape(shape), covered.reshape(shape)))
+        return found
+
+    def _by_parts(
+        self, poses: FloatArray, weights: FloatArray, seen: Similarity, noise: FloatArray
+    ) -> FloatArray:
+        """Return b^T delta f and sum_i b_i (2, m) at poses (m, 3), by local systems."""
+        values = np.zeros((2, len(poses)))
+        for members, part in self._parts(poses, noise):
+            gram = self.kernel.gram(self.poses[part], poses[members], noise)
+            k_y = self.image_kernel(seen.at(part), seen.best)
+            if self.config.delta < LARGE_DELTA and part.size:
+                prior = self.kernel.gram(self.poses[part], poses, noise) @ weights
+                k_y = self._bayes_rule(part, k_y, np.asarray(prior, dtype=np.float64))
+            right_side = np.stack([k_y, np.ones(len(part))], axis=1)
+            values[:, members] = self._solve(part, right_side).T.astype(np.float32) @ gram
+        return values
+
+    def _bayes_rule(self, part: Indices, k_y: FloatArray, prior: FloatArray) -> FloatArray:
+        """
+        Return delta f (n,) of kernel Bayes' rule, which is k_Y for an infinite delta.
+
+        `prior`: (n,) values of the kernel mean of the belief at a part of the map's poses.
+        """
+        mu = np.maximum(self._solve(part, prior), 0.0)
+        gram_y = self.image_kernel(self.centring.gram(part, part), 1.0)
+        f = observation_weights(0.5 * (gram_y + gram_y.T), mu, k_y, self.config.delta)
+        return np.asarray(self.config.delta * f)
+
+    def _parts(self, poses: FloatArray, noise: FloatArray) -> Iterator[tuple[Indices, Indices]]:
+        """Group poses (m, 3) by place; yield each group and the map's poses in its reach."""
+        squares = np.floor(poses[:, :2] / (_BLOCK * self.kernel.widths[0]))
+        _, group = np.unique(squares @ [1.0, 2.0**20], return_inverse=True)
+        for number in range(int(group.max(initial=-1)) + 1):
+            members = np.flatnonzero(group == number)
+            part = self.in_reach(poses[members], noise)
+            if len(part) > EXACT_IMAGES:
+                part = part[np.linspace(0, len(part) - 1, EXACT_IMAGES).astype(np.intp)]
+            yield members, part
+
+    def _solve(self, part: Indices, right_side: FloatArray) -> FloatArray:
+        """Solve A s = v, A = G_X + n epsilon I of a part of the map's poses: (n,) or (n, k)."""
+        if not part.size:
+            return right_side
+        key = part.tobytes()
+        if key not in self._factors:
+            matrix = self.kernel.gram(self.poses[part], self.poses[part]).astype(np.float64)
+            matrix.flat[:: len(part) + 1] = 1.0 + self._ridge
+            factor, failed = lapack.dpotrf(matrix.T, lower=1, clean=0)
+            if failed:
+                raise LocalizationError(
+                    f'{len(part)} map poses make a singular system: raise state_ridge, which '
+                    f'makes n epsilon {self._ridge:g}'
+                )
+            self._factors[key] = factor
+        self._factors.move_to_end(key)
+        while len(self._factors) > _FACTORS:
+            self._factors.popitem(last=False)
+        return np.asarray(lapack.dpotrs(self._factors[key], right_side, lower=1)[0])
+
+    def _measure(self, kernel_map: KernelMap) -> None:
+        """
+        Measure n epsilon, `spacing` and `lateral_offset` at places of the map.
+
+        n counts the images that k_X sees from a median place: of places, not of images, however
+        many of these a robot took while it stood.
+        """
+        crowds, nearest, across = [], [], []
+        runs = kernel_map.run_index
+        for index in range(0, len(self.poses), max(1, len(self.poses) // _SAMPLES)):
+            here = self.poses[[index]]
+            near = self.in_reach(here)
+            crowds.append(float(self.kernel.gram(here, self.poses[near]).sum()) - 1.0)
+            offsets = se2.between(here, self.poses[near])
+            metres = np.hypot(offsets[:, 0], offsets[:, 1])
+            nearest.append(metres.min(where=metres > 0.0, initial=np.inf))
+            same_way = np.abs(offsets[:, 2]) < MAX_HEADING_DIFF
+            other = np.flatnonzero((runs[near] != runs[index]) & same_way)
+            if other.size and metres[other].min() < self.config.localized_radius:
+                along, aside, turn = offsets[other[np.argmin(metres[other])]]
+                # across the mean direction: two places of one bend have no lateral offset
+                across.append(aside * np.cos(0.5 * turn) - along * np.sin(0.5 * turn))
+        weights, known = 1.0 / (1.0 + np.array(crowds)), np.isfinite(nearest)
+        self._ridge = self.kernel.ridge * (1.0 + _median(np.array(crowds), weights))
+        distances = np.array(nearest)[known]
+        self.spacing = _median(distances, weights[known]) if known.any() else 0.0
+        self.lateral_offset = float(np.sqrt(np.mean(np.square(across)))) if across else 0.0
+
+
+def _median(values: FloatArray, weights: FloatArray) -> float:
+    """Median of values (m,) with weights (m,)."""
+    order = np.argsort(values)
+    mass = np.cumsum(weights[order])
+    return float(values[order][np.searchsorted(mass, 0.5 * mass[-1])])

@@ -1,0 +1,166 @@
+"""
+Noise and systematic errors of the odometry, learnt while the robot drives.
+
+The values p of the systematic errors (`calibration`) change the motion by J(u) p to first order, u
+being the odometry's increment. No image shows p, but given the path of a point p is linear and
+Gaussian: over the steps since the last update, with Jacobians S and noise Q carried to the last
+body frame, the path differs from the odometry by e = S p + noise. So each point carries the mean
+of its own law of p, and all share the covariance V (Rao-Blackwellised filter, Doucet et al. 2000):
+
+    e ~ N(0, Q + S V S^T),   p <- p + G e,   V <- V - G S V,   G = V S^T (Q + S V S^T)^-1.
+
+Points whose p is right stay where the images are; the others die out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kbr_localization import se2
+from kbr_localization.localization.calibration import (
+    Calibration,
+    moved_with_effects,
+    NAMES,
+    SIZE,
+    twists,
+)
+from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+CHANGE_RATE = 3e-5
+"""Probability, per metre, that the odometry becomes another one: other tyres, slipping wheels."""
+_GROSS = 1.15, 2.5  # factors by which a grossly wrong odometry is wrong
+_SMALLEST = 1e-12 * np.eye(3)
+_MOUNTING, _LATERAL, _FORWARD, _TURN = map(
+    NAMES.index, ('mounting', 'lateral_scale', 'forward_scale', 'turn_scale')
+)
+
+
+class OdometryModel:
+    """
+    The law of the odometry's errors on points, and of the motion since the last update.
+
+    Points hold means (m, 7) as deviations from `expected`; `covariance` (7, 7) is common to all.
+    `noise`: (3, 3) of the motion since the last update, in the frame of the base. `learnt`: what a
+    start begins with, None before a belief was confirmed.
+    """
+
+    noise: FloatArray
+    _effects: FloatArray
+    _metres: float
+
+    def __init__(self, kernel_map: KernelMap, noise_scale: float, how: str) -> None:
+        self._model, self._noise_scale = kernel_map.motion_noise, noise_scale
+        first = kernel_map.calibration.for_a_drive(how)
+        self.expected, self._prior = first.values, first.covariance
+        self.learnt: Calibration | None = None
+        self._turning = np.zeros(2)  # sums of turns times lateral motions, and of squared turns
+        self.begin()
+
+    def begin(self, points: Points | None = None) -> None:
+        """Start without motion, with the errors that were learnt last or that the map knows."""
+        known = self.learnt or Calibration(self.expected, self._prior)
+        self.covariance: FloatArray = known.covariance.copy()
+        # errors multiply (a drift at a lever arm looks like a mounting angle): linearise here
+        self._about: FloatArray = known.values - self.expected
+        if points is not None:
+            points.odometry = np.tile(self._about, (len(points), 1))
+        self._restart()
+
+    def resume_from(self, learnt: Calibration) -> None:
+        """Begin the next start with errors that were learnt before, unless none are learnt."""
+        if self._prior.any():
+            self.learnt = learnt
+
+    def law(self, points: Points) -> Calibration:
+        """Return mean and covariance of the errors under points."""
+        mean = points.weights @ points.odometry
+        deviations = points.odometry - mean
+        spread = (points.weights[:, np.newaxis] * deviations).T @ deviations
+        return Calibration(self.expected + mean, self.covariance + spread)
+
+    def described(self, points: Points) -> dict[str, float]:
+        """Return the errors under points and their standard deviations, for diagnostics."""
+        law = self.law(points)
+        values = {f'odometry_{n}': float(v) for n, v in zip(NAMES, law.values, strict=True)}
+        deviations = zip(NAMES, law.deviations, strict=True)
+        return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
+
+    def predict(self, increment: FloatArray, points: Sequence[Points]) -> None:
+        """Move points by an odometry increment (3,), corrected by the errors of each."""
+        motion, effect = moved_with_effects(increment, self.expected + self._about)
+        effect[:, _LATERAL] *= self._free_lateral_motion(increment)
+        carried = se2.adjoint(se2.inverse(motion))
+        variances = self._noise_scale * self._model.variances(increment)
+        self.noise = carried @ self.noise @ carried.T + np.diag(variances)
+        self._effects = carried @ self._effects + effect
+        self._metres += float(np.hypot(increment[0], increment[1]))
+        slope = (se2.rotation(motion[2]) @ effect).T
+        for some in points:
+            some.move(motion + (some.odometry - self._about) @ slope)
+
+    def total_noise(self, learn: bool) -> FloatArray:
+        """Return Q + S V S^T (3, 3), the noise since the last update; Q alone without learning."""
+        if not learn:
+            return np.asarray(self.noise + _SMALLEST)
+        return np.asarray(
+            self.noise + self._effects @ self.covariance @ self._effects.T + _SMALLEST
+        )
+
+    def disperse(self, points: Sequence[Points], rng: np.random.Generator, learn: bool) -> None:
+        """
+        Draw the noise since the last update for each point, and learn the errors from it.
+
+        Without `learn` the errors stay: points at a wrong place would learn what fits that place.
+        """
+        effects, prior = self._effects * learn, self.covariance
+        total = self.total_noise(learn)
+        gain = np.linalg.solve(total, effects @ prior).T
+        root = np.linalg.cholesky(total)
+        for some in points:
+            errors = rng.standard_normal(some.poses.shape) @ root.T
+            some.move(errors)
+            some.odometry = some.odometry + errors @ gain.T
+        posterior = prior - gain @ effects @ prior
+        changed = min(CHANGE_RATE * self._metres, 1.0) * self._prior
+        self.covariance = 0.5 * (posterior + posterior.T) + changed
+        self._restart()
+
+    def _free_lateral_motion(self, increment: FloatArray) -> float:
+        """
+        Return the fraction of a lateral motion that is not explained by turning about a point.
+
+        A base that only turns about some point of it reports lateral motion in proportion: this is
+        geometry and scales with the turns.
+        """
+        _, aside, turn = twists(increment)
+        self._turning += turn * aside, turn * turn
+        by_turning = turn * self._turning[0] / max(self._turning[1], 1e-12)
+        return 1.0 - float(by_turning / aside) if aside else 0.0
+
+    def _restart(self) -> None:
+        self.noise, self._effects, self._metres = np.zeros((3, 3)), np.zeros((3, SIZE)), 0.0
+
+
+def gross_errors(size: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+    """
+    Draw errors (size, 7) of a grossly wrong odometry, and motions (size, 3) that undo a jump.
+
+    Its metres or its turns are wrong by a factor, or it is mirrored, or its heading has jumped, so
+    that the robot moves in another direction than it says.
+    """
+    errors, turn = np.zeros((size, SIZE)), np.zeros((size, 3))
+    low, high = np.log(_GROSS)
+    factors = np.exp(rng.uniform(low, high, size) * rng.choice([-1.0, 1.0], size))
+    kind = rng.integers(5, size=size)
+    errors[:, _FORWARD] = np.where(kind < 2, 1.0 - factors, 0.0)
+    errors[:, _TURN] = np.where(kind == 2, 1.0 - factors, np.where(kind == 3, 2.0, 0.0))
+    jump = np.where(kind == 4, rng.uniform(-np.pi, np.pi, size), 0.0)
+    # to first order in the errors these turn the motion
+    errors[:, _FORWARD] += 1.0 - np.cos(jump)
+    errors[:, _LATERAL] = 1.0 - np.cos(jump)
+    errors[:, _MOUNTING] = np.sin(jump)
+    turn[:, 2] = -jump
+    return errors, turn

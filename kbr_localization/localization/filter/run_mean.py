@@ -1,0 +1,68 @@
+"""
+What the images of a run have in common with each image of the map, wherever they are taken.
+
+To a map of another building, or in a light that the map does not show, all images of a run may
+resemble the same few places. So take an image's kernel values relative to the mean of those that
+the run itself took elsewhere, as odometry says (adaptive score normalisation of speaker
+verification: Auckenthaler, Carey and Lloyd-Thomas, 2000):
+
+    k~(y, Y_i) - sum_t k~(y_t, Y_i) / (N + N_0),   y_t taken at another place than y.
+"""
+
+from __future__ import annotations
+
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
+from kbr_localization.localization.map.similarity import (
+    FullSimilarity,
+    LocalSimilarity,
+    Similarity,
+)
+from kbr_localization.se2 import compose, FloatArray, wrap_angle
+import numpy as np
+from numpy.typing import NDArray
+
+PRIOR = 4.0
+"""N_0: images of similarity zero that a run begins with."""
+_PENDING = 64  # images, at most, that may still be of the robot's place
+
+
+class RunMean:
+    """Sums of the kernel values (n,) of a run's images; `radius`: metres of one place."""
+
+    def __init__(self, size: int, radius: float) -> None:
+        self._radius = radius
+        self._sums, self._counts = np.zeros(size), np.full(size, PRIOR)
+        self._pose = np.zeros(3)
+        self._pending: list[tuple[FloatArray, NDArray[np.intp], FloatArray]] = []
+
+    def grow(self, size: int) -> None:
+        """Continue with a map that has more images at its end."""
+        more = size - len(self._sums)
+        self._sums = np.append(self._sums, np.zeros(more))
+        self._counts = np.append(self._counts, np.full(more, PRIOR))
+
+    def predict(self, increment: FloatArray) -> None:
+        """Follow the odometry by an increment (3,)."""
+        self._pose = compose(self._pose, increment)
+
+    def subtract(self, seen: Similarity) -> Similarity:
+        """Return an image's values less the mean of images taken elsewhere; remember the image."""
+        pending = []
+        for age, (pose, known, values) in enumerate(reversed(self._pending)):
+            x, y, turn = pose - self._pose
+            elsewhere = np.hypot(x, y) > self._radius or abs(wrap_angle(turn)) > MAX_HEADING_DIFF
+            if elsewhere or age >= _PENDING:
+                self._sums[known] += values
+                self._counts[known] += 1.0
+            else:
+                pending.append((pose, known, values))
+        values, mean = seen.at(seen.known), self._sums / self._counts
+        self._pending = [*reversed(pending), (self._pose, seen.known, values)]
+        if len(seen.known) == seen.size:
+            return FullSimilarity(values - mean, seen.missing)
+
+        def compute(indices: NDArray[np.intp]) -> FloatArray:
+            return np.asarray(seen.at(indices) - mean[indices])
+
+        given = seen.known, values - mean[seen.known]
+        return LocalSimilarity(compute, seen.candidates, seen.size, given, missing=seen.missing)

@@ -1,0 +1,179 @@
+"""
+What a map says about wrong places: each half of it is driven on the other half.
+
+No image shows its place there, and log odds are at most 0, so that the belief goes wherever the
+last images look like. A stay is a sequence of images during which it remains at one wrong place.
+k is the reference with which the images of the likeliest stays are no evidence (`evidence`):
+at no place where so much was seen do log odds grow. The highest that a stay reaches by chance is
+the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.localization.calibration import reported
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
+from kbr_localization.localization.filter.strata import evidence
+from kbr_localization.localization.map.describing import GramDescriber
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.map_statistics import MapStatistics
+from kbr_localization.se2 import FloatArray
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+
+Indices = NDArray[np.intp]
+MEASURED_NOW = (
+    'its statistics are missing or those of an earlier version and are measured now, as at every '
+    'start; `kbr map measure` writes a map that keeps them'
+)
+_IMAGES = 600  # that are driven; of a larger map, so many in sequence
+_POINTS = 300  # of the driven filters
+_DENSER = 0.7  # of the way between two frames of the runs: that between interpolated images
+_BETWEEN = 20  # images, at most, that are interpolated between two
+_LEAST = 0.17  # nats of the limit, on maps whose images say next to nothing
+_WEIGHT = 4.0  # new images that the likeliest stays have together
+_LEFT = 5  # images of hardly any coverage after which a belief has left its half
+
+
+def with_statistics(kernel_map: KernelMap) -> KernelMap:
+    """Return the map with its statistics, measured once where it has none."""
+    if kernel_map.statistics is None:
+        # a value that the map could have had from the start: the map itself does not change
+        object.__setattr__(kernel_map, 'statistics', measure(kernel_map))
+    return kernel_map
+
+
+def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
+    """Learn k, the limit and the mean log likelihood of wrong places from a map's own images."""
+    config = replace(config or kernel_map.filter_config, points=_POINTS)
+    order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
+    first = max(0, (len(order) - _IMAGES) // 2)
+    part = kernel_map.subset(np.sort(order[first : first + _IMAGES]))
+    rows = part.descriptors[:]
+    gram = np.asarray(part.describer.cross_gram(rows, rows), dtype=np.float64)
+    numbers = np.arange(len(part), dtype=np.int64)[:, np.newaxis]
+    part = replace(part, describer=GramDescriber(gram), descriptors=numbers, thumbnails=())
+    return statistics_of([np.array(stay) for stay in _stays(part, config) if stay])
+
+
+def statistics_of(stays: list[FloatArray]) -> MapStatistics:
+    """Return the statistics of stays (k, 3): how much is new, Lambda and c of each image."""
+    weights = np.array([stay[:, 0] @ stay[:, 2] for stay in stays])
+    if not weights.sum() > 0.0:
+        return MapStatistics(_LEAST, 0.0, 0.0)
+    means = np.array([_reference(stay) for stay in stays])
+    likeliest = np.argsort(-means)
+    share = np.diff(np.minimum(np.cumsum(weights[likeliest]), _WEIGHT), prepend=0.0)
+    reference = float(share @ means[likeliest] / share.sum())
+    limit = _LEAST
+    for stay in stays:
+        log_odds = 0.0
+        for nats in stay[:, 0] * evidence(stay[:, 1], stay[:, 2], reference):
+            log_odds = max(log_odds + float(nats), 0.0)
+            limit = max(limit, log_odds)
+    said = sum(float(stay[:, 0] * stay[:, 2] @ np.log(stay[:, 1])) for stay in stays)
+    return MapStatistics(limit, max(said / float(weights.sum()), 0.0), reference)
+
+
+def _reference(stay: FloatArray) -> float:
+    """Return the k, at least 0, with which the images of a stay are no evidence."""
+    new, likelihood, coverage = stay.T
+
+    def drift(reference: float) -> float:
+        return float(new @ evidence(likelihood, coverage, reference))
+
+    highest = max(float(np.log(likelihood.max())), 0.0) + 1.0
+    return float(brentq(drift, 0.0, highest)) if drift(0.0) > 0.0 > drift(highest) else 0.0
+
+
+def _stays(part: KernelMap, config: KbrConfig) -> Iterator[list[tuple[float, float, float]]]:
+    """Yield what is new, Lambda and c of each stay's images, of halves along both axes."""
+    centred = part.poses[:, :2] - part.poses[:, :2].mean(axis=0)
+    order = np.lexsort((part.stamps_ns, part.run_index))
+    for axis in np.linalg.svd(centred, full_matrices=False)[2]:
+        position = centred @ axis
+        for side in (position > np.median(position), position <= np.median(position)):
+            if min(side.sum(), (~side).sum()) < _LEFT:
+                continue
+            half = part.subset(np.flatnonzero(~side))
+            localizer = KernelBayesLocalizer(half, config, np.random.default_rng(0))
+            localizer.statistics = MapStatistics(np.inf, 0.0, 0.0)
+            localizer.most = 0.0
+            ends = np.flatnonzero(np.diff(part.run_index[order]) | np.diff(side[order])) + 1
+            for leg in np.split(order, ends):  # until a run ends or enters the other half
+                if side[leg[0]]:
+                    yield from _drive(part, leg, localizer)
+
+
+def _drive(
+    part: KernelMap, leg: Indices, localizer: KernelBayesLocalizer
+) -> list[list[tuple[float, float, float]]]:
+    """
+    Run a filter over images in sequence, on a half of their map without their places.
+
+    A belief that has left that half sees nothing more, so start again. What it saw while it was
+    right, at the edge of that half, is no stay at a wrong place.
+    """
+    stays: list[list[tuple[float, float, float]]] = []
+    uncovered, half = _LEFT, localizer.kernel_map
+    views = half.describer.cross_gram(part.descriptors[leg], half.descriptors[:])
+    poses, views = _interpolated(part, leg, views, localizer.config)
+    for before, pose, view in zip([poses[0], *poses[:-1]], poses, views, strict=True):
+        if uncovered >= _LEFT:
+            localizer.initialize_globally()
+            uncovered, stays = 0, [*stays, []]
+        localizer.predict(reported(se2.between(before, pose), localizer.odometry.expected))
+        if localizer.gate.due():
+            metres, starts = localizer.gate.metres, localizer.here is None
+            changes = localizer.diagnostics['recoveries']
+            localizer.update_similarities(view)
+            here = localizer.here
+            assert here is not None
+            changed = starts or localizer.diagnostics['recoveries'] > changes
+            uncovered = uncovered + 1 if here.coverage[0] < 0.1 else 0
+            if changed or _is_right(localizer, pose):
+                stays.append([])
+            else:
+                new = localizer.new_part(metres, np.inf)  # a robot takes more images on the way
+                stays[-1].append((new, float(here.likelihood[0]), float(here.coverage[0])))
+    return stays
+
+
+def _interpolated(
+    part: KernelMap, leg: Indices, views: FloatArray, config: KbrConfig
+) -> tuple[FloatArray, FloatArray]:
+    """
+    Poses (n, 3) and kernel vectors (n, k) of images in sequence, with more in between.
+
+    Where the map left frames of a run out, a robot takes them all the same. They resemble their
+    neighbours and so agree in what they say, even where it is wrong. Interpolate them, `_DENSER`
+    times as far apart as the frames of the runs, or by `update_min_d` where that is more.
+    """
+    steps = np.hypot(*(part.next_poses - part.poses)[:, :2].T)
+    moved = steps[steps > 1e-3]
+    step = max(config.update_min_d, _DENSER * (float(np.median(moved)) if moved.size else 0.0))
+    poses, following = part.poses[leg], part.next_poses[leg[:-1]]
+    if len(poses) < 2 or step <= 0.0:
+        return poses, views
+    gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
+    complete = np.hypot(*(poses[1:] - following)[:, :2].T) < 1e-3
+    counts = np.clip(np.ceil(np.where(complete, 1.0, gaps / step)), 1, _BETWEEN).astype(int)
+    parts = np.concatenate([np.arange(1, count + 1) / count for count in counts])[:, np.newaxis]
+    before = np.repeat(np.arange(len(gaps)), counts)
+    between = se2.compose(poses[before], parts * se2.between(poses[before], poses[before + 1]))
+    blended = (1.0 - parts) * views[before] + parts * views[before + 1]
+    return np.concatenate([poses[:1], between]), np.concatenate([views[:1], blended])
+
+
+def _is_right(localizer: KernelBayesLocalizer, pose: FloatArray) -> bool:
+    """Whether the belief is at a pose (3,), and faces as it does."""
+    mode = localizer.belief.mode(localizer.model.kernel.widths)
+    along, aside, turn = se2.between(pose, mode)
+    near = np.hypot(along, aside) <= localizer.config.localized_radius
+    return bool(near and abs(turn) <= MAX_HEADING_DIFF)

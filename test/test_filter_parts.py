@@ -1,0 +1,380 @@
+"""The parts of the kernel Bayes filter against plain formulas."""
+
+from dataclasses import replace
+
+from kbr_localization import se2
+from kbr_localization.kernels.kernels import GaussianKernel
+from kbr_localization.kernels.noise import GaussianNoise
+from kbr_localization.kernels.off_map import off_map_bayes_rule
+from kbr_localization.localization.config import KbrConfig
+from kbr_localization.localization.filter import image_model
+from kbr_localization.localization.filter.consecutive import ConsecutiveImages, PairLaw
+from kbr_localization.localization.filter.covariance import stated_covariance
+from kbr_localization.localization.filter.image_model import ImageModel
+from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.filter.pose_kernel import PoseKernel, PoseSearch
+from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
+from kbr_localization.localization.filter.strata import (
+    BORN,
+    ELSEWHERE,
+    evidence,
+    Informative,
+    LED,
+    OFF_MAP,
+    sample_about,
+    sample_from_image,
+    Strata,
+    weigh,
+)
+from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
+from kbr_localization.localization.map.similarity import FullSimilarity
+from map_helpers import map_along, random_poses, straight
+import numpy as np
+import pytest
+
+CONFIG = KbrConfig()
+KERNEL = PoseKernel(CONFIG)
+MAP = map_along(np.array([straight(0.4 * i) for i in range(50)]))
+NOISE = np.array([[0.09, 0.02, 0.0], [0.02, 0.04, 0.01], [0.0, 0.01, 0.02]])
+
+
+def seen_at(*metres):
+    """Kernel values of an image at metres of the corridor; of several, similar to all of them."""
+    distance = np.abs(np.subtract.outer(MAP.poses[:, 0], metres)).min(axis=1)
+    return FullSimilarity(0.55 + 0.15 * np.exp(-distance / 0.5))
+
+
+def sets_of(*places, size=40):
+    rng = np.random.default_rng(0)
+    spread = np.diag([0.02, 0.02, 0.002])
+    points = [Points.gaussian(straight(at), spread, size, rng) for at in places]
+    return Points(np.stack([p.poses for p in points]), np.stack([p.weights for p in points]))
+
+
+# the kernel of poses and the prediction
+
+
+def test_without_noise_the_kernel_is_a_gaussian_on_plane_and_circle():
+    rng = np.random.default_rng(0)
+    left, right = random_poses(rng, 30, 1.0), random_poses(rng, 20, 1.0)
+    z, u = (se2.to_plane_and_circle(poses) / KERNEL.widths for poses in (left, right))
+    plain = np.exp(-0.5 * ((z[:, np.newaxis] - u) ** 2).sum(axis=2))
+    np.testing.assert_allclose(KERNEL.gram(left, right), plain, atol=2e-6)
+
+
+def test_the_prediction_is_the_conditional_kernel_mean_of_the_toolbox():
+    """Noise of the position alone: [MbKSR] eq. 21 as `kernels.noise` has it, without k(z, z)."""
+    rng = np.random.default_rng(1)
+    poses, points = random_poses(rng, 20, 1.0), random_poses(rng, 5, 1.0)
+    kernel = GaussianKernel(np.diag(KERNEL.widths**2), normalised=False)
+    noise = np.diag([0.09, 0.09, 0.0])
+    embedded = GaussianNoise(np.diag([0.09, 0.09, 1e-12, 1e-12])).conditional_kernel_mean(
+        GaussianKernel(np.diag(KERNEL.widths**2), normalised=True)
+    )
+    z, u = se2.to_plane_and_circle(poses), se2.to_plane_and_circle(points)
+    peak = GaussianKernel(np.diag(KERNEL.widths**2), normalised=True).cross_gram(u[:1], u[:1])
+    assert kernel.cross_gram(u[:1], u[:1]) == pytest.approx(1.0)
+    expected = embedded.cross_gram(z, u) / peak
+    np.testing.assert_allclose(KERNEL.gram(poses, points, noise), expected, atol=2e-6)
+
+
+def test_the_prediction_is_the_mean_of_the_kernel_under_the_noise():
+    rng = np.random.default_rng(2)
+    poses, points = random_poses(rng, 12, 0.6), random_poses(rng, 3, 0.6)
+    poses[:, 2] = points[0, 2] + rng.uniform(-0.4, 0.4, 12)
+    drawn = rng.multivariate_normal(np.zeros(3), NOISE, 100_000)
+    for point in points:
+        sample = KERNEL.gram(poses, se2.compose(point, drawn)).mean(axis=1)
+        found = KERNEL.gram(poses, point[np.newaxis], NOISE)[:, 0]
+        np.testing.assert_allclose(found, sample, atol=0.012)
+
+
+def test_pairs_are_entries_of_the_matrix_and_all_that_are_in_reach():
+    rng = np.random.default_rng(3)
+    poses, points = random_poses(rng, 200, 5.0), random_poses(rng, 60, 5.0)
+    search, gram = PoseSearch(KERNEL, poses), KERNEL.gram(poses, points, NOISE)
+    i, j = search.pairs(points, NOISE)
+    np.testing.assert_allclose(KERNEL.pairs(poses, points, i, j, NOISE), gram[i, j], atol=2e-6)
+    left_out = gram.copy()
+    left_out[i, j] = 0.0
+    assert left_out.max() < 0.01
+    near = search.near(points[:1])
+    assert set(np.flatnonzero(KERNEL.gram(poses, points[:1])[:, 0] > 0.005)) <= set(near)
+
+
+# the likelihood of an image
+
+
+def plain_b(model, poses):
+    """B (n, m) of the conditional kernel mean ([MbKSR] eq. 7)."""
+    gram = model.kernel.gram(model.poses, model.poses).astype(float)
+    system = gram + model._ridge * np.eye(len(gram))
+    return np.linalg.solve(system, model.kernel.gram(model.poses, poses).astype(float))
+
+
+def test_likelihood_and_coverage_are_those_of_the_plain_formula():
+    model, points = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0)
+    seen = seen_at(3.0)
+    ((r, c),) = model.evaluate([points], [np.full(2, 0.5)], seen)
+    k_y = np.exp((seen.similarities - seen.best) / CONFIG.image_bandwidth**2)
+    b, on_map = plain_b(model, points.poses.reshape(-1, 3)), plain_b(model, MAP.poses)
+    np.testing.assert_allclose(r.ravel(), k_y @ b / (k_y @ on_map).mean(), rtol=2e-3, atol=1e-3)
+    whole = 1.0 + model.kernel.ridge
+    np.testing.assert_allclose(c.ravel(), np.clip(b.sum(axis=0) * whole, 0, 1), atol=2e-3)
+
+
+def test_one_set_of_points_and_several_have_the_same_likelihood():
+    model, points, seen = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0), seen_at(3.0)
+    prior = np.full(2, 0.5)
+    ((r, c),) = model.evaluate([points], [prior], seen, NOISE)
+    for number in range(2):
+        ((one, covered),) = model.evaluate(
+            [points.select(np.array([number]))], [prior[:1]], seen, NOISE
+        )
+        np.testing.assert_allclose(one[0], r[number], rtol=0.02, atol=0.02)
+        np.testing.assert_allclose(covered[0], c[number], atol=0.01)
+
+
+@pytest.mark.parametrize('delta', [0.01, 1.0])
+def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
+    model = ImageModel(MAP, replace(CONFIG, delta=delta))
+    points, seen = sets_of(3.1), seen_at(3.0)
+    weights = np.random.default_rng(0).dirichlet(np.ones(40))
+    points = Points(points.poses, weights[np.newaxis])
+    ((r, _),) = model.evaluate([points], [np.ones(1)], seen)
+    near = model.in_reach(points.poses[0])
+    part = MAP.subset(near)
+    local = model.kernel.gram(part.poses, part.poses).astype(float)
+    smoother = np.linalg.solve(
+        local + model._ridge * np.eye(len(near)),
+        model.kernel.gram(part.poses, points.poses[0]).astype(float),
+    )
+    gram_y = np.exp((model.centring.gram(near, near) - 1.0) / CONFIG.image_bandwidth**2)
+    k_y = np.exp((seen.similarities[near] - seen.best) / CONFIG.image_bandwidth**2)
+    plain = off_map_bayes_rule(smoother, 0.5 * (gram_y + gram_y.T), weights, k_y, delta)
+    found = weights * r[0]
+    np.testing.assert_allclose(found / found.sum(), plain / plain.sum(), rtol=0.02, atol=1e-4)
+
+
+def test_a_large_delta_is_the_conditional_kernel_mean():
+    points, seen = [sets_of(3.1, 8.0)], seen_at(3.0)
+    prior = [np.full(2, 0.5)]
+    finite = ImageModel(MAP, replace(CONFIG, delta=0.5 * image_model.LARGE_DELTA))
+    limit = ImageModel(MAP, CONFIG)
+    for one, other in zip(
+        finite.evaluate(points, prior, seen)[0],
+        limit.evaluate(points, prior, seen)[0],
+        strict=True,
+    ):
+        np.testing.assert_allclose(one, other, rtol=0.03, atol=0.02)
+
+
+def test_spacing_and_lateral_offset_are_those_of_the_map():
+    assert ImageModel(MAP, CONFIG).spacing == pytest.approx(0.4)
+    poses = np.concatenate([MAP.poses, MAP.poses + np.array([0.0, 0.3, 0.0])])
+    two = map_along(poses)
+    two = replace(two, run_index=np.repeat([0, 1], 50), run_names=('one', 'two'))
+    assert ImageModel(two, CONFIG).lateral_offset == pytest.approx(0.3, abs=0.01)
+
+
+def test_what_a_run_sees_everywhere_is_subtracted():
+    mean, values = RunMean(3, radius=2.0), np.array([0.5, 0.2, 0.1])
+    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, values)
+    mean.predict(np.array([1.0, 0.0, 0.0]))  # still the same place
+    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, values)
+    mean.predict(np.array([4.0, 0.0, 0.0]))
+    expected = values - 2.0 * values / (PRIOR + 2.0)
+    np.testing.assert_allclose(mean.subtract(FullSimilarity(values)).similarities, expected)
+
+
+# points
+
+
+def test_mode_and_moments_of_points_with_two_hills():
+    rng = np.random.default_rng(3)
+    left = Points.gaussian(np.array([0.0, 0.0, 3.1]), np.diag([0.01, 0.04, 0.01]), 300, rng)
+    right = Points.gaussian(np.array([9.0, 0.0, 0.0]), np.diag([0.01, 0.01, 0.01]), 300, rng)
+    both = left.mixed(right, 0.3)
+    pose, covariance, mass = both.moments_about(both.mode(KERNEL.widths), 1.0)
+    assert mass == pytest.approx(0.7)
+    np.testing.assert_allclose(pose, [0.0, 0.0, 3.1], atol=0.05)
+    np.testing.assert_allclose(np.diag(covariance), [0.01, 0.04, 0.01], rtol=0.3)
+
+
+def test_resampling_keeps_the_law_of_every_set():
+    rng = np.random.default_rng(0)
+    poses, weights = rng.standard_normal((3, 2000, 3)), rng.dirichlet(np.ones(2000), 3)
+    points = Points(poses, weights, rng.standard_normal((3, 2000, 7)))
+    found = points.resampled(5000, rng)
+    for number in range(3):
+        for name in ('poses', 'odometry'):
+            mean = weights[number] @ getattr(points, name)[number]
+            np.testing.assert_allclose(getattr(found, name)[number].mean(axis=0), mean, atol=0.02)
+
+
+def test_points_without_likelihood_keep_their_weights():
+    points = Points(np.zeros((2, 3, 3)), np.full((2, 3), 1 / 3))
+    found = points.reweighted(np.array([[0.0, 0.0, 0.0], [1.0, 3.0, 0.0]]))
+    np.testing.assert_allclose(found.weights, [[1 / 3, 1 / 3, 1 / 3], [0.25, 0.75, 0.0]])
+
+
+# strata
+
+
+def test_weighing_has_the_likelihood_of_the_mixture_for_its_mean():
+    model, here = ImageModel(MAP, CONFIG), sets_of(3.0)
+    stratum = Strata.born(here.select(0), 0.0)
+    before = stratum.points.weights
+    weigh([stratum], model, seen_at(3.0), np.zeros((3, 3)), 0.8, 0.0)
+    ((r, c),) = model.evaluate([here], [np.ones(1)], seen_at(3.0))
+    factors = 0.8 * r[0] + 1.0 - 0.8 * c[0].mean()
+    assert stratum.likelihood[0] == pytest.approx(factors.mean())
+    np.testing.assert_allclose(
+        stratum.points.weights[0], before[0] * factors / factors.mean(), rtol=1e-6
+    )
+
+
+def test_evidence_of_a_wrong_place_is_none_on_average():
+    k = 1.7
+    assert evidence(np.exp(k), 1.0, k) == pytest.approx(0.0)
+    assert evidence(1.0, 0.0, k) == pytest.approx(0.0)
+    assert evidence(np.exp(k + 1.0), 1.0, k) == pytest.approx(1.0)
+
+
+def test_the_prior_of_a_place_is_its_mean_coverage():
+    stratum = Strata.born(sets_of(1.0).select(0), 2.0)
+    assert stratum.posterior[0] == pytest.approx(2.0)
+    stratum.coverage = np.zeros(1)
+    stratum.age(1.0)
+    assert stratum.posterior[0] == pytest.approx(2.0 + np.log(OFF_MAP))
+
+
+def test_the_newest_and_the_likeliest_strata_are_kept():
+    one = Strata.none()
+    for number in range(30):
+        one = one.joined(
+            Strata.born(sets_of(1.0, size=30).select(0), -float(number), number % 2 == 1)
+        )
+        one.age(1.0)
+    kept = one.select(one.best())
+    assert (np.sum(~kept.led), np.sum(kept.led)) == (ELSEWHERE, LED)
+    assert kept.log_odds.max() == 0.0 and kept.ages.min() == 1
+
+
+def test_strata_at_one_place_are_believed_together():
+    both = Strata.none()
+    for log_odds in (1.0, 1.0, -3.0):
+        both = both.joined(Strata.born(sets_of(1.0, size=30).select(0), log_odds))
+    both.gather(1.5)
+    assert both.log_odds.max() == pytest.approx(np.logaddexp.reduce([1.0, 1.0, -3.0]))
+    assert BORN < -5.0
+
+
+def test_the_share_of_informative_images_is_learnt():
+    informative = Informative()
+    for _ in range(200):
+        informative.learn(likelihood=1.0 - 0.5 * informative.probability, coverage=1.0)
+    low = informative.probability
+    for _ in range(200):
+        informative.learn(likelihood=20.0, coverage=1.0)
+    assert low < 0.6 and informative.probability > 0.9
+
+
+def test_points_from_an_image_are_where_it_could_be():
+    model = ImageModel(MAP, CONFIG)
+    points = sample_from_image(model, seen_at(3.0, 12.0), 4000, np.random.default_rng(0))
+    near = [points.within(straight(at), 1.5).mean() for at in (3.0, 12.0)]
+    assert min(near) > 0.15
+    # weighted they are a sample of the uniform law on the map
+    assert points.weights @ points.poses[:, 0] == pytest.approx(9.8, abs=0.6)
+
+
+@pytest.mark.parametrize(('mass', 'beside'), [(0.9, 0.1), (0.3, 0.5)])
+def test_half_of_the_points_of_a_given_pose_lie_farther_about(mass, beside):
+    config = KbrConfig(points=601, localized_mass=mass)
+    pose = np.array([1.0, 2.0, 0.5])
+    points = sample_about(pose, 1e-8 * np.eye(3), config, np.random.default_rng(0))
+    far = np.abs(points.poses - pose).max(axis=1) > 1e-3
+    assert (far.sum(), len(points)) == (300, 601)
+    assert points.weights[far].sum() == pytest.approx(beside)
+
+
+# consecutive images
+
+LAW = PairLaw(top=0.55, floor=0.0, length=1.0, angle=0.5, spread=0.1)
+
+
+def test_the_law_of_pairs_is_found_in_pairs_of_its_own():
+    rng = np.random.default_rng(0)
+    d, a = rng.uniform(0, 4, 4000), rng.uniform(0, 1, 4000)
+    values = 0.55 * np.exp(-d / 1.3 - a / 0.5) + 0.05 * rng.standard_normal(4000)
+    law = PairLaw.fit(d, a, values)
+    assert law.length == pytest.approx(1.3, rel=0.1) and law.angle == pytest.approx(0.5, rel=0.1)
+    assert law.top == pytest.approx(0.55, abs=0.03) and law.spread == pytest.approx(0.05, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ('value', 'metres', 'wrong'),
+    [(0.45, 0.2, False), (0.95, 0.0, False), (0.95, 0.5, True), (0.05, 0.0, True)],
+    ids=['drives', 'stands', 'wheels spin', 'odometry frozen'],
+)
+def test_similarity_and_way_agree_or_the_odometry_is_wrong(value, metres, wrong):
+    assert (LAW.log_ratio(value, metres, 0.0, gain=1.0) > 0.0) == wrong
+
+
+def test_images_of_the_map_in_their_order_are_a_right_odometry():
+    images = ConsecutiveImages(MAP)
+    for descriptor in MAP.descriptors[:20]:
+        images.update(descriptor, 0.5)
+        images.predict(np.array([0.4, 0.0, 0.0]))
+    assert images.probability < 0.1
+
+
+def test_one_image_again_and_again_while_the_odometry_drives_is_a_wrong_one():
+    images = ConsecutiveImages(MAP)
+    for _ in range(8):
+        images.update(MAP.descriptors[5], 0.5)
+        images.predict(np.array([0.4, 0.0, 0.0]))
+    assert images.probability > 0.9
+    for descriptor in MAP.descriptors[6:26]:
+        images.update(descriptor, 0.5)
+        images.predict(np.array([0.4, 0.0, 0.0]))
+    assert images.probability < 0.1
+
+
+# the covariance, and what a map says about wrong places
+
+
+def test_the_stated_covariance_shrinks_with_evidence_down_to_what_the_map_tells():
+    model, spread = ImageModel(MAP, CONFIG), np.diag([0.04, 0.04, 0.01])
+    noise = np.zeros((3, 3))
+    stated = [
+        stated_covariance(spread, noise, 0.3, z, model, CONFIG)[0, 0] for z in (0.0, 2.0, 50.0)
+    ]
+    floor = model.spacing**2 / 12.0
+    assert stated[0] > stated[1] > stated[2] > 0.25 * 0.04
+    assert stated[2] == pytest.approx(0.25 * 0.04 + floor * np.cos(0.3) ** 2, rel=0.2)
+    before_images = stated_covariance(spread, noise, 0.3, None, model, CONFIG)
+    np.testing.assert_allclose(before_images, spread)
+
+
+def test_the_reference_makes_the_likeliest_stays_no_evidence_and_the_limit_is_what_they_reach():
+    rng = np.random.default_rng(0)
+    stays = [
+        np.column_stack([np.full(20, 0.3), np.exp(rng.normal(at, 0.5, 20)), np.ones(20)])
+        for at in (0.5, 1.0, 3.0)
+    ]
+    found = statistics_of(stays)
+    k = found.reference_log_likelihood
+    likeliest = stays[2][:, 0] * evidence(stays[2][:, 1], 1.0, k)
+    assert likeliest.sum() == pytest.approx(0.0, abs=1e-6)
+    peak = max(np.sum(likeliest[first:]) for first in range(20))
+    assert found.evidence_limit > 0.17 and peak < found.evidence_limit + np.abs(likeliest).sum()
+    assert found.typical_log_likelihood == pytest.approx(1.5, abs=0.3)
+
+
+def test_a_map_measures_its_statistics_once():
+    unmeasured = replace(MAP, statistics=None)
+    first = with_statistics(unmeasured).statistics
+    assert first is with_statistics(unmeasured).statistics
+    assert first.evidence_limit > 0.0 and first.reference_log_likelihood >= 0.0
