@@ -3,7 +3,9 @@ from dataclasses import fields, replace
 from kbr_localization import se2
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
+from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
+from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from kbr_localization.localization.methods.registry import make_localizer, METHODS
 from map_helpers import map_along
@@ -61,7 +63,8 @@ def drive(localizer, kernel_map, start, metres, step=0.1, noise=0.0, rng=None, a
 
 def make(kernel_map, **changes):
     config = replace(kernel_map.filter_config, **changes)
-    return KernelBayesLocalizer(kernel_map, config, np.random.default_rng(1))
+    measured = with_statistics(kernel_map)
+    return KernelBayesLocalizer(measured, config, np.random.default_rng(1))
 
 
 # images that the map's own do not resemble as this test has it mislead a Gaussian process
@@ -130,7 +133,8 @@ def test_an_estimate_says_whether_an_image_has_entered_since_the_last_motion(ker
 
 
 def test_two_look_alike_places_keep_two_modes_until_one_is_refuted(kernel_map):
-    localizer = make(kernel_map)
+    statistics = MapStatistics(1.6, 0.3, 1.0)
+    localizer = make(replace(kernel_map, statistics=statistics))
     localizer.initialize_globally()
 
     def twin(metres):

@@ -1,7 +1,6 @@
 """Maps with fewer images, and methods that need few."""
 
 from dataclasses import replace
-import json
 
 from command import invoke
 from kbr_localization import se2
@@ -83,14 +82,11 @@ def test_the_command_writes_the_map_and_says_what_is_lost(kernel_map, tmp_path):
     source, out = tmp_path / 'map.h5', tmp_path / 'small.h5'
     kernel_map.save(source)
     arguments = ('map', 'prune', source, '--max-images', '9', '--out', out)
-    loss = json.loads(invoke(*arguments, '--json').stdout)
-    assert (loss['images'], loss['kept']) == (30, 9)
+    told = invoke(*arguments).stdout
+    assert 'farthest dropped image' in told
     small = KernelMap.load(out)
     assert len(small) == len(small.thumbnails) == 9
     assert small.filter_config == kernel_map.filter_config
-    told = invoke(*arguments).stdout
-    assert f'{loss["radius"]:.2f} m' in told and f'{100 * loss["mmd"]:.1f}%' in told
-    assert 'farthest dropped image' in told
 
 
 @pytest.mark.parametrize(
