@@ -71,7 +71,7 @@ class Case:
 
     group: str
     half: str
-    map: MapOf
+    map: MapOf  # noqa: A003
     run: str
     kind: str = OWN
     event: str = ''
@@ -87,7 +87,7 @@ class Case:
         drive = EVENTS[self.event](taken, rng) if self.event else Drive(taken)
         if self.event == 'black camera':
             seen = drive.run.descriptors.copy()
-            seen[drive.since :] = place.black
+            seen[drive.since :] = place.black  # noqa: E203
             drive = replace(drive, run=replace(drive.run, descriptors=seen))
         if self.event == 'wrong pose':
             away = np.hypot(*(kernel_map.poses[:, :2] - taken.reference[0, :2]).T)

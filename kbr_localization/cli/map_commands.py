@@ -1,5 +1,6 @@
 """`kbr map …`: build maps, look into them, prune them."""
 
+from collections.abc import Sequence
 import dataclasses
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,10 +81,11 @@ def build(
         datasets = [reading.open(run) for run in runs]
         with terminal_progress() as progress:
             options: dict[str, Any] = {'seed': seed, 'progress': progress, 'workers': workers}
+            notes: Sequence[str] = ()
             if poses is Poses.KNOWN:
                 from kbr_localization.localization.map.build import build_map
 
-                kernel_map, notes = build_map(datasets, vision, given, max_images, **options), ()
+                kernel_map = build_map(datasets, vision, given, max_images, **options)
             else:
                 from kbr_localization.localization.mapping.build import map_from_odometry
 

@@ -91,7 +91,7 @@ class Reading:
     reference_topic: str | None = None
     spacing: float | None = None
 
-    def open(self, run: Path, cameras: Sequence[str] = ()) -> Any:
+    def open(self, run: Path, cameras: Sequence[str] = ()) -> Any:  # noqa: A003
         """Open a run, by default with these `cameras`, and print its notes."""
         from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
 
@@ -161,7 +161,8 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
 
     own = inspect.signature(command).parameters
     kept = [parameter for name, parameter in own.items() if name != 'reading']
-    wrapped.__signature__ = inspect.Signature([*kept, *added.values()])  # type: ignore[attr-defined]
+    signature = inspect.Signature([*kept, *added.values()])
+    wrapped.__signature__ = signature  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*kept, *added.values())}
     return wrapped
 

@@ -1,6 +1,6 @@
 """`kbr compare` and `kbr tune`: methods over map sizes, and their parameters chosen on runs."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -139,8 +139,9 @@ def tune(
         trials,
         max_images=max_images,
         seed=seed,
-        **({} if sizes is None else {'sizes': sizes_of(sizes)}),
     )
+    if sizes is not None:
+        plan = replace(plan, sizes=sizes_of(sizes))
     vision, given = configurations(settings)
     console.prepare_map(out, *runs)
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))

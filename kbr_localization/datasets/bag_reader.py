@@ -51,7 +51,10 @@ def _bounded(decompressor: Callable[[], Any]) -> Callable[..., bytes]:
 
 
 class _BoundedYaml(rosbag2_metadata.YAML):  # type: ignore[name-defined,misc]
+    """Read the metadata of a bag by the bounded loader."""
+
     def load(self, stream: str) -> Any:
+        """Load YAML of a stranger."""
         return load_yaml(stream)
 
 

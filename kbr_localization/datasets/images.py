@@ -226,7 +226,7 @@ def decode_raw_image(
         )
     rows = np.lib.stride_tricks.as_strided(values, (height, row), (step, 1), writeable=False)
     if layout.depth == 2:
-        rows = rows[:, (0 if big_endian else 1) :: 2]
+        rows = rows[:, (0 if big_endian else 1) :: 2]  # noqa: E203
         conversions.notice(name, conversions.of_sixteen_bits(rows))
     shape = (height, width) if layout.channels == 1 else (height, width, layout.channels)
     pixels = np.array(rows).reshape(shape)

@@ -137,7 +137,7 @@ def refuse_repeated_times(what: str, stamps_ns: Sequence[int]) -> None:
         return
     steady = np.median(np.lib.stride_tricks.sliding_window_view(stamps_ns, row), axis=1)
     back = np.flatnonzero(steady < np.maximum.accumulate(steady) - PAUSE * 1e9)
-    if back.size and steady[back[0] :].max() > steady[: back[0]].min():
+    if back.size and steady[back[0] :].max() > steady[: back[0]].min():  # noqa: E203
         raise DatasetError(
             f'{what} go back and over the same times again: expected one drive; record another '
             'one after a reset of the simulation or of a clock'

@@ -81,7 +81,7 @@ def run_figure(
     figure.suptitle(title, x=0.01, ha='left', color=_INK, fontsize=11, fontweight='bold')
     axes = figure.add_subplot(grid[1, :2])
     for order, (name, run) in enumerate(errors.items()):
-        style = {'lw': 0.8, 'alpha': 0.7} if order else {'lw': 1.4, 'zorder': 4}
+        style: dict[str, Any] = {'lw': 0.8, 'alpha': 0.7} if order else {'lw': 1.4, 'zorder': 4}
         visible = np.maximum(run.position_m, _LEAST_M)
         axes.plot(run.travel_m, visible, color=method_colours(list(errors))[name], **style)
     axes.axhline(1.0, color=_ALARM, lw=0.8, ls=':')

@@ -194,7 +194,7 @@ class PrecomputedKernel(Kernel):
         require_symmetric('gram', self.matrix)
 
     def points(self) -> FloatArray:
-        """Return all row numbers (N, 1); `points()[:n]` are the first n."""
+        """All row numbers (N, 1), of which the first n stand for n points."""
         return np.arange(float(len(self.matrix)))[:, np.newaxis]
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:

@@ -57,7 +57,7 @@ class Covariance:
         return 2.0 * float(np.log(np.broadcast_to(root, dimension)).sum())
 
     def matrix(self, dimension: int) -> FloatArray:
-        """Return the full matrix (d, d)."""
+        """Return it in full (d, d)."""
         if self.value.ndim == 2:
             return self.value
         return np.diag(np.broadcast_to(self.value, dimension))

@@ -106,7 +106,7 @@ def model_based_sum_rule(
         return np.asarray(conditional_kernel_mean.cross_gram(points, images) @ gamma)
     both = np.concatenate([points, images])
     factor = incomplete_cholesky(conditional_kernel_mean, both, tolerance).factor
-    return np.asarray(factor[: len(points)] @ (factor[len(points) :].T @ gamma))
+    return np.asarray(factor[: len(points)] @ (factor[len(points) :].T @ gamma))  # noqa: E203
 
 
 def squared_bayes_rule(

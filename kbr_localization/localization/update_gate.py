@@ -38,7 +38,7 @@ class UpdateGate:
         self.restart()
         self._open = True
 
-    def open(self) -> None:
+    def open(self) -> None:  # noqa: A003
         """Let the next image in, whatever the way."""
         self._open = True
 

@@ -171,10 +171,10 @@ def _arrange(columns: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
 def _insert(target: NDArray[Any], image: NDArray[Any], row: int, column: int) -> None:
     """Copy a wall onto its page and repeat its ends into the guards."""
     rows, columns = image.shape[:2]
-    band = target[row : row + rows]
-    band[:, column : column + columns] = image
-    band[:, column - GUARD : column] = image[:, :1]
-    band[:, column + columns : column + columns + GUARD] = image[:, -1:]
+    band = target[row : row + rows]  # noqa: E203
+    band[:, column : column + columns] = image  # noqa: E203
+    band[:, column - GUARD : column] = image[:, :1]  # noqa: E203
+    band[:, column + columns : column + columns + GUARD] = image[:, -1:]  # noqa: E203
 
 
 def _shade(image: Pixels, factor: FloatGrid) -> Pixels:
@@ -188,4 +188,4 @@ def _place(atlas: Pixels, image: Pixels, size: tuple[int, int], corner: tuple[in
     if size != image.shape[1::-1]:
         image = cv2.resize(image, size, interpolation=cv2.INTER_AREA)
     row, column = corner
-    atlas[row : row + size[1], column : column + size[0]] = image
+    atlas[row : row + size[1], column : column + size[0]] = image  # noqa: E203

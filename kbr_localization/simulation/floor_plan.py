@@ -146,7 +146,7 @@ class PlanBuilder:
 
     def _fill(self, x: float, y: float, width: float, height: float, value: int) -> None:
         left, low, columns, rows = (round(length / CELL) for length in (x, y, width, height))
-        self._region[low + 1 : low + 1 + rows, left + 1 : left + 1 + columns] = value
+        self._region[low + 1 : low + 1 + rows, left + 1 : left + 1 + columns] = value  # noqa: E203
 
 
 def _trace_walls(region: NDArray[np.int32]) -> Walls:

@@ -162,7 +162,7 @@ class SyntheticBuilding:
     def _add_noise(self, image: Pixels, sigma: float, rng: np.random.Generator) -> Pixels:
         row, column = rng.integers(0, 65, 2)
         height, width = image.shape[:2]
-        noise: FloatGrid = self._noise[row : row + height, column : column + width]
+        noise: FloatGrid = self._noise[row : row + height, column : column + width]  # noqa: E203
         noise = noise * np.float32(sigma)
         if image.ndim == 3:
             noise = cv2.merge([noise] * 3)

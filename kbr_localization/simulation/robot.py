@@ -71,7 +71,8 @@ class RobotCamera:
             y, x = np.mgrid[:height, :width].astype(np.float32)
             y, x = 2 * y / height - 1, 2 * x / width - 1
             factor = np.asarray(1 - self.vignetting * (x**2 + y**2) / 2, np.float32)
-            factor = cv2.merge([factor] * 3) if image.ndim == 3 else factor
+            if image.ndim == 3:
+                factor = np.repeat(factor[:, :, np.newaxis], 3, axis=2)
             image = cv2.multiply(image, factor, dtype=cv2.CV_8U)
         return image
 

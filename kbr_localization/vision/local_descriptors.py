@@ -141,8 +141,8 @@ class DenseSift:
         height, width = (side * self._pitch for side in self._lattice)
         result = np.empty((2 * len(_GRADIENTS), height, width), dtype=np.uint8)
         for index, (row, column) in enumerate(_GRADIENTS):
-            ahead = extended[margin + row :, margin + column :][:height, :width]
-            behind = extended[margin - row :, margin - column :][:height, :width]
+            ahead = extended[margin + row :, margin + column :][:height, :width]  # noqa: E203
+            behind = extended[margin - row :, margin - column :][:height, :width]  # noqa: E203
             # unsigned differences saturate at zero
             cv2.subtract(ahead, behind, dst=result[index])
             cv2.subtract(behind, ahead, dst=result[index + len(_GRADIENTS)])
@@ -242,5 +242,5 @@ class DenseDaisy:
             histograms=6,
             orientations=8,
         )
-        wanted = descriptors[extra : extra + rows, extra : extra + columns]
+        wanted = descriptors[extra : extra + rows, extra : extra + columns]  # noqa: E203
         return np.asarray(wanted.reshape(-1, self.size), dtype=np.float32)

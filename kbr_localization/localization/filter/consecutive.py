@@ -132,12 +132,12 @@ class ConsecutiveImages:
 
     @functools.cached_property
     def law(self) -> PairLaw | None:
-        """The map's law; fitted when it is first needed."""
+        """Return the map's law, fitted when it is first needed."""
         return PairLaw.of_map(self._map)
 
     @functools.cached_property
     def _largest(self) -> float:
-        """The largest |k(., a) - m|^2 of the map's images, but a few."""
+        """Return the largest |k(., a) - m|^2 of the map's images, but a few."""
         centring = self._map.centring
         return float(np.quantile(centring.squared_length(centring.means), 0.995))
 

@@ -122,7 +122,7 @@ class Strata:
             (np.flatnonzero(self.led), LED),
         ):
             by_age = members[np.argsort(self.ages[members], kind='stable')]
-            older = by_age[number // 2 :]
+            older = by_age[number // 2 :]  # noqa: E203
             likely = older[np.argsort(-self.log_odds[older], kind='stable')]
             chosen += [by_age[: number // 2], likely[: number - number // 2]]
         return np.concatenate(chosen)

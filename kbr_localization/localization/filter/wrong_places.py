@@ -37,7 +37,7 @@ _POINTS = 300  # of the driven filters
 _DENSER = 0.7  # of the way between two frames of the runs: that between interpolated images
 _BETWEEN = 20  # images, at most, that are interpolated between two
 _LEAST = 0.17  # nats of the limit, on maps whose images say next to nothing
-_WEIGHT = 4.0  # new images that the likeliest stays have together
+_WEIGHT = 16.0  # new images that the likeliest stays have together
 _LEFT = 5  # images of hardly any coverage after which a belief has left its half
 
 
@@ -54,7 +54,7 @@ def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatis
     config = replace(config or kernel_map.filter_config, points=_POINTS)
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
     first = max(0, (len(order) - _IMAGES) // 2)
-    part = kernel_map.subset(np.sort(order[first : first + _IMAGES]))
+    part = kernel_map.subset(np.sort(order[first : first + _IMAGES]))  # noqa: E203
     rows = part.descriptors[:]
     gram = np.asarray(part.describer.cross_gram(rows, rows), dtype=np.float64)
     numbers = np.arange(len(part), dtype=np.int64)[:, np.newaxis]

@@ -53,7 +53,7 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
     poses = np.array([image.pose for image in images])
     descriptors = _appended(kernel_map.descriptors, [image.descriptor for image in images])
     record, nowhere = kernel_map.mapping, np.full((len(images), 3), np.nan)
-    added = descriptors[len(kernel_map) :]
+    added = descriptors[len(kernel_map) :]  # noqa: E203
     return replace(
         kernel_map,
         poses=_appended(kernel_map.poses, poses),

@@ -127,7 +127,7 @@ def checksums_of(array: Any) -> NDArray[np.uint32]:
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     starts = range(0, len(array), _BLOCK)
-    return np.array([zlib.crc32(array[s : s + _BLOCK]) for s in starts], dtype=np.uint32)
+    return np.array([zlib.crc32(array[s : s + _BLOCK]) for s in starts], dtype=np.uint32)  # noqa: E203
 
 
 def read_array(dataset: Any) -> np.ndarray:
@@ -171,7 +171,7 @@ def write_thumbnails(file: h5py.File, thumbnails: Sequence[bytes]) -> None:
     # the pictures of a million images do not fit into memory
     data, end = group.create_dataset('jpeg', shape=(total,), dtype=np.uint8), 0
     for first in range(0, len(thumbnails), 4096):
-        joined = b''.join(thumbnails[first : first + 4096])
+        joined = b''.join(thumbnails[first : first + 4096])  # noqa: E203
         start, end = end, end + len(joined)
         data[start:end] = np.frombuffer(joined, dtype=np.uint8)
     _write_checksums(data, checksums_of(data))
@@ -199,4 +199,4 @@ class Thumbnails(Sequence[bytes]):
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(len(self))))
         end = int(self._ends[index])
-        return self._data[end - int(self._sizes[index]) : end].tobytes()
+        return self._data[end - int(self._sizes[index]) : end].tobytes()  # noqa: E203
