@@ -117,7 +117,7 @@ def corridor(name: str) -> Rendered:
     steps = speeds[:-1, 1:] * np.diff(speeds[:, 0])[:, np.newaxis]
     told = np.column_stack([speeds[:, 0], se2.chain(np.zeros(3), steps)])
     ends = (0.0, 0.5 * MAPPED_S, MAPPED_S, min(truth[-1, 0], told[-1, 0]))
-    parts = [_resampled(truth, told, *ends[number : number + 2]) for number in range(3)]  # noqa: E203
+    parts = [_resampled(truth, told, ends[number], ends[number + 1]) for number in range(3)]
     plan, origin = _about(np.concatenate([part.truth[:, :2] for part in parts]))
     building = SyntheticBuilding(BuildingConfig(kind='office', seed=1), plan)
     lights = ('cloudy', 'sunny', 'night')

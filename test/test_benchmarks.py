@@ -147,7 +147,8 @@ def test_a_carried_robot_is_elsewhere_while_its_odometry_stands(cases_module, st
     drive = cases_module.EVENTS['carried'](straight, np.random.default_rng(0))
     jump = np.diff(drive.run.reference[:, 0])[drive.since - 1]
     assert jump == pytest.approx(6.0, abs=0.21)
-    assert np.abs(steps_of(drive.run)[drive.since - 4 : drive.since + 3]).max() < 1e-9  # noqa: E203
+    about = slice(drive.since - 4, drive.since + 3)
+    assert np.abs(steps_of(drive.run)[about]).max() < 1e-9
     assert np.diff(drive.run.stamps_ns)[drive.since - 1] == pytest.approx(15e9, rel=0.05)
 
 

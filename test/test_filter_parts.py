@@ -361,14 +361,14 @@ def test_the_stated_covariance_shrinks_with_evidence_down_to_what_the_map_tells(
 def test_the_reference_makes_the_likeliest_stays_no_evidence_and_the_limit_is_what_they_reach():
     rng = np.random.default_rng(0)
     stays = [
-        np.column_stack([np.full(20, 0.3), np.exp(rng.normal(at, 0.5, 20)), np.ones(20)])
+        np.column_stack([np.full(60, 0.3), np.exp(rng.normal(at, 0.5, 60)), np.ones(60)])
         for at in (0.5, 1.0, 3.0)
     ]
     found = statistics_of(stays)
     k = found.reference_log_likelihood
     likeliest = stays[2][:, 0] * evidence(stays[2][:, 1], 1.0, k)
     assert likeliest.sum() == pytest.approx(0.0, abs=1e-6)
-    peak = max(np.sum(likeliest[first:]) for first in range(20))
+    peak = max(np.sum(likeliest[first:]) for first in range(60))
     assert found.evidence_limit > 0.17 and peak < found.evidence_limit + np.abs(likeliest).sum()
     assert found.typical_log_likelihood == pytest.approx(1.5, abs=0.3)
 

@@ -23,7 +23,6 @@ from kbr_localization import se2
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from scipy.optimize import least_squares
 from scipy.special import ndtr
 
 WINDOW = 8  # images that are remembered
@@ -67,6 +66,9 @@ class PairLaw:
     @classmethod
     def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> PairLaw:
         """Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same."""
+        # takes a node half a second to import
+        from scipy.optimize import least_squares  # noqa: PLC0415
+
         cells = np.minimum(d / 0.1, 40).astype(int) * 100 + np.minimum(a / 0.1, 15).astype(int)
         _, cell, counts = np.unique(cells, return_inverse=True, return_counts=True)
         weight = 1.0 / np.sqrt(np.maximum(counts[cell], 5))

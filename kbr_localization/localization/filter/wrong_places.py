@@ -25,7 +25,6 @@ from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 Indices = NDArray[np.intp]
 MEASURED_NOW = (
@@ -83,6 +82,9 @@ def statistics_of(stays: list[FloatArray]) -> MapStatistics:
 
 def _reference(stay: FloatArray) -> float:
     """Return the k, at least 0, with which the images of a stay are no evidence."""
+    # takes a node half a second to import
+    from scipy.optimize import brentq  # noqa: PLC0415
+
     new, likelihood, coverage = stay.T
 
     def drift(reference: float) -> float:

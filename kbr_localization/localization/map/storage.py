@@ -127,7 +127,8 @@ def checksums_of(array: Any) -> NDArray[np.uint32]:
     if isinstance(array, np.ndarray):
         array = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     starts = range(0, len(array), _BLOCK)
-    return np.array([zlib.crc32(array[s : s + _BLOCK]) for s in starts], dtype=np.uint32)  # noqa: E203
+    blocks = (array[s : s + _BLOCK] for s in starts)  # noqa: E203
+    return np.array([zlib.crc32(block) for block in blocks], dtype=np.uint32)
 
 
 def read_array(dataset: Any) -> np.ndarray:
