@@ -199,7 +199,7 @@ def wait_for_first_pose(ros, robot, poses, node, seconds, at):
     return time.monotonic() - started, sum(process.cpu_times()[:2]), seconds
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_node_killed_in_mid_run_and_started_again_goes_on_as_soon_as_it_is_there(
     ros, tiny_world
 ):

@@ -82,7 +82,7 @@ def test_compressed_images_are_the_bytes_of_the_file(ros, tmp_path):
     assert player.wait() == 0
 
 
-@pytest.mark.alone
+@pytest.mark.slow
 def test_a_raw_best_effort_run_at_30_hz_loses_nothing(ros, tmp_path):
     frames = tiny_frames(90, shape=(480, 640), colour=True)
     write_cold_run(tmp_path / 'run', frames, tiny_odometry(90))

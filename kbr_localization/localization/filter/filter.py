@@ -17,6 +17,7 @@ changes them in these steps:
 
 from __future__ import annotations
 
+from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages
@@ -59,6 +60,7 @@ MEMORY = 16.0  # images of the recent mean log likelihood
 MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most
 LOOK = 0.5  # seconds after which an image is looked at though the odometry stands
 PACE = 0.7, 0.5  # metres and radians a second of a motion that the odometry does not tell
+STILL = 0.01  # metres and radians of a pose that jitters while the robot stands
 WRONG = 0.5  # probability from which on the odometry counts as wrong
 _LONGEST = 3.0  # seconds between images in which a robot goes on at that pace
 
@@ -101,7 +103,8 @@ class KernelBayesLocalizer(Localizer):
         self.gate.reopen()
         self.consecutive.forget()
         self._looked = self._updated_at = self._now
-        self._starts, self._updated, self._moved = True, False, False
+        self._starts, self._updated = True, False
+        self._since = np.zeros(3)  # the motion since the last image
         self._last_image: np.ndarray | None = None
         self._led_metres = 0.0
         self._recent = np.zeros(2)  # sums of log Lambda here and of its weights, with forgetting
@@ -170,7 +173,7 @@ class KernelBayesLocalizer(Localizer):
     def predict(self, odometry_increment: FloatArray) -> None:
         """Move all points by an increment (3,)."""
         self._updated = False
-        self._moved |= bool(np.any(odometry_increment))
+        self._since = se2.compose(self._since, odometry_increment)
         self.gate.add(odometry_increment)
         self.consecutive.predict(odometry_increment)
         self.run_mean.predict(odometry_increment)
@@ -185,8 +188,8 @@ class KernelBayesLocalizer(Localizer):
         if not due and not self.odometry_wrong:
             return
         # the same image to the last bit, though the robot has moved: the camera is stuck
-        last, moved = self._last_image, self._moved
-        self._last_image, self._moved = np.array(descriptor), False
+        last, moved = self._last_image, np.abs(self._since).max() > STILL
+        self._last_image, self._since = np.array(descriptor), np.zeros(3)
         if moved and last is not None and np.array_equal(descriptor, last):
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
