@@ -202,6 +202,3 @@ def _import(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise WorkersError(f'parallel work needs {name}: pip install {name}') from error
-
-
-ThisProcess = Workers

@@ -7,7 +7,7 @@ from kbr_localization.localization.mapping.looking import find_pose, look, Pictu
 from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.vision.corners import Corners, find_corners, matched
 from kbr_localization.vision.turning import small, View
-from kbr_localization.workers import ThisProcess
+from kbr_localization.workers import Workers
 import numpy as np
 import pytest
 
@@ -70,7 +70,7 @@ def test_blank_images_leave_closures_as_they_are():
     closures = Closures(*ends, np.full((3, 3), 0.01), np.ones(3), np.zeros(3, dtype=np.intp))
     blank = [np.full((240, 320), 128, dtype=np.uint8)] * 80
     seen = look(
-        trajectories, closures, np.zeros(6), Pictures(blank, VIEW, ThisProcess()), lambda *_: None
+        trajectories, closures, np.zeros(6), Pictures(blank, VIEW, Workers()), lambda *_: None
     )
     assert not seen.seen.any()
     np.testing.assert_array_equal(seen.relative, closures.relative)

@@ -15,7 +15,7 @@ from kbr_localization.vision.turning import (
     turned,
     View,
 )
-from kbr_localization.workers import ThisProcess
+from kbr_localization.workers import Workers
 import numpy as np
 import pytest
 
@@ -226,7 +226,7 @@ def test_a_broken_image_has_no_points():
     image = textured_image(0, (240, 320))
     told = []
     flows = follow_images(
-        [image, image, broken, image], lambda done, all_: told.append((done, all_)), ThisProcess()
+        [image, image, broken, image], lambda done, all_: told.append((done, all_)), Workers()
     )
     assert [len(flow) > 0 for flow in flows] == [True, False, False]
     assert told[-1] == (3, 3)

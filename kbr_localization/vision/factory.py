@@ -17,7 +17,7 @@ from kbr_localization.vision.multi_camera import MultiCameraDescriber, sections_
 from kbr_localization.vision.preparation import MIRROR_IMAGES, Preparation
 from kbr_localization.vision.pyramid_describer import PyramidDescriber
 from kbr_localization.vision.whole_image import HogDescriber, NetworkDescriber
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 OMNI = 'omni'
@@ -46,7 +46,7 @@ def fit_describer(
     # five, so that a single odd image does not set the camera's size
     count = 5 if config.projection == 'perspective' else MIRROR_IMAGES
     preparation = Preparation.fit(config, load_examples(images, count))
-    workers, progress = workers or ThisProcess(), progress or silent
+    workers, progress = workers or Workers(), progress or silent
     kind = WHOLE_IMAGE.get(config.descriptor, PyramidDescriber)
     return kind.fit(config, preparation, images, rng, workers, progress)
 

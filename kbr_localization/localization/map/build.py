@@ -28,7 +28,7 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer, fit_cameras, fit_describer, VisionConfig
 from kbr_localization.vision.multi_camera import missing_cameras
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 LOG = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def build_map(
     being done, the steps done and their number. Raises MapError when no image is left.
     """
     rng = np.random.default_rng(seed)
-    report, workers = progress or silent, workers or ThisProcess()
+    report, workers = progress or silent, workers or Workers()
     cameras = _cameras(datasets)
     _warn_of_frames(datasets)
     candidates = _candidates(datasets)

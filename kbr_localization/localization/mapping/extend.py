@@ -29,7 +29,7 @@ from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.loading import LoadableImage
 from kbr_localization.vision.turning import Points
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 _GAP_M = 3.0
@@ -63,21 +63,21 @@ def extend(
             'one of the same name, rename the folder'
         )
     report = progress or silent
-    drive = _described(kernel_map, dataset, known, report, workers or ThisProcess())
+    drive = _described(kernel_map, dataset, known, report, workers or Workers())
     if known:
         poses = np.array([frame.reference for frame in drive.frames])
         nothing = np.zeros((len(poses), 3, 3))
         return appended(kernel_map, dataset.name, drive, poses, nothing, None), [
             f'{len(poses)} images of {dataset.name} at their known poses'
         ]
-    corrected = _corrected(kernel_map, drive, report, workers or ThisProcess())
+    corrected = _corrected(kernel_map, drive, report, workers or Workers())
     trajectories = _trails(kernel_map, dataset, drive, corrected.odometry)
     both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
     found = relate(kernel_map.describer, both, trajectories, report, corrected.prior)
     has_poses = any(frame.reference is not None for frame in drive.frames)
     members = _related(dataset, trajectories, found, has_poses)
     found = _looked(
-        kernel_map, drive, trajectories, found, corrected, report, workers or ThisProcess()
+        kernel_map, drive, trajectories, found, corrected, report, workers or Workers()
     )
     solved = _solve(trajectories, found, corrected)
     n = len(kernel_map)

@@ -41,7 +41,7 @@ from kbr_localization.vision.turning import (
     Turns,
     View,
 )
-from kbr_localization.workers import gathered, ThisProcess, Workers
+from kbr_localization.workers import gathered, Workers
 import numpy as np
 
 _BATCH = 64  # images of a task
@@ -129,7 +129,7 @@ def watch(
         of_run = described.stamps_ns[described.run_index == number]
         images += [at[int(stamp)] for stamp in of_run]
     report = partial(progress or silent, 'following points')
-    workers = workers or ThisProcess()
+    workers = workers or Workers()
     flows = follow_images(images, report, workers)
     for border in np.flatnonzero(np.diff(described.run_index)):
         flows[border] = flows[border][:0]

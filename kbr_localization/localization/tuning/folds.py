@@ -25,7 +25,7 @@ from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision import Describer
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -90,7 +90,7 @@ def make_folds(
     _tell_capped(sizes)
     runs = _left_out_in_turn(_frames(kernel_map, datasets))
     rows = np.concatenate([run.rows for run in runs])
-    indexed = _indexed(kernel_map, rows, progress or silent, workers or ThisProcess())
+    indexed = _indexed(kernel_map, rows, progress or silent, workers or Workers())
     rng = np.random.default_rng([seed, 0])
     left_out = np.sort(rng.permutation(len(runs))[:MAX_FOLDS])
     choose = _at_random if random_maps else cover

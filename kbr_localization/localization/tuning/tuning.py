@@ -36,7 +36,7 @@ from kbr_localization.localization.tuning.space import (
 from kbr_localization.localization.tuning.study import Study
 from kbr_localization.progress import Progress, silent
 from kbr_localization.vision import VisionConfig
-from kbr_localization.workers import ThisProcess, Workers
+from kbr_localization.workers import Workers
 import numpy as np
 
 _GENERATIONS = 4
@@ -169,7 +169,7 @@ def _tune_on(
     progress: Progress | None,
     workers: Workers | None,
 ) -> tuple[KernelMap, list[TunedMethod]]:
-    study = Study(folds, plan.seed, workers or ThisProcess(), journal, progress or silent)
+    study = Study(folds, plan.seed, workers or Workers(), journal, progress or silent)
     results = []
     for method in plan.methods:
         result, spread = _tune_method(study, method, plan.trials)
