@@ -16,7 +16,7 @@ from kbr_localization.datasets.odometry_jumps import (
 )
 from kbr_localization.datasets.rosbag import BagRun, write_bag
 from kbr_localization.errors import DatasetError
-from kbr_localization.localization.mapping.pieces import odometry_leaps
+from kbr_localization.localization.mapping.segments import odometry_leaps
 from kbr_localization.ros.session.odometry_buffer import Added, OdometryBuffer
 import numpy as np
 import pytest

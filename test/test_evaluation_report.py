@@ -21,7 +21,7 @@ from kbr_localization.evaluation.report import (
     write_run_report,
 )
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.map.kernel_map import MappingRecord
 from kbr_localization.trajectory import Trajectory
 from map_helpers import TinyRun
 import numpy as np

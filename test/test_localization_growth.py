@@ -13,7 +13,6 @@ from kbr_localization.localization.map.grow import (
     NewImage,
     with_images,
 )
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
@@ -68,15 +67,6 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
     for name in ('filter_config', 'statistics', 'calibration', 'motion_noise', 'baselines'):
         assert getattr(taken, name) is getattr(tuned, name)
     assert len(taken) == 21
-
-
-def test_it_survives_the_file(kernel_map, tmp_path):
-    larger = with_images(kernel_map, [new_image(kernel_map, 25)])
-    larger.save(tmp_path / 'map.h5')
-    back = KernelMap.load(tmp_path / 'map.h5')
-    assert is_grown_from(back, kernel_map) and grown(back).sum() == 1
-    assert np.array_equal(back.descriptors, larger.descriptors)
-    assert back.thumbnails == larger.thumbnails
 
 
 def test_added_images_are_no_steps_for_a_filter_that_learns_motion(kernel_map):

@@ -81,13 +81,6 @@ def test_frames_without_a_reference_pose_are_counted():
     assert run.skipped == {'no reference pose': 8}
 
 
-def test_progress_ends_with_all_images_described():
-    calls = []
-    tiny = TinyRun(6)
-    build_map([tiny], vision=TINY_VISION, progress=lambda *call: calls.append(call))
-    assert calls[-1] == ('describing images', 6, 6)
-
-
 def test_no_reference_poses_make_no_map():
     class Unlabelled(TinyRun):
         """A run whose poses nobody knows."""
@@ -137,18 +130,6 @@ def test_reference_poses_of_another_clock_are_told_with_both_spans(caplog):
 def test_max_images_below_one_is_refused():
     with pytest.raises(MapError, match='expected at least 1, got 0'):
         tiny_map(max_images=0)
-
-
-def test_maps_can_be_cut_down(kernel_map):
-    part = kernel_map.subset(np.array([2, 5]))
-    assert len(part) == 2
-    np.testing.assert_array_equal(part.poses, kernel_map.poses[[2, 5]])
-    assert part.thumbnails == (kernel_map.thumbnails[2], kernel_map.thumbnails[5])
-
-
-def test_rows_that_do_not_belong_together_are_refused(kernel_map):
-    with pytest.raises(MapError, match='descriptors has 3 rows for 30 poses'):
-        replace(kernel_map, descriptors=kernel_map.descriptors[:3])
 
 
 def test_single_values_are_put_into_the_configuration_that_suits_the_map():

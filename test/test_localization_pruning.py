@@ -1,15 +1,11 @@
 """Maps with fewer images, and methods that need few."""
 
-from dataclasses import replace
-
 from command import invoke
 from kbr_localization import se2
-from kbr_localization.errors import LocalizationError, MapError
+from kbr_localization.errors import MapError
 from kbr_localization.localization.map import prune as pruning
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.methods import map_kernels
-from kbr_localization.localization.methods.registry import make_localizer
 from map_helpers import tiny_map
 import numpy as np
 import pytest
@@ -61,10 +57,6 @@ def test_very_many_poses_are_thinned_by_cells_nearly_as_well(monkeypatch):
     assert other < 2.5 * radius
 
 
-def test_covering_takes_all_when_there_are_few():
-    np.testing.assert_array_equal(cover(np.zeros((3, 3)), 5, np.random.default_rng(0)), [0, 1, 2])
-
-
 def test_no_image_is_kept_twice_where_the_robot_stood():
     stood = np.concatenate([np.zeros((30, 3)), np.arange(1.0, 21.0)[:, np.newaxis] * [1, 0, 0]])
     for seed in range(5):
@@ -87,17 +79,6 @@ def test_the_command_writes_the_map_and_says_what_is_lost(kernel_map, tmp_path):
     small = KernelMap.load(out)
     assert len(small) == len(small.thumbnails) == 9
     assert small.filter_config == kernel_map.filter_config
-
-
-@pytest.mark.parametrize(
-    'method',
-    ['algorithm1', 'algorithm1-adapted', 'fkbf', 'kmcf', 'kernel-kalman', 'gp-particle'],
-)
-def test_dense_methods_refuse_a_large_map_and_say_what_to_do(kernel_map, monkeypatch, method):
-    monkeypatch.setattr(map_kernels, 'LARGEST_DENSE', 20)
-    with pytest.raises(LocalizationError, match='kbr map prune MAP --max-images 20'):
-        make_localizer(method, kernel_map)
-    make_localizer('kbr', replace(kernel_map))
 
 
 def test_the_best_match_is_that_of_the_whole_map(kernel_map):

@@ -14,9 +14,8 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map import storage
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.file import check_map, count_images
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.map.mapping_record import MappingRecord
 from map_helpers import assert_equal_maps, tiny_map, TINY_VISION, TinyRun
 import numpy as np
 import pytest

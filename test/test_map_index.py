@@ -78,15 +78,6 @@ def test_the_values_of_a_large_map_are_those_of_a_full_comparison(large, similar
         np.testing.assert_allclose(found.at(found.known), exact[found.known], atol=1e-12)
 
 
-def test_vectors_of_numbers_are_found_too():
-    rng = np.random.default_rng(0)
-    vectors = rng.standard_normal((500, 20)).astype(np.float32)
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    index = SketchIndex.fit(vectors, rng)
-    hits = [row in index.candidates(vectors[row], 5, thorough=True) for row in range(0, 500, 25)]
-    assert all(hits)
-
-
 def test_a_quick_search_reads_the_nearest_lists_and_a_thorough_one_all():
     rng = np.random.default_rng(0)
     centres = rng.standard_normal((40, 8)) * np.linspace(0.3, 2.0, 40)[:, np.newaxis]
@@ -128,24 +119,6 @@ def test_arrays_that_are_no_index_are_refused(name, harm):
     SketchIndex(arrays)
     with pytest.raises(MapError, match='build the map again'):
         SketchIndex(arrays | {name: harm(arrays[name])})
-
-
-def test_the_axes_of_an_index_are_those_along_which_its_images_differ_most():
-    rng = np.random.default_rng(0)
-    turned = np.linalg.qr(rng.standard_normal((120, 120)))[0]
-    vectors = rng.standard_normal((400, 120)) * np.where(np.arange(120) < 5, 3.0, 0.1) @ turned
-    index = SketchIndex.fit(vectors, rng)
-    kept = ((vectors - index.centre) @ index.axes).var(axis=0).sum()
-    assert kept > 0.98 * vectors.var(axis=0).sum()
-
-
-def test_an_index_grows_with_its_map():
-    rng = np.random.default_rng(0)
-    counts = rng.integers(0, 9, (300, 60)).astype(np.uint8)
-    index = SketchIndex.fit(counts[:200], rng).extended(counts[200:])
-    assert index.fits(counts) and not index.fits(counts[1:]) and not index.fits(counts[:, 1:])
-    hits = [row in index.candidates(counts[row], 3, thorough=True) for row in range(0, 300, 10)]
-    assert all(hits)
 
 
 def test_a_large_map_grows_with_its_index_and_a_huge_one_is_refused(large):

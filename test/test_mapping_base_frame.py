@@ -5,13 +5,16 @@ from dataclasses import replace
 from command import invoke
 import h5py
 from kbr_localization import se2
-from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, moved, SIZE
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.base_frame import at_base, camera_poses, point_of
+from kbr_localization.localization.mapping.align import (
+    align_onto,
+    at_base,
+    camera_poses,
+    point_of,
+)
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
-from kbr_localization.localization.mapping.onto import align_onto
 from mapping_helpers import RingRun, ROUND, trajectory_error, VISION
 import numpy as np
 import pytest
@@ -50,7 +53,6 @@ def test_poses_of_the_base_lie_beside_those_of_the_camera(ring):
     np.testing.assert_allclose(camera_poses(base), camera.poses, atol=1e-12)
     same = np.isfinite(base.next_poses[:-1, 0])
     np.testing.assert_allclose(base.next_poses[:-1][same], base.poses[1:][same], atol=1e-12)
-    assert at_base(base) is base
 
 
 def test_the_covariance_is_carried_along_the_lever(ring):
@@ -107,12 +109,6 @@ def test_maps_of_camera_and_base_come_into_one_frame(ring, shift_ns):
     apart = (camera_poses(moved_map) - other.poses)[:, :2]
     assert np.sqrt(np.mean(np.sum(apart**2, axis=1))) < (0.15 if shift_ns else 1e-6)
     assert len(found.residuals) > 10
-
-
-def test_known_poses_are_of_the_point_that_they_were_given_for(ring):
-    _, camera = ring
-    with pytest.raises(MapError, match='the poses of the map were known'):
-        at_base(replace(camera, mapping=None))
 
 
 def test_the_first_pose_of_the_base_is_the_frame_and_the_map_says_whose_it_is(tmp_path):

@@ -5,11 +5,12 @@ from dataclasses import replace
 import cv2
 from kbr_localization.errors import MapError
 from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.mapping import build
 from kbr_localization.localization.mapping import extend as extending
 from kbr_localization.localization.mapping.build import map_from_odometry
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.mapping.headings import CorrectedOdometry
-from kbr_localization.localization.mapping.wheels import Prior
+from kbr_localization.localization.mapping.odometry_model import Prior
 from kbr_localization.vision.turning import load_small, small, View
 from mapping_helpers import RingRun, ROUND, STEP, trajectory_error, VISION
 import numpy as np
@@ -105,14 +106,14 @@ def test_a_drive_that_joins_is_looked_at_beside_the_pictures_of_the_map(ring, mo
     more = RingRun(name='more', begin=12.0, metres=30.0, seed=2)
     looked = []
 
-    def look(trajectories, closures, parameters, pictures, progress):
+    def measure(trajectories, closures, parameters, pictures, progress):
         looked.append((closures, pictures))
         return closures
 
     wheels = CorrectedOdometry(more.odometry.poses, np.zeros(1), Prior.unknown())
     seeing = replace(wheels, view=View(0.8, np.zeros(2)))
     monkeypatch.setattr(extending, 'correct_headings', lambda *_: seeing)
-    monkeypatch.setattr(extending, 'look', look)
+    monkeypatch.setattr(build, 'measure_closures', measure)
     extend(mapped.kernel_map, more)
     [(closures, pictures)] = looked
     n = len(mapped.kernel_map)

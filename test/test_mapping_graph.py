@@ -1,123 +1,101 @@
-"""The pose graph: its sparse solution is that of the whole system."""
+"""The pose graph: what closures tell of poses and odometry, and which of them are let go."""
 
 from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.errors import MapError
-from kbr_localization.localization.mapping.bordered import NormalEquations
-from kbr_localization.localization.mapping.closures import Closures
-from kbr_localization.localization.mapping.consistency import agree
-from kbr_localization.localization.mapping.graph import Edges, odometry_edges, solve
-from kbr_localization.localization.mapping.merging import DEVIATION
-from kbr_localization.localization.mapping.problem import Problem
-from kbr_localization.localization.mapping.trajectories import Trajectories
-from kbr_localization.localization.mapping.wheels import (
-    Belief,
+from kbr_localization.localization.mapping.consistency import agree, DEVIATION
+from kbr_localization.localization.mapping.graph import PoseGraph, settle
+from kbr_localization.localization.mapping.loop_closure import Closures
+from kbr_localization.localization.mapping.odometry_model import (
     PARAMETERS,
     Prior,
     RUN,
     SCALE,
     Wander,
 )
+from kbr_localization.localization.mapping.trajectories import Trajectories
 from kbr_localization.localization.motion import MotionNoise
+from mapping_helpers import trajectory_error
 import numpy as np
 import pytest
-
-POSES, RUNS = 40, 2
-
-
-def random_system(rng):
-    """Return equations of a chain of poses with a few loops, each step knowing its parameters."""
-    poses = 3 * POSES
-    system = NormalEquations(poses + PARAMETERS * RUNS, poses)
-    start = np.concatenate([np.arange(POSES - 1), rng.integers(POSES, size=8)])
-    end = np.concatenate([np.arange(1, POSES), rng.integers(POSES, size=8)])
-    m = len(start)
-    spread = rng.normal(size=(m, 3, 3))
-    information = spread @ np.swapaxes(spread, 1, 2) + np.eye(3)
-    blocks = [
-        (3 * start, rng.normal(size=(m, 3, 3))),
-        (3 * end, rng.normal(size=(m, 3, 3))),
-        (poses + PARAMETERS * rng.integers(RUNS, size=m), rng.normal(size=(m, 3, PARAMETERS))),
-    ]
-    system.add(rng.normal(size=(m, 3)), information, blocks)
-    unit = np.eye(system.size)[np.newaxis]
-    system.add(np.zeros((1, system.size)), 0.1 * unit, [(np.zeros(1, dtype=np.intp), unit)])
-    return system
-
-
-def test_the_step_is_that_of_the_whole_system():
-    system = random_system(np.random.default_rng(0))
-    whole = system.matrix().toarray()
-    np.testing.assert_allclose(whole, whole.T, atol=1e-9)
-    step = system.factor().step(system.right)
-    np.testing.assert_allclose(step, np.linalg.solve(whole, system.right), atol=1e-8)
-
-
-def test_covariances_are_those_of_the_whole_system():
-    rng = np.random.default_rng(1)
-    system = random_system(rng)
-    inverse = np.linalg.inv(system.matrix().toarray())[: 3 * POSES, : 3 * POSES]
-    factor = system.factor()
-    np.testing.assert_allclose(factor.solve(np.eye(3 * POSES)), inverse, atol=1e-8)
-    pairs = 300
-    columns = 3 * rng.integers(POSES, size=(pairs, 2, 1)) + np.arange(3)
-    columns, slopes = columns.reshape(pairs, 6), rng.normal(size=(pairs, 3, 6))
-    picked = inverse[columns[:, :, np.newaxis], columns[:, np.newaxis]]
-    expected = slopes @ picked @ np.swapaxes(slopes, 1, 2)
-    np.testing.assert_allclose(factor.covariances(columns, slopes), expected, atol=1e-7)
-
-
-def test_poses_that_nothing_relates_are_refused():
-    system = NormalEquations(6, 6)
-    nowhere = np.zeros((1, 3, 3))
-    system.add(np.ones((1, 3)), np.eye(3)[np.newaxis], [(np.array([0]), nowhere)])
-    with pytest.raises(MapError, match='related to nothing'):
-        system.factor()
-
-
-@pytest.mark.parametrize('seed', range(6))
-def test_a_part_that_nothing_relates_to_the_rest_is_refused_whatever_the_rounding(seed):
-    poses = np.random.default_rng(seed).normal(size=(10, 3)) * np.array([5.0, 5.0, 2.0])
-    start = np.array([0, 1, 2, 3, 5, 6, 7, 8])
-    certain = np.tile(100.0 * np.eye(3), (len(start), 1, 1))
-    ways = Edges(start, start + 1, se2.between(poses[start], poses[start + 1]), certain)
-    with pytest.raises(MapError, match='related to nothing; build a map of each run'):
-        solve(poses, np.zeros((1, PARAMETERS)), (ways,))
-
 
 AROUND, DRIFT = 32, 0.01
 
 
-def rounds_of_a_square():
-    """Three rounds by an odometry that turns too much, and the true poses."""
+def trajectories_of(odometry, run=None):
+    """Return trajectories of runs (n,), none of whose poses are known."""
+    run = np.zeros(len(odometry), dtype=np.intp) if run is None else run
+    return Trajectories(odometry, run, np.arange(run[-1] + 1), np.zeros(run[-1] + 1, dtype=bool))
+
+
+def closures_of(first, second, chain=None, score=1.0):
+    """Return closures at the same poses."""
+    m = len(first)
+    chain = np.zeros(m, dtype=np.intp) if chain is None else chain
+    none = np.zeros(m, dtype=bool)
+    return Closures(first, second, np.zeros((m, 3)), np.broadcast_to(score, m), chain, none)
+
+
+def unknowns(graph, poses=None):
+    """Return poses (n, 3), else those of the odometry, with parameters that are zero."""
+    poses = graph.trajectories.odometry if poses is None else poses
+    runs = len(graph.trajectories.run_of_segment)
+    return np.concatenate([poses.ravel(), np.zeros(PARAMETERS * (runs + 1))])
+
+
+def rounds_of_a_square(rounds=3):
+    """Rounds by an odometry that turns too much, and the true poses."""
     side = AROUND // 4
-    last = side - 1
-    true = np.tile([0.8, 0.0, 0.0], (3 * AROUND, 1))
-    true[last::side] = [0.2, 0.0, 0.5 * np.pi]
+    true = np.tile([0.8, 0.0, 0.0], (rounds * AROUND, 1))
+    true[side - 1 :: side] = [0.2, 0.0, 0.5 * np.pi]
     reported = true.copy()
     reported[:, 2] += DRIFT * true[:, 0]
-    piece = np.zeros(len(true) + 1, dtype=np.intp)
-    trajectories = Trajectories.of(
-        se2.chain(np.zeros(3), reported), piece, np.zeros(1, dtype=np.intp)
-    )
-    return trajectories, se2.chain(np.zeros(3), true)
+    return trajectories_of(se2.chain(np.zeros(3), reported)), se2.chain(np.zeros(3), true)
 
 
 def test_loops_tell_the_drift():
-    """The rounds are joined where they pass."""
     trajectories, truth = rounds_of_a_square()
-    nodes = np.arange(len(truth))
-    ways = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
     again = np.arange(2 * AROUND)
-    certain = np.broadcast_to(1e4 * np.eye(3), (len(again), 3, 3))
-    places = Edges(again + AROUND, again, np.zeros((len(again), 3)), certain)
-    found = solve(trajectories.odometry, np.zeros((1, PARAMETERS)), (ways, places))
+    closures = closures_of(again + AROUND, again)
+    graph = PoseGraph(trajectories, np.arange(len(truth)), closures, MotionNoise.default())
+    graph.deviation[:] = 0.01
+    prior, weights = Prior.unknown(), graph.alike
+    x = graph.solve(unknowns(graph), prior, weights)
     assert np.abs(trajectories.odometry - truth)[:, :2].max() > 2.0
-    np.testing.assert_allclose(found.parameters[0, -1], DRIFT, atol=1e-3)
+    found = graph.solved(x, prior, np.ones(len(closures), dtype=bool))
+    assert found.parameters[0, -1] == pytest.approx(DRIFT, abs=1e-3)
     # closures do not tell the scale: it stays but for what runs of one robot differ by
-    np.testing.assert_allclose(found.of_common()[SCALE, SCALE], RUN[SCALE] ** 2, rtol=1e-3)
+    assert found.of_common[SCALE, SCALE] == pytest.approx(RUN[SCALE] ** 2, rel=1e-3)
     np.testing.assert_allclose(found.poses[:, :2], truth[:, :2], atol=0.1)
+
+
+def test_wrong_closures_are_let_go_and_right_ones_of_little_score_admitted():
+    trajectories, truth = rounds_of_a_square()
+    start = np.arange(0, 2 * AROUND, 8)
+    right = start[:, np.newaxis] + np.arange(8)
+    # other sides of the square, seen from the same distance to a corner
+    wrong = np.array([12, 36, 60])[:, np.newaxis] + np.arange(6)
+    first = np.concatenate([right.ravel() + AROUND, wrong.ravel() + 24])
+    second = np.concatenate([right.ravel(), wrong.ravel()])
+    chain = np.concatenate([np.repeat(np.arange(8), 8), np.repeat([8, 9, 10], 6)])
+    score = np.where(chain < 4, 3.0, np.where(chain < 8, 0.5, 2.0))
+    closures = closures_of(first, second, chain, score)
+    nodes = np.arange(len(truth))
+    drifting = np.append(np.zeros(PARAMETERS - 1), DRIFT)
+    found = settle(trajectories, nodes, closures, drifting, Prior.unknown())
+    np.testing.assert_array_equal(found.kept, chain < 8)
+    assert trajectory_error(found.poses, truth) < 0.05
+
+
+def test_parts_that_nothing_relates_are_refused():
+    way = np.column_stack([0.6 * np.arange(20.0), np.zeros((20, 2))])
+    trajectories = trajectories_of(np.tile(way, (2, 1)), np.repeat(np.arange(2), 20))
+    with pytest.raises(MapError, match='related to nothing; build a map of each run'):
+        settle(
+            trajectories, np.arange(40), closures_of(*np.zeros((2, 0), np.intp)),
+            np.zeros(PARAMETERS), Prior.unknown(),
+        )  # fmt: skip
 
 
 def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_scale():
@@ -130,46 +108,37 @@ def test_ways_of_unlike_length_between_the_same_places_tell_the_drift_and_no_sca
         reported = steps + np.outer(np.abs(steps[:, 0]), [0.0, 0.0, DRIFT])
         poses.append(se2.chain(np.zeros(3), reported))
     run, count = np.repeat(np.arange(2), [len(each) for each in poses]), len(straight) + 1
-    trajectories = Trajectories.of(np.concatenate(poses), run, np.arange(2))
+    trajectories = trajectories_of(np.concatenate(poses), run)
     before, after = np.arange(3, 14), np.arange(3, 14) + len(ahead) + len(ahead)
     detour = len(round_a_block) - len(straight)
     # a place before the block looks like one behind it as well, half as much
-    closures = Closures(
+    closures = closures_of(
         count + np.concatenate([before, after + detour, before]),
         np.concatenate([before, after, after]),
-        np.zeros((33, 3)),
-        np.repeat([1.0, 1.0, 0.5], 11),
         np.repeat(np.arange(3), 11),
+        np.repeat([1.0, 1.0, 0.5], 11),
     )
-    found = agree(trajectories, closures, Prior.unknown())
-    np.testing.assert_array_equal(found.chains, [0, 1])
-    assert (found.weight, found.rival) == (22.0, 5.5)
-    assert found.parameters[-1] == pytest.approx(DRIFT, abs=2e-3)
-    assert found.parameters[SCALE] == 0.0
+    chains, parameters = agree(trajectories, closures, Prior.unknown())
+    np.testing.assert_array_equal(chains, [0, 1])
+    assert parameters[-1] == pytest.approx(DRIFT, abs=2e-3)
+    assert parameters[SCALE] == 0.0
 
 
 def test_chains_between_other_runs_make_no_ring_and_may_all_be_true():
     """Of three runs one is joined to each of the others, at places that are far apart on it."""
     way = np.column_stack([0.6 * np.arange(60.0), np.zeros(60), np.zeros(60)])
-    trajectories = Trajectories.of(np.tile(way, (3, 1)), np.repeat(np.arange(3), 60), np.arange(3))
+    trajectories = trajectories_of(np.tile(way, (3, 1)), np.repeat(np.arange(3), 60))
     near, far = np.arange(5, 10), np.arange(50, 55)
-    closures = Closures(
-        np.concatenate([60 + near, 120 + near]),
-        np.concatenate([near, far]),
-        np.zeros((10, 3)),
-        np.ones(10),
-        np.repeat(np.arange(2), 5),
-    )
-    found = agree(trajectories, closures, Prior.unknown())
-    np.testing.assert_array_equal(found.chains, [0, 1])
-    assert (found.weight, found.rival) == (10.0, 0.0)
+    first, second = np.concatenate([60 + near, 120 + near]), np.concatenate([near, far])
+    chain = np.repeat(np.arange(2), 5)
+    chains, _ = agree(trajectories, closures_of(first, second, chain), Prior.unknown())
+    np.testing.assert_array_equal(chains, [0, 1])
 
 
 def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
     way = np.column_stack([np.arange(3.0), np.zeros((3, 2))])
-    trajectories = Trajectories.of(way, np.zeros(3, dtype=np.intp), np.zeros(1, np.intp))
     noise = replace(MotionNoise.default(), per_metre=np.array([4e-4, 2e-4, 1e-3]))
-    wander = Wander.of(trajectories, way, noise)
+    wander = Wander(trajectories_of(way), way, noise)
     start, end = np.zeros(2, dtype=np.intp), np.full(2, 2)
     place, heading = wander.between(start, end, np.array([2, 0]))
     # two steps of 3e-4 m² along each axis; turns at 1 m and at 2 m move what lies off them
@@ -178,57 +147,46 @@ def test_a_way_is_as_uncertain_as_its_steps_and_what_they_turn():
 
 
 def test_a_robot_that_stands_is_nearly_certain_to():
-    trajectories = Trajectories.of(
-        np.zeros((3, 3)), np.zeros(3, dtype=np.intp), np.zeros(1, np.intp)
+    nothing = closures_of(*np.zeros((2, 0), np.intp))
+    graph = PoseGraph(
+        trajectories_of(np.zeros((3, 3))), np.arange(3), nothing, MotionNoise.default()
     )
-    nodes = np.arange(3)
-    stands = odometry_edges(trajectories, nodes, MotionNoise.default(), nodes)
-    np.testing.assert_allclose(stands.information, [1e6 * np.eye(3)] * 2)
-
-
-def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
-    problem = runs_along_one_way(2)
-    weights = np.ones(len(problem.closures))
-    start = np.zeros((2, PARAMETERS))
-    solution = problem.solve(problem.trajectories.odometry, start, weights)
-    moved = problem.trajectories.odometry.copy()
-    # of thirty closures the few that miss by far count as any
-    moved[30:] += np.outer((-1.0) ** np.arange(30), [0.1, 0.12, 0.05])
-    moved[30:36, :2] += 50.0
-    problem.learn(replace(solution, poses=moved), np.ones(len(weights), dtype=bool))
-    # of a Gaussian half of the values are within 1 / 1.4826 deviations
-    expected = 1.4826 * np.array([0.1, 0.12, 0.05])
-    np.testing.assert_allclose(problem.deviation[0], expected, rtol=0.1)
-    np.testing.assert_array_equal(problem.deviation[1], DEVIATION)
+    np.testing.assert_allclose(graph.information, [1e6 * np.eye(3)] * 2)
 
 
 def runs_along_one_way(runs, images=30):
     """Return runs along one straight way, every pair of whose images of a place is a closure."""
     way = np.column_stack([0.6 * np.arange(images), np.zeros(images), np.zeros(images)])
-    number = np.repeat(np.arange(runs), images)
-    trajectories = Trajectories.of(np.tile(way, (runs, 1)), number, np.arange(runs))
-    first, second, chain = [], [], []
-    for later in range(runs):
-        for earlier in range(later):
-            first.append(later * images + np.arange(images))
-            second.append(earlier * images + np.arange(images))
-            chain.append(np.full(images, len(chain)))
-    first, second, chain = (np.concatenate(each) for each in (first, second, chain))
-    count = len(first)
-    closures = Closures(first, second, np.zeros((count, 3)), np.ones(count), chain)
-    noise = MotionNoise.default()
-    return Problem(trajectories, np.arange(len(trajectories)), closures, noise, Belief.unknown())
+    trajectories = trajectories_of(np.tile(way, (runs, 1)), np.repeat(np.arange(runs), images))
+    later, earlier = np.tril_indices(runs, -1)
+    first, second = (
+        (images * each[:, np.newaxis] + np.arange(images)).ravel() for each in (later, earlier)
+    )
+    closures = closures_of(first, second, np.repeat(np.arange(len(later)), images))
+    return PoseGraph(trajectories, np.arange(runs * images), closures, MotionNoise.default())
+
+
+def test_deviations_of_closures_are_learnt_from_the_median_of_what_they_miss():
+    graph = runs_along_one_way(2)
+    moved = graph.trajectories.odometry.copy()
+    # of thirty closures the few that miss by far count as any
+    moved[30:] += np.outer((-1.0) ** np.arange(30), [0.1, 0.12, 0.05])
+    moved[30:36, :2] += 50.0
+    graph.learn(unknowns(graph, moved), np.ones(30, dtype=bool))
+    # of a Gaussian half of the values are within 1 / 1.4826 deviations
+    expected = 1.4826 * np.array([0.1, 0.12, 0.05])
+    np.testing.assert_allclose(graph.deviation[0], expected, rtol=0.1)
+    np.testing.assert_array_equal(graph.deviation[1], DEVIATION)
 
 
 @pytest.mark.parametrize('runs', [2, 3, 12])
 def test_all_pairs_of_many_runs_tell_no_more_than_a_few(runs):
-    """How surely two runs lie beside each other hardly grows with the runs along that way."""
+    """How certain it is where two runs lie hardly grows with the runs along that way."""
     uncertain = []
-    for problem in (runs_along_one_way(2), runs_along_one_way(runs)):
-        weights = np.ones(len(problem.closures))
-        start = np.zeros((len(problem.trajectories.run_of_piece), PARAMETERS))
-        solution = problem.solve(problem.trajectories.odometry, start, weights)
-        covariance = solution.relations(np.array([15]), np.array([45]))[0]
-        uncertain.append(np.sqrt(np.diag(covariance)))
+    for graph in (runs_along_one_way(2), runs_along_one_way(runs)):
+        weights, prior = np.ones(len(graph.closures)), Prior.unknown()
+        x = graph.solve(unknowns(graph), prior, weights)
+        ends = np.array([15]), np.array([45])
+        uncertain.append(np.sqrt(np.diag(graph.covariances(x, prior, weights, *ends)[0])))
     assert np.all(uncertain[1] <= uncertain[0] * (1.0 + 1e-6))
     assert np.all(uncertain[1] > 0.8 * uncertain[0])

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.map.kernel_map import MappingRecord
 import numpy as np
 
 RECORD = MappingRecord(

@@ -17,7 +17,7 @@ from kbr_localization.datasets.images import decode_image, encode_jpeg
 from kbr_localization.datasets.run_folder import WITHOUT_POSES
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.mapping.pieces import odometry_leaps
+from kbr_localization.localization.mapping.segments import odometry_leaps
 from kbr_localization.ros.common import conversions, diagnostics
 from kbr_localization.ros.recording import recording
 from kbr_localization.ros.recording.image_sizes import ImageSizes

@@ -5,7 +5,7 @@ from dataclasses import replace
 from helpers import textured_image
 from kbr_localization import se2
 from kbr_localization.localization.mapping.headings import correct_headings, follow_images
-from kbr_localization.localization.mapping.wheels import RUN
+from kbr_localization.localization.mapping.odometry_model import RUN
 from kbr_localization.vision.camera_view import find_view
 from kbr_localization.vision.turning import (
     disagreement,
@@ -165,7 +165,7 @@ def test_a_run_of_too_few_points_leaves_the_others_corrected_and_has_their_drift
         ours, theirs = (poses[run == number] for poses in (found.odometry, true))
         missed = se2.between(ours[0], ours)[:, 2] - se2.between(theirs[0], theirs)[:, 2]
         assert np.abs(se2.wrap_angle(missed)).max() < 0.1
-    deviation = found.prior.belief.deviations[-1]
+    deviation = found.prior.deviations[-1]
     assert RUN[-1] <= deviation < 2.0 * RUN[-1]
 
 

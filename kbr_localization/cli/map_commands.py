@@ -154,7 +154,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
 
 def _poses_facts(record: Any) -> Any:
     """Say where the poses of a map come from."""
-    from kbr_localization.localization.mapping.base_frame import described_point
+    from kbr_localization.localization.mapping.align import described_point
 
     if record is None:
         return 'known'

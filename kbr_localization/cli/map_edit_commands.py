@@ -53,8 +53,7 @@ def align(
     """
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.mapping.align import align as align_map
-    from kbr_localization.localization.mapping.align import lines_of, since_first_image
-    from kbr_localization.localization.mapping.onto import align_onto
+    from kbr_localization.localization.mapping.align import align_onto, lines_of, since_first_image
 
     ways = {'--at': at, '--tum': tum, '--bag': bag, '--onto': onto}
     given = [name for name, value in ways.items() if value]

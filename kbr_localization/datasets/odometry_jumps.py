@@ -64,16 +64,22 @@ def steps(start: FloatArray, end: FloatArray) -> tuple[FloatArray, FloatArray]:
     return np.hypot(moved[..., 0], moved[..., 1]), np.abs(moved[..., 2])
 
 
+def continued(track: OdometryTrack) -> NDArray[np.bool_]:
+    """Tell which steps (n - 1,) of a track a robot of its usual speed may have made."""
+    stamps, poses = track.stamps_ns, track.poses
+    return continues(stamps[:-1], poses[:-1], stamps[1:], poses[1:], *_usual(track))
+
+
 def without_jumps(track: OdometryTrack) -> tuple[OdometryTrack, tuple[str, ...]]:
     """Return an odometry that goes on where the recorded one jumps, and notes about it."""
     stamps, poses = track.stamps_ns, track.poses
-    speed, pause = _usual(track)
-    plausible = continues(stamps[:-1], poses[:-1], stamps[1:], poses[1:], speed, pause)
+    plausible = continued(track)
     if plausible.all():
         return track, ()
     segments = np.split(np.arange(len(stamps)), np.flatnonzero(~plausible) + 1)
     kept, corrected, correction = [segments[0]], [poses[segments[0]]], np.zeros(3)
     resets: list[int] = []
+    speed, pause = _usual(track)
     for segment in segments[1:]:
         end, start = kept[-1][-1], segment[0]
         if not continues(stamps[end], poses[end], stamps[start], poses[start], speed, pause):

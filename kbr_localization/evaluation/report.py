@@ -20,11 +20,9 @@ from kbr_localization.evaluation.record import ImagePair, RunRecord
 from kbr_localization.files import write_text
 from kbr_localization.localization.calibration_words import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
-from kbr_localization.localization.mapping.align import fit, moved
-from kbr_localization.localization.mapping.base_frame import described_point
-from kbr_localization.localization.mapping.wheels import NAMES
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
+from kbr_localization.localization.mapping.align import described_point, fit, moved
+from kbr_localization.localization.mapping.odometry_model import NAMES
 from kbr_localization.localization.methods.method_configs import method_config
 from kbr_localization.se2 import FloatArray
 import numpy as np

@@ -50,7 +50,7 @@ _FRAMES = (
 
 
 @dataclass(frozen=True)
-class _Candidate:
+class Candidate:
     """A frame that may enter the map, with the odometry and pose of the next one of its run."""
 
     frame: Frame
@@ -60,6 +60,7 @@ class _Candidate:
 
     @property
     def pose(self) -> FloatArray:
+        """Reference pose (3,)."""
         assert self.frame.reference is not None
         return self.frame.reference
 
@@ -87,7 +88,7 @@ def build_map(
     report, workers = progress or silent, workers or Workers()
     cameras = _cameras(datasets)
     _warn_of_frames(datasets)
-    candidates = _candidates(datasets)
+    candidates = candidates_of(datasets)
     chosen = candidates
     if max_images is not None:
         if max_images < 1:
@@ -102,7 +103,7 @@ def build_map(
         describer = fit_cameras(config, cameras, images, rng, workers, report)
     else:
         describer = fit_describer(config, images, rng, workers, report)
-    chosen, described = _describe(chosen, describer, datasets, report, workers)
+    chosen, described = describe_candidates(chosen, describer, datasets, report, workers)
     poses = np.array([c.pose for c in chosen])
     tracks, delay = _tracks(candidates, datasets)
     calibration, noise = measure_odometry(tracks)
@@ -135,8 +136,9 @@ def unique_names(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(unique)
 
 
-def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
-    found: list[_Candidate] = []
+def candidates_of(datasets: Sequence[Dataset]) -> list[Candidate]:
+    """Return the frames of runs that have a reference pose, count the others; raises MapError."""
+    found: list[Candidate] = []
     outside: list[str] = []
     for run, dataset in enumerate(datasets):
         frames = [frame for frame in dataset if frame.reference is not None]
@@ -151,7 +153,7 @@ def _candidates(datasets: Sequence[Dataset]) -> list[_Candidate]:
         following = [*(frame.reference for frame in frames[1:]), nowhere[0]]
         for frame, control, pose in zip(frames, controls, following, strict=True):
             assert pose is not None
-            found.append(_Candidate(frame, run, control, pose))
+            found.append(Candidate(frame, run, control, pose))
     for why in filter(None, outside):
         if not found:
             raise MapError(why)
@@ -185,20 +187,20 @@ def _warn_of_frames(datasets: Sequence[Dataset]) -> None:
         LOG.warning(_FRAMES, '; '.join(listed))
 
 
-def _describe(
-    candidates: list[_Candidate],
+def describe_candidates(
+    candidates: list[Candidate],
     describer: Describer,
     datasets: Sequence[Dataset],
     report: Progress,
     workers: Workers,
-) -> tuple[list[_Candidate], list[DescribedImage]]:
+) -> tuple[list[Candidate], list[DescribedImage]]:
     """Keep the candidates whose images can be used, count the others and tell why the last."""
     images = [candidate.frame.image for candidate in candidates]
     counting = partial(report, 'describing images')
     described = describe_images(describer, images, workers, counting, thumbnails=True)
     kept, misfits, trouble = [], 0, ''
     for candidate, image in zip(candidates, described, strict=True):
-        reason = refusal(describer, image)
+        reason = _refusal(describer, image)
         if not reason:
             kept.append((candidate, image))
             continue
@@ -218,8 +220,7 @@ def _describe(
     return [candidate for candidate, _ in kept], [image for _, image in kept]
 
 
-def refusal(describer: Describer, image: DescribedImage) -> str:
-    """Say in a few words why an image cannot enter the map; nothing for one that can."""
+def _refusal(describer: Describer, image: DescribedImage) -> str:
     if image.error is not None:
         return 'broken image' if isinstance(image.error, DatasetError) else 'unusable image'
     assert image.descriptor is not None
@@ -228,7 +229,7 @@ def refusal(describer: Describer, image: DescribedImage) -> str:
 
 
 def _tracks(
-    candidates: list[_Candidate], datasets: Sequence[Dataset]
+    candidates: list[Candidate], datasets: Sequence[Dataset]
 ) -> tuple[list[Track], FloatArray | None]:
     """Odometry, at the right time, and reference poses of each run; the delay of all of them."""
     tracks, delays = [], []

@@ -28,9 +28,8 @@ from kbr_localization.localization.calibration import Calibration, SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map import storage
 from kbr_localization.localization.map.index import SketchIndex
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.map.mapping_record import MappingRecord
 from kbr_localization.localization.map.storage import (
     check_plain,
     CHECKSUMS,
@@ -114,7 +113,7 @@ _OF_IMAGES = ('poses', 'controls', 'next_poses', 'stamps_ns', 'run_index', 'desc
 
 
 def write_map(kernel_map: KernelMap, path: Path) -> None:
-    """Write to a temporary file beside `path` and rename it; raises MapError."""
+    """Write to a temporary file next to `path` and rename it; raises MapError."""
     if path.exists() and not path.is_file():
         found = 'folder' if path.is_dir() else 'device or a pipe'
         raise MapError(f'cannot write the map {path}: expected the name of a file, got a {found}')
@@ -320,7 +319,7 @@ def _read(file: h5py.File) -> KernelMap:
     _check_calibration(calibration)
     statistics = _statistics(values.get('statistics'))
     if 'statistics' in values and statistics is None:
-        values['filter'].pop('delta', None)  # that of another version has another meaning
+        values['filter'].pop('delta', None)  # its meaning differs between versions
     index, mapping, thumbnails = (values.get(name) for name in ('index', 'mapping', 'thumbnails'))
     return KernelMap(
         **{name: values[name] for name in _OF_IMAGES},
@@ -451,7 +450,7 @@ def _statistics(values: dict[str, Any] | None) -> MapStatistics | None:
         return None
     measured_with = {name: values.pop(name, None) for name in _MEASURED_WITH}
     if measured_with != _MEASURED_WITH or values.keys() != to_mapping(MapStatistics()).keys():
-        return None  # those of another version: they are measured again
+        return None  # of another version: measured again
     wrong = [name for name, value in values.items() if not np.all(np.abs(value) <= 100.0)]
     if wrong:
         raise MapError(f'statistics/{wrong[0]} is {values[wrong[0]]}: expected a small number')

@@ -46,28 +46,19 @@ def with_images(kernel_map: KernelMap, images: Sequence[NewImage]) -> KernelMap:
         )
     for image in images:
         _check(kernel_map, image)
-    names = kernel_map.run_names
-    names = names if GROWN_RUN in names else (*names, GROWN_RUN)
-    if not images:
-        return replace(kernel_map, run_names=names)
-    poses = np.array([image.pose for image in images])
-    descriptors = _appended(kernel_map.descriptors, [image.descriptor for image in images])
-    record, nowhere = kernel_map.mapping, np.full((len(images), 3), np.nan)
-    added = descriptors[len(kernel_map) :]  # noqa: E203
+    poses = np.array([image.pose for image in images]).reshape(-1, 3)
+    longer = kernel_map.appended(
+        GROWN_RUN,
+        [image.stamp_ns for image in images],
+        poses,
+        [image.descriptor for image in images],
+        [image.thumbnail for image in images],
+    )
+    n, record = len(kernel_map), kernel_map.mapping
+    added = longer.descriptors[n:]
     return replace(
-        kernel_map,
-        poses=_appended(kernel_map.poses, poses),
-        descriptors=descriptors,
-        stamps_ns=_appended(kernel_map.stamps_ns, [image.stamp_ns for image in images]),
-        run_index=_appended(kernel_map.run_index, [names.index(GROWN_RUN)] * len(images)),
-        run_names=names,
-        controls=_appended(kernel_map.controls, nowhere),
-        next_poses=_appended(kernel_map.next_poses, nowhere),
-        thumbnails=(*kernel_map.thumbnails, *(image.thumbnail for image in images))
-        if kernel_map.thumbnails
-        else (),
+        longer,
         index=kernel_map.search_index.extended(added) if kernel_map.is_large else None,
-        means=None,
         mapping=record and record.extended(poses, kernel_map.uncertainty_at(poses)),
     )
 
@@ -82,11 +73,6 @@ def _check(kernel_map: KernelMap, image: NewImage) -> None:
         raise MapError(f'pose {image.pose} of an image for the map: expected finite numbers')
 
 
-def _appended(rows: np.ndarray, new: Sequence[object] | np.ndarray) -> np.ndarray:
-    added = np.asarray(new, dtype=rows.dtype).reshape(len(new), *rows.shape[1:])
-    return np.concatenate([rows, added])
-
-
 def grown(kernel_map: KernelMap) -> np.ndarray:
     """Which images (n,) of a map were added while localizing."""
     if GROWN_RUN not in kernel_map.run_names:
@@ -95,7 +81,7 @@ def grown(kernel_map: KernelMap) -> np.ndarray:
 
 
 def grown_path(path: Path) -> Path:
-    """Return the file beside a map that has the images added to it as well."""
+    """Return the file next to a map that has the images added to it as well."""
     return path.with_name(f'{path.stem}_grown.h5')
 
 
@@ -103,7 +89,7 @@ def is_grown_from(kernel_map: KernelMap, base: KernelMap) -> bool:
     """
     Whether a map is another one with more images at its end.
 
-    A run that is described anew gives the same poses and other descriptors: a few are compared.
+    A run that is described again gives the same poses and other descriptors: a few are compared.
     """
     n = len(base)
     if len(kernel_map) < n or not np.array_equal(kernel_map.poses[:n], base.poses):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbr_localization import se2
@@ -12,10 +11,10 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 Indices = NDArray[np.intp]
 _MOST_DISTANCES = 2e9  # up to which points are chosen one by one; above, one for each grid cell
-_SAMPLE = 2000  # points over which a mean is taken
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def cover(poses: FloatArray, count: int, rng: np.random.Generator) -> Indices:
     """
     Choose poses that cover all of them: each next one is the farthest from those chosen.
 
-    The distance is that of (x, y, cos, sin). Where there are too many for that, the pose nearest
+    The distance is between (x, y, cos, sin). Where there are too many for that, the pose nearest
     to the middle of each cell of a grid is chosen. Shapes: (n, 3) -> sorted indices,
     min(count, n) of them or, of very many, a few less.
     """
@@ -108,35 +107,15 @@ def _loss(kernel_map: KernelMap, kept: Indices) -> PruningLoss:
 
 
 def _mmd(kernel_map: KernelMap, points: FloatArray, kept: Indices) -> float:
-    """
-    Distance of the kernel means m, m' of all points and of those kept, relative to |m|.
-
-    |m - m'|^2 is the mean of m - m' over all points less its mean over those kept; of very many
-    points a sample is taken for these means, while m and m' themselves are exact.
-    """
+    """Distance of the kernel means of samples of all points and of those kept, relative."""
     config = kernel_map.filter_config
     h, a = config.position_bandwidth, config.heading_bandwidth
     scaled = points / np.array([h, h, a, a])
-    samples = [part[:: -(-len(part) // _SAMPLE)] for part in (scaled, scaled[kept])]
-    means = [_mean_function(part) for part in (scaled, scaled[kept])]
-    whole = means[0](samples[0])
-    squared = np.mean(whole - means[1](samples[0])) - np.mean(
-        means[0](samples[1]) - means[1](samples[1])
-    )
-    return float(np.sqrt(max(float(squared), 0.0) / float(np.mean(whole))))
+    every, left = (part[:: -(-len(part) // 2000)] for part in (scaled, scaled[kept]))
 
+    def mean(one: FloatArray, other: FloatArray) -> float:
+        return float(np.exp(-0.5 * cdist(one, other, 'sqeuclidean')).mean())
 
-def _mean_function(points: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """Kernel mean of points (n, d) of a Gaussian kernel of bandwidth 1, as a function."""
-    tree = cKDTree(points)
-
-    def mean(places: FloatArray) -> FloatArray:
-        # beyond 6 bandwidths the kernel is zero
-        neighbours = tree.query_ball_point(places, 6.0)
-        sums = [
-            np.exp(-0.5 * np.sum((points[near] - place) ** 2, axis=1)).sum()
-            for place, near in zip(places, neighbours, strict=True)
-        ]
-        return np.array(sums) / len(points)
-
-    return mean
+    whole = mean(every, every)
+    squared = whole - 2.0 * mean(every, left) + mean(left, left)
+    return float(np.sqrt(max(squared, 0.0) / whole))

@@ -56,7 +56,7 @@ class LocalSimilarity:
     """
     Values computed where they are asked for, each of them once.
 
-    `compute` gives the values (m,) of increasing indices (m,); `size` is that of the map. `given`:
+    `compute` gives the values (m,) of increasing indices (m,); `size`: n of the map. `given`:
     increasing indices (l,), l > 0, and values (l,) that are known already. `nearby`: (k,) indices
     whose values are going to be needed as well: computing them at once is faster.
     """

@@ -62,7 +62,7 @@ def new_hdf5(path: Path) -> Iterator[h5py.File]:
     """Give an empty HDF5 file to write; raises OSError at the end when writing failed."""
     with _DeferredErrorFile(path, 'w+') as raw:
         try:
-            # HDF5 has checksums of its own structures from 1.10 on: without them a single wrong
+            # HDF5 has checksums of its structures from 1.10 on: without them a single wrong
             # byte can make it read forever
             with h5py.File(raw, 'w', libver=('v110', 'v110')) as file:
                 yield file

@@ -1,33 +1,44 @@
 """
-A map moved into another frame by known poses: `kbr map align`.
+Frames of a map: moved by known poses (`kbr map align`) or onto another map, of camera or base.
 
 The motion is the rigid one that brings the map's positions nearest to the known ones (Umeyama,
-PAMI 1991, in the plane), with the scale of all metres where that is wanted: closures cannot tell
-it, known poses can.
+PAMI 1991, in the plane), with the scale of all metres where that is wanted: it is
+observable from known poses, not from loop closures.
+
+A map of odometry and images is solved for the poses of the camera. The pose of the odometry's
+point (the base: `base_link`) in the frame of the camera is (offset x, offset y, mounting), see
+`calibration`.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
+import cv2
 from kbr_localization import se2
+from kbr_localization.datasets.images import decode_image
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import in_metres
 from kbr_localization.localization.config import in_metres_of, sensible_config
+from kbr_localization.localization.map.build import VOCABULARY_IMAGES
+from kbr_localization.localization.map.describing import THUMBNAIL_WIDTH
 from kbr_localization.localization.map.grow import grown
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
-from kbr_localization.localization.mapping.wheels import NAMES
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
+from kbr_localization.localization.mapping.consistency import relate
+from kbr_localization.localization.mapping.loop_closure import propose
+from kbr_localization.localization.mapping.odometry_model import NAMES, Prior
+from kbr_localization.localization.mapping.segments import map_segments
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import step_variances
+from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np
 
 FEWEST = 3
 """Known poses that tell a motion and whether it fits."""
 _SPREAD = 1.0  # metres that they have to lie apart, at least
-_MISFIT = 0.1
-"""Of the spread of known poses: those that are missed by more are hardly of the map's places."""
-_GAP_NS = 2_000_000_000  # between images of a run from one to the other of which a pose is known
 RELATIVE_NS = 10**9 * 10**7
 """Times before that are of no clock: they count from some first image."""
 
@@ -39,7 +50,7 @@ class Alignment:
 
     `stamps_ns`: (k,) of the known poses. `known`, `moved`: (k, 3), headings of known ones NaN
     where only positions are known. `free_scale`: what the scale would be, were it free.
-    `left_out`: known poses at times of which the map has no images.
+    `left_out`: number of known poses at times without images.
     """
 
     motion: FloatArray
@@ -63,7 +74,7 @@ class Alignment:
     @property
     def fits(self) -> bool:
         """Whether the known poses can be of the map's places."""
-        return self.missed <= _MISFIT * _spread(self.known)
+        return self.missed <= 0.1 * _spread(self.known)
 
 
 def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[FloatArray, float]:
@@ -91,12 +102,8 @@ def fit(poses: FloatArray, known: FloatArray, scaled: bool = False) -> tuple[Flo
     cross = float(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]))
     turn = np.arctan2(cross, dot)
     scale = float(np.hypot(cross, dot) / np.sum(a**2)) if scaled else 1.0
-    cosine, sine = np.cos(turn), np.sin(turn)
-    moved = scale * np.array(
-        [cosine * centres[0][0] - sine * centres[0][1],
-         sine * centres[0][0] + cosine * centres[0][1]]
-    )  # fmt: skip
-    return np.array([*(centres[1] - moved), turn]), scale
+    offset = centres[1] - scale * se2.rotation(turn)[:2, :2] @ centres[0]
+    return np.array([*offset, turn]), scale
 
 
 def _spread(poses: FloatArray) -> float:
@@ -121,7 +128,7 @@ def align(
     Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
 
     Stamps before `RELATIVE_NS` count from the map's first image, unless its images have such ones
-    themselves, of a simulated clock. Poses at times of which the map has no images are left out.
+    themselves, of a simulated clock. Poses at times without images are left out.
     `aligned`: what is known of their frame (see `MappingRecord`). Raises MapError when fewer than
     `FEWEST` are left.
     """
@@ -163,7 +170,7 @@ def move_map(
 
     What the map knows of the odometry is then in the new metres as well, and so are the
     bandwidths of positions: as a map of these metres would have them, or scaled where they were
-    chosen. Its statistics are those of its metres: with another scale they are measured anew.
+    chosen. Its statistics are dropped if the scale changes.
     `aligned`: what is known of the frame that it comes into (see `MappingRecord`).
     """
     record = kernel_map.mapping
@@ -171,7 +178,12 @@ def move_map(
         kernel_map,
         poses=moved(kernel_map.poses, motion, scale),
         next_poses=moved(kernel_map.next_poses, motion, scale),
-        mapping=None if record is None else _moved_record(record, motion, scale, aligned),
+        mapping=record
+        and replace(
+            record.moved(motion, scale),
+            parameters=in_metres(record.parameters, scale, NAMES),
+            aligned=aligned,
+        ),
         calibration=kernel_map.calibration.in_metres(scale),
         statistics=kernel_map.statistics if scale == 1.0 else None,
     )
@@ -198,13 +210,6 @@ def _rescaled(whole: KernelMap, before: FloatArray, scale: float) -> KernelMap:
     )
 
 
-def _moved_record(
-    record: MappingRecord, motion: FloatArray, scale: float, aligned: bool | None
-) -> MappingRecord:
-    parameters = in_metres(record.parameters, scale, NAMES)
-    return replace(record.moved(motion, scale), parameters=parameters, aligned=aligned)
-
-
 def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
     """
     Poses (k, 3) of the map at stamps (k,): of an image or between two of a run, else NaN.
@@ -222,34 +227,29 @@ def places_at(kernel_map: KernelMap, stamps_ns: StampArray) -> FloatArray:
         known = kernel_map.stamps_ns[order]
         after = np.clip(np.searchsorted(known, stamps_ns), 1, len(known) - 1)
         inside = (stamps_ns >= known[0]) & (stamps_ns <= known[-1])
-        near = known[after] - known[after - 1] <= max(_GAP_NS, 5 * _usual_gap(known))
-        inside &= near | np.isin(stamps_ns, known)
-        if inside.any():
-            found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
-            # a comparison with NaN is false
-            apart = np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD
-            if apart.any():
-                at = int(np.flatnonzero(inside)[apart][0])
-                _refuse_two_runs(kernel_map, int(stamps_ns[at]), int(run_of[at]), run)
-            result[inside], run_of[inside] = found, run
+        # at the ends of a gap only the poses of images are known
+        gap = max(2e9, 5.0 * float(np.median(np.diff(known))))
+        inside &= (known[after] - known[after - 1] <= gap) | np.isin(stamps_ns, known)
+        if not inside.any():
+            continue
+        found = se2.interpolate(known, kernel_map.poses[order], stamps_ns[inside])
+        # a comparison with NaN is false
+        apart = np.hypot(*(found - result[inside])[:, :2].T) > _SPREAD
+        if apart.any():
+            at = int(np.flatnonzero(inside)[apart][0])
+            names = kernel_map.run_names[run_of[at]], kernel_map.run_names[run]
+            raise MapError(
+                f'at {stamps_ns[at] * 1e-9:.3f} s the map has images of {names[0]} and, at '
+                f'another place, of {names[1]}, as of a clock that was reset: which of them a '
+                'known pose belongs to is unknown; align a map of one of the runs, then add the '
+                'other by `kbr map extend`'
+            )
+        result[inside], run_of[inside] = found, run
     return result
 
 
-def _refuse_two_runs(kernel_map: KernelMap, stamp_ns: int, first: int, second: int) -> None:
-    names = kernel_map.run_names
-    raise MapError(
-        f'at {stamp_ns * 1e-9:.3f} s the map has images of {names[first]} and, at another place, '
-        f'of {names[second]}, as of a clock that began anew: whose a known pose is cannot be '
-        'told; align a map of one of the runs, then add the other by `kbr map extend`'
-    )
-
-
-def _usual_gap(stamps_ns: StampArray) -> int:
-    return int(np.median(np.diff(stamps_ns)))
-
-
 def lines_of(alignment: Alignment) -> list[str]:
-    """Tell what an alignment did, in metres and degrees, a line each."""
+    """Describe an alignment, in metres and degrees, a line each."""
     x, y, turn = alignment.motion
     residuals, missed = alignment.residuals, alignment.missed
     spread, doubt = _spread(alignment.known), ''
@@ -275,3 +275,146 @@ def lines_of(alignment: Alignment) -> list[str]:
             f'metres of the known poses differ by {percent:+.1f}%: --scale takes them over'
         )
     return lines
+
+
+def align_onto(
+    kernel_map: KernelMap,
+    other: KernelMap,
+    scaled: bool = False,
+    progress: Progress | None = None,
+) -> tuple[KernelMap, Alignment]:
+    """
+    Move a map of n images into the frame of another one.
+
+    Images that both have, by their stamps, are the known poses (k, 3); else images of the same
+    places, also where stamps are the same by chance, of a clock that was reset. `scaled`: also
+    take over the metres of the other map. Poses are of one point of the robot in both: poses of
+    the other map are carried to the point of this one, where it is known.
+    Raises MapError for maps that show no common place, or have no pictures.
+    """
+    shared, ours, theirs = np.intersect1d(
+        kernel_map.stamps_ns, other.stamps_ns, return_indices=True
+    )
+    found = None
+    if len(shared) >= 10:  # enough to need no comparing of images
+        known = se2.compose(camera_poses(other)[theirs], point_of(kernel_map))
+        found = fitted(shared, kernel_map.poses[ours], known, scaled)
+        if not found.fits and _pictures_differ(kernel_map, other, ours, theirs):
+            found = None
+    found = found or _by_images(kernel_map, other, scaled, progress or silent)
+    return move_map(kernel_map, found.motion, found.scale, other.aligned), found
+
+
+def _pictures_differ(
+    kernel_map: KernelMap, other: KernelMap, ours: Indices, theirs: Indices
+) -> bool:
+    """Whether images of the same cameras and stamps, (k,) of each map, are seen to differ."""
+    pictured = len(kernel_map.thumbnails) and len(other.thumbnails)
+    if kernel_map.cameras != other.cameras or not pictured:
+        return False
+    pictures = _pictures(kernel_map, 'the map', ours), _pictures(other, 'the other map', theirs)
+    apart = [float(np.mean(cv2.absdiff(*pair))) for pair in zip(*pictures, strict=True)]
+    return float(np.median(apart)) > 8.0  # grey levels
+
+
+def _by_images(
+    kernel_map: KernelMap, other: KernelMap, scaled: bool, progress: Progress
+) -> Alignment:
+    pictures = _pictures(other, 'the other map') + _pictures(kernel_map, 'the map')
+    spread = np.linspace(0, len(pictures) - 1, min(len(pictures), VOCABULARY_IMAGES))
+    examples = [pictures[index] for index in np.unique(spread.astype(int))]
+    describer = fit_describer(VisionConfig(), examples, np.random.default_rng(0))
+    descriptors = [describer.describe(picture) for picture in pictures]
+    n = len(other)
+    segment, runs = map_segments(other)
+    own, own_runs = map_segments(kernel_map)
+    trajectories = Trajectories(
+        np.concatenate([camera_poses(other), camera_poses(kernel_map)]),
+        np.concatenate([segment, own + len(runs)]),
+        np.concatenate([runs, own_runs + len(other.run_names)]),
+        np.arange(len(runs) + len(own_runs)) < len(runs),
+    )
+    compared = partial(progress, 'comparing images')
+    proposed = propose(describer, np.array(descriptors), trajectories, compared)
+    found = relate(trajectories, proposed, Prior.unknown()).believed
+    found = found.select(found.second < n)
+    if not len(found):
+        raise MapError(
+            'the maps show no common place for certain: expected two maps of one place, driven '
+            'in the same direction for 20 m'
+        )
+    ours = kernel_map.poses[found.first - n]
+    theirs = se2.compose(camera_poses(other)[found.second], found.relative)
+    known = se2.compose(theirs, point_of(kernel_map))
+    missed = np.hypot(*(moved(ours, *fit(ours, known, scaled)) - known)[:, :2].T)
+    near = missed <= 3.0 * np.median(missed)
+    stamps_ns = kernel_map.stamps_ns[found.first - n]
+    return fitted(stamps_ns[near], ours[near], known[near], scaled)
+
+
+def _pictures(kernel_map: KernelMap, name: str, which: Indices | None = None) -> list[np.ndarray]:
+    """Grey pictures of the images of a map, or of some (k,), all of one size."""
+    if not len(kernel_map.thumbnails):
+        raise MapError(f'{name} has no pictures of its images: build it again')
+    size = (THUMBNAIL_WIDTH, round(0.75 * THUMBNAIL_WIDTH))
+    found = []
+    for number in range(len(kernel_map)) if which is None else which.tolist():
+        data = kernel_map.thumbnails[number]
+        picture = decode_image(data, f'picture {number} of {name}')
+        grey = picture if picture.ndim == 2 else cv2.cvtColor(picture, cv2.COLOR_BGR2GRAY)
+        found.append(cv2.resize(grey, size, interpolation=cv2.INTER_AREA))
+    return found
+
+
+def point_of(kernel_map: KernelMap) -> FloatArray:
+    """Pose (3,) in metres and radians, in the camera's frame, of the point of the map's poses."""
+    return np.zeros(3) if kernel_map.mapping is None else kernel_map.mapping.point
+
+
+def camera_poses(kernel_map: KernelMap) -> FloatArray:
+    """Poses (n, 3) of the camera where the map's images were taken; of known ones those given."""
+    return se2.compose(kernel_map.poses, se2.inverse(point_of(kernel_map)))
+
+
+def at_base(kernel_map: KernelMap) -> KernelMap:
+    """
+    Return a map of the camera's poses as one of the base's, in the same frame.
+
+    The map is one of odometry and images.
+    """
+    record, known = kernel_map.mapping, kernel_map.calibration
+    assert record is not None
+    point = known.values[:3].copy()  # offset x, offset y, mounting
+    # a turn of the base moves the point by its lever
+    lever = (se2.compose(kernel_map.poses, point) - kernel_map.poses)[:, :2]
+    slope = np.tile(np.eye(3), (len(kernel_map), 1, 1))
+    slope[:, 0, 2], slope[:, 1, 2] = -lever[:, 1], lever[:, 0]
+    return replace(
+        kernel_map,
+        poses=se2.compose(kernel_map.poses, point),
+        next_poses=se2.compose(kernel_map.next_poses, point),
+        calibration=replace(known, values=parameters_about(known.values, point)),
+        mapping=replace(
+            record,
+            point=point,
+            covariances=slope @ record.covariances @ np.swapaxes(slope, 1, 2),
+            parameters=parameters_about(record.parameters, point),
+        ),
+        statistics=None,
+    )
+
+
+def parameters_about(parameters: FloatArray, point: FloatArray) -> FloatArray:
+    """Return odometry errors (..., 6 or 7) for poses of a point (3,) in the camera's frame."""
+    found = parameters.copy()
+    found[..., :3] -= point
+    return found
+
+
+def described_point(record: MappingRecord) -> str:
+    """Say whose poses a map of odometry has."""
+    ahead, left, _ = record.point
+    if not np.any(record.point):
+        return 'camera'
+    along, across = 'ahead' if ahead >= 0.0 else 'behind', 'left' if left >= 0.0 else 'right'
+    return f'base, {abs(ahead):.3f} m {along} and {abs(left):.3f} m to the {across} of the camera'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kbr_localization import se2
@@ -11,51 +12,42 @@ from kbr_localization.datasets import Dataset, Frame, OdometryTrack
 from kbr_localization.errors import MapError
 from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.map.mapping_record import MappingRecord
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.mapping.align import move_map
-from kbr_localization.localization.mapping.base_frame import at_base
+from kbr_localization.localization.mapping.align import at_base, move_map
+from kbr_localization.localization.mapping.consistency import relate, Related
+from kbr_localization.localization.mapping.graph import settle, Solved
 from kbr_localization.localization.mapping.headings import (
     correct_headings,
     CorrectedOdometry,
     watch,
     Watched,
 )
-from kbr_localization.localization.mapping.looking import look, Pictures
-from kbr_localization.localization.mapping.pieces import (
+from kbr_localization.localization.mapping.loop_closure import propose
+from kbr_localization.localization.mapping.relative_pose import measure_closures, Pictures
+from kbr_localization.localization.mapping.segments import (
     carried_places,
     Cut,
     odometry_leaps,
-    piece_numbers,
+    segment_numbers,
 )
-from kbr_localization.localization.mapping.relating import relate, Related
-from kbr_localization.localization.mapping.solving import settle, Solved
-from kbr_localization.localization.mapping.summary import largest_group, summary
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from kbr_localization.progress import Progress, silent
-from kbr_localization.vision import VisionConfig
+from kbr_localization.vision import Describer, VisionConfig
 from kbr_localization.workers import Workers
 import numpy as np
 
 SHORTEST = 3.0
-"""Metres that a run has to have: less is one place."""
+"""Metres that a run must travel."""
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """
-    A map made of odometry and images, and what to say about it, a line each.
-
-    `growth`: deviations (3,) in metres and radians of the last image against the first one.
-    `joined`: whether closures were used.
-    """
+    """A map made of odometry and images, and what to say about it, a line each."""
 
     kernel_map: KernelMap
     notes: tuple[str, ...]
-    growth: se2.FloatArray
-    joined: bool
 
 
 class WithoutPoses(Dataset):
@@ -64,7 +56,7 @@ class WithoutPoses(Dataset):
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self.name, self.skipped = dataset.name, dataset.skipped
-        # beside itself it has no delay, and none is to be measured
+        # empty: compared with itself it has no delay
         self.odometry = OdometryTrack(np.zeros(0, dtype=np.int64), np.zeros((0, 3)))
         self.cameras = dataset.cameras
 
@@ -91,13 +83,12 @@ def map_from_odometry(
     """
     Build a map of runs by their odometry and the places that their images show again.
 
-    The map frame is that of the first image: its pose is zero. Reference poses of the runs are
-    not looked at. `base`: the poses are those of the point whose way the odometry tells, else
-    those of the camera. See `build_map` for the other arguments. Raises MapError for runs that
-    share no place, and for a run that stays in one place.
+    The map frame is the frame of the first image. Reference poses of the runs are ignored. `base`:
+    poses of the point that the odometry follows, else of the camera. See `build_map` for the other
+    arguments. Raises MapError for runs that share no place, and for a run that stays in one place.
     """
     for dataset in datasets:
-        _check_way(dataset)
+        _check_travel(dataset)
     runs = [WithoutPoses(dataset) for dataset in datasets]
     described = build_map(runs, vision, filter_config, None, seed, progress, workers)
     watched = watch(datasets, described, progress, workers)
@@ -119,40 +110,103 @@ def map_described(
     base: bool = False,
 ) -> Mapped:
     """
-    Give a map of n images, whose poses (n, 3) are those of the odometry, those its images tell.
+    Replace the odometry poses (n, 3) of a map by poses that fit its images.
 
     `tracks`: the odometry of each run at full rate. `watched`: what its images show (`watch`), if
     that is looked at. `base`: see `map_from_odometry`.
     """
     cuts = _cuts(described, tracks)
     run = described.run_index.astype(np.intp)
-    piece, run_of_piece = piece_numbers(run, cuts)
+    segment, run_of_segment = segment_numbers(run, cuts)
     points = None if watched is None else watched.followed
     corrected = correct_headings(described.poses, run, points)
-    trajectories = Trajectories.of(corrected.odometry, piece, run_of_piece)
-    report = progress or silent
-    found = relate(
-        described.describer, described.descriptors[:], trajectories, report, corrected.prior
-    )
+    fixed = np.zeros(len(run_of_segment), dtype=bool)
+    trajectories = Trajectories(corrected.odometry, segment, run_of_segment, fixed)
+    pictures = None
     if watched is not None and corrected.view is not None:
         pictures = Pictures(watched.images, corrected.view, watched.workers)
-        parameters = corrected.prior.belief.mean
-        found = replace(
-            found, believed=look(trajectories, found.believed, parameters, pictures, report)
-        )
-    members, notes = largest_group(described, trajectories, found, cuts)
-    solved = _solve(trajectories, found, members, corrected)
-    whole = _with_poses(described, trajectories, found, solved, members)
+    found = find_closures(
+        described.describer, described.descriptors, trajectories, corrected, pictures, progress
+    )
+    members, notes = _largest_group(described, trajectories, found, cuts)
+    solved, record = solve_group(trajectories, found, members, corrected)
+    whole = _with_poses(described.subset(members), segment[members], solved, record)
     if base:
         whole = at_base(whole)
         whole = move_map(whole, se2.inverse(whole.poses[0]), aligned=False)
     suited = suited_config(filter_config, whole.poses, described.cameras)
-    used = bool(solved.kept.any())
-    notes += corrected.summary(base) + summary(solved, used, found)
-    return Mapped(replace(whole, filter_config=suited), tuple(notes), solved.growth, used)
+    notes += corrected.summary(base) + _summary(solved, found)
+    return Mapped(replace(whole, filter_config=suited), tuple(notes))
 
 
-def _check_way(dataset: Dataset) -> None:
+def find_closures(
+    describer: Describer,
+    descriptors: np.ndarray,
+    trajectories: Trajectories,
+    corrected: CorrectedOdometry,
+    pictures: Pictures | None,
+    progress: Progress | None,
+) -> Related:
+    """Find the closures of images with descriptors (n, d), measured by `pictures` if given."""
+    report = progress or silent
+    proposed = propose(describer, descriptors, trajectories, partial(report, 'comparing images'))
+    found = relate(trajectories, proposed, corrected.prior)
+    if pictures is None:
+        return found
+    believed = measure_closures(
+        trajectories, found.believed, corrected.prior.mean, pictures, report
+    )
+    return replace(found, believed=believed)
+
+
+def solve_group(
+    trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
+) -> tuple[Solved, MappingRecord]:
+    """
+    Solve for images (m,) of the segments that closures join.
+
+    The odometry's errors are of the wheels, before the camera corrected its headings. The
+    record has the closures that were used, and those that contradict them.
+    """
+    place = np.full(len(trajectories), -1)
+    place[members] = np.arange(len(members))
+    segments, segment = np.unique(trajectories.segment[members], return_inverse=True)
+    part = Trajectories(
+        trajectories.odometry[members],
+        segment,
+        trajectories.run_of_segment[segments],
+        trajectories.fixed[segments],
+    )
+    closures = found.believed.renumbered(place)
+    known_ends = closures.second[part.known[closures.second]]
+    nodes = np.union1d(part.anchors(), known_ends)
+    solved = settle(part, nodes, closures, found.parameters, corrected.prior)
+    solved.parameters[-len(corrected.drift) :, -1] += corrected.drift
+    solved.common[-1] += float(np.mean(corrected.drift))
+    proposed = found.proposed.renumbered(place)
+    ends = zip(closures.first.tolist(), closures.second.tolist(), strict=True)
+    number = {pair: at for at, pair in enumerate(ends)}
+    pairs = np.stack([proposed.first, proposed.second], axis=1)
+    at = np.array([number.get((a, b), -1) for a, b in pairs.tolist()], dtype=np.intp)
+    relative, kept = proposed.relative.copy(), np.zeros(len(pairs), dtype=np.uint8)
+    relative[at >= 0] = closures.relative[at[at >= 0]]
+    kept[at >= 0] = solved.kept[at[at >= 0]]
+    moved = se2.between(solved.poses[proposed.second], solved.poses[proposed.first])
+    return solved, MappingRecord(
+        part.odometry,
+        solved.covariances,
+        solved.parameters,
+        pairs,
+        proposed.chain,
+        relative,
+        se2.between(relative, moved),
+        proposed.score,
+        kept,
+        aligned=False,
+    )
+
+
+def _check_travel(dataset: Dataset) -> None:
     if not len(dataset):
         raise MapError(f'{dataset.name} has no images: expected some with odometry')
     metres = float(se2.travelled(dataset.odometry.poses).max(initial=0.0))
@@ -165,113 +219,101 @@ def _check_way(dataset: Dataset) -> None:
 
 def _cuts(described: KernelMap, tracks: Sequence[OdometryTrack]) -> list[Cut]:
     """Find breaks of the odometry between the images of all runs, in order."""
-    found = carried_places(
-        described.describer,
-        described.descriptors,
-        described.poses,
-        described.run_index.astype(np.intp),
-    )
-    for run, track in enumerate(tracks):
-        members = np.flatnonzero(described.run_index == run)
+    run = described.run_index.astype(np.intp)
+    found = carried_places(described.describer, described.descriptors, described.poses, run)
+    for number, track in enumerate(tracks):
+        members = np.flatnonzero(run == number)
         if members.size:
             found += odometry_leaps(track, described.stamps_ns[members], int(members[0]))
     by_image = {cut.image: cut for cut in found}
     return [by_image[image] for image in sorted(by_image)]
 
 
-def _solve(
-    trajectories: Trajectories, found: Related, members: Indices, corrected: CorrectedOdometry
-) -> Solved:
-    """Solve for the images of one group, renumbered; the odometry's errors are the wheels'."""
-    place = np.full(len(trajectories), -1)
-    place[members] = np.arange(len(members))
-    pieces, piece = np.unique(trajectories.piece[members], return_inverse=True)
-    part = Trajectories(
-        trajectories.odometry[members],
-        piece,
-        trajectories.run_of_piece[pieces],
-        trajectories.way[members],
-        trajectories.fixed[pieces],
-    )
-    anchors = place[found.anchors]
-    inside = found.believed.some(place[found.believed.first] >= 0)
-    closures = replace(inside, first=place[inside.first], second=place[inside.second])
-    parameters = found.agreement.parameters
-    solved = settle(part, anchors[anchors >= 0], closures, parameters, corrected.prior)
-    of_wheels = solved.parameters.copy()
-    of_wheels[:, -1] += corrected.drift[: len(of_wheels)]
-    common = solved.common.copy()
-    common[-1] += float(np.mean(corrected.drift))
-    return replace(solved, parameters=of_wheels, common=common)
-
-
 def _with_poses(
-    described: KernelMap,
-    trajectories: Trajectories,
-    found: Related,
-    solved: Solved,
-    members: Indices,
+    part: KernelMap, segment: Indices, solved: Solved, record: MappingRecord
 ) -> KernelMap:
-    """Put the poses that were solved for into the map of the described images."""
-    part = described.subset(members)
+    """Put the poses that were solved for into a map of the odometry, images of segments (m,)."""
     following = np.concatenate([solved.poses[1:], np.full((1, 3), np.nan)])
-    ends = np.concatenate([np.diff(trajectories.piece[members]) != 0, [True]])
-    ends |= np.isnan(part.controls[:, 0])
+    ends = np.concatenate([np.diff(segment) != 0, [True]]) | np.isnan(part.controls[:, 0])
     following[ends] = np.nan
-    pieces = trajectories.piece[members]
-    tracks = [
-        (part.poses[pieces == piece], solved.poses[pieces == piece]) for piece in np.unique(pieces)
-    ]
-    return replace(
-        part,
-        poses=solved.poses,
-        next_poses=following,
-        controls=np.where(ends[:, np.newaxis], np.nan, part.controls),
-        motion_noise=_at_least_usual(estimate_noise(tracks)),
-        calibration=solved.calibration(),
-        mapping=_record(part, found, solved, members, len(described)),
-    )
-
-
-def _at_least_usual(noise: MotionNoise) -> MotionNoise:
-    """Noise that is not smaller because the poses were made from the odometry itself."""
-    usual = MotionNoise.default()
-    return replace(
+    tracks = [(part.poses[segment == n], solved.poses[segment == n]) for n in np.unique(segment)]
+    # the poses were made from the odometry itself: its noise is not smaller than is usual
+    noise, usual = estimate_noise(tracks), MotionNoise.default()
+    noise = replace(
         noise,
         per_metre=np.maximum(noise.per_metre, usual.per_metre),
         per_radian=np.maximum(noise.per_radian, usual.per_radian),
         step=np.maximum(noise.step, usual.step),
     )
-
-
-def _record(
-    part: KernelMap, found: Related, solved: Solved, members: Indices, images: int
-) -> MappingRecord:
-    """Record the closures that were used, and those that contradict them."""
-    place = np.full(images, -1)
-    place[members] = np.arange(len(members))
-    proposed = found.proposed
-    pairs = np.stack([place[proposed.first], place[proposed.second]], axis=1)
-    among = np.all(pairs >= 0, axis=1)
-    pairs = pairs[among].reshape(-1, 2)
-    ends = zip(solved.closures.first.tolist(), solved.closures.second.tolist(), strict=True)
-    number = {pair: at for at, pair in enumerate(ends)}
-    believed = np.array([number.get((int(a), int(b)), -1) for a, b in pairs], dtype=np.intp)
-    kept = np.zeros(len(pairs), dtype=np.uint8)
-    kept[believed >= 0] = solved.kept[believed[believed >= 0]]
-    relative = proposed.relative[among].reshape(-1, 3)
-    relative[believed >= 0] = solved.closures.relative[believed[believed >= 0]]
-    poses = solved.poses
-    misses = se2.between(relative, se2.between(poses[pairs[:, 1]], poses[pairs[:, 0]]))
-    return MappingRecord(
-        part.poses,
-        solved.covariances,
-        solved.parameters,
-        pairs,
-        proposed.chain[among],
-        relative,
-        misses,
-        proposed.score[among],
-        kept,
-        aligned=False,
+    return replace(
+        part,
+        poses=solved.poses,
+        next_poses=following,
+        controls=np.where(ends[:, np.newaxis], np.nan, part.controls),
+        motion_noise=noise,
+        calibration=solved.calibration(),
+        mapping=replace(record, odometry=part.poses),
     )
+
+
+def _largest_group(
+    described: KernelMap, trajectories: Trajectories, found: Related, cuts: Sequence[Cut]
+) -> tuple[Indices, list[str]]:
+    """
+    Find images (m,) of the largest group of segments; also say what is cut and what is left out.
+
+    Raises MapError when a run has no image among them.
+    """
+    names, segment = described.run_names, trajectories.segment
+    group, run = found.group[segment], trajectories.run
+    largest = int(np.argmax(np.bincount(group)))
+    members = np.flatnonzero(group == largest)
+    kept = np.unique(run[members])
+    lost = np.setdiff1d(run, kept)
+    if lost.size:
+        raise MapError(
+            f'{", ".join(names[r] for r in lost)} and {", ".join(names[r] for r in kept)} share '
+            'no place that their images show: nothing is built of them together; build a map of '
+            'each, or drive where both have been, in the same direction, for 20 m'
+        )
+    notes, begun = [], set()
+    for cut in cuts:
+        name, start = names[run[cut.image]], np.searchsorted(run, run[cut.image])
+        seconds = (described.stamps_ns[cut.image] - described.stamps_ns[start]) * 1e-9
+        begun.add(int(segment[cut.image]))
+        fate = 'images join what follows to the rest'
+        if group[cut.image] != largest:
+            count = int(np.sum(segment == segment[cut.image]))
+            fate = f'{count} images after it are left out: no place of the rest is shown again'
+        notes.append(f'{name} is cut at {seconds:.1f} s, {cut.why}; {fate}')
+    for number in sorted(set(np.flatnonzero(found.group != largest).tolist()) - begun):
+        name, count = names[trajectories.run_of_segment[number]], int(np.sum(segment == number))
+        first = 'its first image is' if count == 1 else f'its first {count} images are'
+        notes.append(f'{name}: {first} left out')
+    return members, notes
+
+
+def _summary(solved: Solved, found: Related) -> list[str]:
+    """Say how many closures hold and what they miss, and how far the map can be relied on."""
+    proposed = len(np.unique(found.proposed.chain))
+    growth = float(np.hypot(*solved.growth[:2]))
+    uncertain = f'uncertain by {growth:.1f} m and {np.degrees(solved.growth[2]):.0f} degrees'
+    if not solved.kept.any():
+        beside = (
+            f' ({proposed} sequences of images look alike, none of them more than others do)'
+            if proposed
+            else ''
+        )
+        return [
+            f'warning: no place is shown again{beside}: the poses are those of the odometry, the '
+            f'last one {uncertain} against the first; drive every way twice in the same direction'
+        ]
+    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
+    sequences = len(np.unique(solved.closures.chain[solved.kept]))
+    return [
+        f'{int(solved.kept.sum())} closures in {sequences} sequences, which miss '
+        f'{missed[0]:.2f} m along, {missed[1]:.2f} m across and {np.degrees(missed[2]):.1f} '
+        f'degrees (medians); {proposed - sequences} sequences that contradict them are left out',
+        f'the last image is {uncertain} against the first; '
+        'the scale of all metres is that of the odometry',
+    ]

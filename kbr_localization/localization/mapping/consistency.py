@@ -2,265 +2,331 @@
 Which chains of closures can be true together.
 
 Two closures i-j and k-l make a ring: from i to j, along the odometry from j to l, to k, and back
-along the odometry to i. It has to close within what odometry and closures leave open (pairwise
+along the odometry to i. It has to close within the uncertainty of odometry and closures (pairwise
 consistency maximization, Mangelson, Dominic, Eustice and Vasudevan, ICRA 2018). The systematic
-errors of the odometry count with their own uncertainty; the drift, which turns long ways by more
-than any linear law knows, is sought on a grid: that under which the largest consistent set of
-chains holds is taken.
+errors of the odometry count with their own uncertainty; the drift, which turns long trajectories
+by more than a linear law knows, is searched on a grid for the largest consistent set of chains.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.closures import Closures, OWN_WAY, ways_apart
-from kbr_localization.localization.mapping.merging import merged_chains, MergedChains
-from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.localization.mapping.wheels import (
-    Belief,
+from kbr_localization.localization.mapping.loop_closure import (
+    Closures,
+    MIN_LOOP,
+    REACH,
+    travel_apart,
+)
+from kbr_localization.localization.mapping.odometry_model import (
     PARAMETERS,
     Prior,
     SCALE,
     tracks,
     Wander,
 )
+from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.se2 import FloatArray
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
+from scipy.optimize import least_squares
 
+DEVIATION = np.array([0.25, 0.25, 0.12])
+"""Standard deviations of a closure along, across and in heading, before any is learnt."""
+CORRELATED = float(REACH)
+"""Closures of a chain whose sequences share most of their images, and which err alike."""
 GATE = float(special.chdtri(3, 0.001))
 """Squared Mahalanobis distance that a ring may have."""
-DRIFTS = np.arange(-10, 11) * 0.004
-"""Radians per metre that are tried."""
-_LARGEST = 600  # chains that are weighed against each other, the strongest
-_LARGEST_ON_GRID = 200  # the same for every drift that is tried
-_SEEDS = 30  # chains that a consistent set is grown from
-_TRIED = 3.0  # standard deviations of the drift
-_STEP = 1e-4  # of a parameter, for differences
-_REFINED = 2  # times that the set is sought again, with the parameters that it tells
 REFINED = np.array([0.08, 0.05, 0.01, 0.02, 0.005, 0.0015])
-"""Standard deviations of the parameters that an agreement has."""
-_ROBUST_ROUNDS = 5
+"""Standard deviations of the parameters that the rings tell."""
+PROOF = 4.0
+"""Score of the closures together, in that of the strongest contradicting chain, to be believed."""
+LEAST_PROOF = 40.0
+"""Score that they have at least: about ten images in a row."""
+_DRIFT_STEP = 0.004  # radians per metre between drifts that are tried, up to ten times as much
+_LARGEST = 600  # chains that are compared, the strongest
+_LARGEST_ON_GRID = 200  # the same for every drift that is tried
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Related:
     """
-    A set of chains that can be true together.
+    What images say of each other.
 
-    `chains`: their numbers. `weight`: sum of their scores. `parameters`: (6,) of the odometry, as
-    the rings have them. `rival`: weight of the heaviest set of the other chains: look-alikes.
+    `proposed`: all closures; `believed`: those that are true together and more than look-alikes.
+    `parameters`: (6,) of the odometry, by their rings. `group`: (p,) of each segment; segments of
+    one group are joined by closures.
     """
 
-    chains: Indices
-    weight: float
+    proposed: Closures
+    believed: Closures
     parameters: FloatArray
-    rival: float = 0.0
+    group: Indices
 
 
-def agree(trajectories: Trajectories, closures: Closures, prior: Prior) -> Agreement:
-    """Find the odometry's errors and the chains that hold together best."""
+def relate(trajectories: Trajectories, proposed: Closures, prior: Prior) -> Related:
+    """Choose the closures that are believed, by what is known of the odometry."""
+    chains, parameters = np.zeros(0, dtype=np.intp), prior.mean
+    if len(proposed):
+        chains, parameters = agree(trajectories, proposed, prior)
+    believed, group = _believed(trajectories, proposed, chains)
+    return Related(proposed, believed, parameters, group)
+
+
+def agree(
+    trajectories: Trajectories, closures: Closures, prior: Prior
+) -> tuple[Indices, FloatArray]:
+    """Find the chains that hold together best, and the odometry's parameters (6,) they tell."""
     strengths = np.bincount(closures.chain, weights=closures.score).astype(np.float64)
-    apart = ways_apart(trajectories, closures)
+    apart = travel_apart(trajectories, closures)
     names = np.sort(_strongest(strengths, apart, _LARGEST))
-    middles = merged_chains(trajectories, closures, names)
-    known = prior.belief
-    spread, usual = known.deviations.copy(), known.deviations[-1]
-    spread[-1] = min(DRIFTS[1] - DRIFTS[0], usual)
-    refined = np.minimum(REFINED, known.deviations)
-    drifts = DRIFTS[np.abs(DRIFTS) <= _TRIED * usual]
+    middles = _merged_chains(trajectories, closures, names)
     few = _strongest(strengths[names], apart[names], _LARGEST_ON_GRID)
-    some, weights = middles.some(few), strengths[names][few]
-    found = [
-        _agreed(trajectories, some, weights, prior, Belief(_drifting(known.mean, drift), spread))
-        for drift in drifts
-    ]
-    best = max(found, key=lambda each: each[1] - 0.5 * (each[2][-1] / usual) ** 2)
-    for _ in range(_REFINED):
-        best = _agreed(trajectories, middles, strengths[names], prior, Belief(best[2], refined))
-    others = np.setdiff1d(np.arange(len(names)), best[0])
-    rival = 0.0
-    if others.size:
-        belief = Belief(best[2], refined)
-        rings = _Rings(middles.some(others), trajectories, prior, belief)
-        consistent, alone = rings.consistent()
-        left = np.where(alone, strengths[names][others], 0.0)
-        rival = float(left[_largest_set(consistent, left)].sum())
-    return Agreement(names[best[0]], best[1], best[2], rival)
+    usual = prior.deviations[-1]
+    spread = np.append(prior.deviations[:-1], min(_DRIFT_STEP, usual))
+    best, most = prior.mean, -np.inf
+    for drift in _DRIFT_STEP * np.arange(-10, 11):
+        if abs(drift) <= 3.0 * usual:
+            assumed = Prior(prior.noise, np.append(prior.mean[:-1], drift), spread)
+            rings = _Rings(middles.select(few), trajectories, assumed)
+            chosen = rings.largest_set(strengths[names][few])
+            found = rings.parameters(chosen, prior)
+            weight = strengths[names][few][chosen].sum() - 0.5 * (found[-1] / usual) ** 2
+            if weight > most:
+                best, most = found, weight
+    refined = np.minimum(REFINED, prior.deviations)
+    for _ in range(2):
+        rings = _Rings(middles, trajectories, Prior(prior.noise, best, refined))
+        chosen = rings.largest_set(strengths[names])
+        best = rings.parameters(chosen, prior)
+    return names[chosen], best
 
 
 def _strongest(strengths: FloatArray, apart: FloatArray, count: int) -> Indices:
     """
-    Choose so many chains: half of them the strongest, half by turns of how far they are apart.
+    Choose `count` chains: half of them the strongest, half in turn by how far they are apart.
 
     Runs along one way have many strong chains between them, which tell nothing of the drift.
     """
     order = np.argsort(-strengths, kind='stable')
     first, rest = np.split(order, [min(count // 2, len(order))])
-    kind = (apart[rest] / OWN_WAY).astype(np.intp)
-    turn = np.empty(len(rest), dtype=np.intp)
-    for members in (np.flatnonzero(kind == each) for each in np.unique(kind)):
-        turn[members] = np.arange(len(members))
-    return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count]
+    kind = (apart[rest] / MIN_LOOP).astype(np.intp)
+    turn = np.array([np.sum(kind[:number] == each) for number, each in enumerate(kind)])
+    return np.concatenate([first, rest[np.argsort(turn, kind='stable')]])[:count].astype(np.intp)
 
 
-def _drifting(parameters: FloatArray, drift: float) -> FloatArray:
-    result = parameters.copy()
-    result[-1] = drift
-    return result
+@dataclass(frozen=True)
+class _Merged:
+    """
+    Chains taken as one closure each, at their middle.
+
+    `first`, `second`: (c,) images. `relative`: (c, 3). `covariance`: (c, 3, 3), in the frame of
+    the first image.
+    """
+
+    first: Indices
+    second: Indices
+    relative: FloatArray
+    covariance: FloatArray
+
+    def select(self, which: Indices) -> _Merged:
+        return _Merged(
+            self.first[which], self.second[which], self.relative[which], self.covariance[which]
+        )
 
 
-def _agreed(
-    trajectories: Trajectories,
-    middles: MergedChains,
-    strengths: FloatArray,
-    prior: Prior,
-    belief: Belief,
-) -> tuple[Indices, float, FloatArray]:
-    """Chains that hold together under a belief, their weight, and the parameters they tell."""
-    rings = _Rings(middles, trajectories, prior, belief)
-    consistent, alone = rings.consistent()
-    chosen = _largest_set(consistent, np.where(alone, strengths, 0.0))
-    return chosen, float(strengths[chosen].sum()), rings.parameters(chosen, prior.belief)
+def _merged_chains(trajectories: Trajectories, closures: Closures, names: Indices) -> _Merged:
+    found = [_merged(trajectories, closures.select(closures.chain == name)) for name in names]
+    return _Merged(*(np.array(column) for column in zip(*found, strict=True)))
+
+
+def _merged(
+    trajectories: Trajectories, chain: Closures
+) -> tuple[int, int, FloatArray, FloatArray]:
+    """
+    Fit one closure to a chain, by the odometry along both of its sides.
+
+    Each closure, carried to the middle, says where the one side is in the frame of the other; its
+    heading says little, all positions together say more.
+    """
+    middle = len(chain) // 2
+    first, second = int(chain.first[middle]), int(chain.second[middle])
+    poses = trajectories.odometry
+    ours = se2.between(poses[first], poses[chain.first])
+    theirs = se2.between(poses[second], poses[chain.second])
+    places = se2.compose(theirs, chain.relative)  # of our images, in the frame of `second`
+
+    def missed(relative: FloatArray) -> FloatArray:
+        error = places - se2.compose(relative, ours)
+        error[:, 2] = se2.wrap_angle(error[:, 2])
+        return np.asarray((error / DEVIATION).ravel())
+
+    found = least_squares(missed, chain.relative[middle], method='lm')
+    turn = se2.rotation(-found.x[2])
+    covariance = CORRELATED * np.linalg.inv(found.jac.T @ found.jac)
+    return first, second, found.x, turn @ covariance @ turn.T
 
 
 class _Rings:
-    """All pairs (c * c) of closures as rings, and each of them with the way between its images."""
+    """All pairs (c * c) of closures as rings, under assumed parameters of the odometry."""
 
-    def __init__(
-        self, middles: MergedChains, trajectories: Trajectories, prior: Prior, belief: Belief
-    ) -> None:
-        c = self.count = len(middles.first)
-        k, i = (index.ravel() for index in np.meshgrid(np.arange(c), np.arange(c)))
-        self.first, self.second = middles.first[i], middles.second[i]
-        self.other_first, self.other_second = middles.first[k], middles.second[k]
-        self.relative, self.other = middles.relative[i], middles.relative[k]
-        self._spread, self._other_spread = middles.covariance[i], middles.covariance[k]
-        piece = trajectories.body
-        self.closed = (piece[self.first] == piece[self.other_first]) & (
-            piece[self.second] == piece[self.other_second]
+    def __init__(self, middles: _Merged, trajectories: Trajectories, assumed: Prior) -> None:
+        self.assumed, self.count = assumed, len(middles.first)
+        poses = tracks(trajectories, assumed.mean)
+        step = 1e-4
+        self._moved = [
+            tracks(trajectories, assumed.mean + step * unit) for unit in np.eye(PARAMETERS)
+        ]
+        wander = Wander(trajectories, poses, assumed.noise)
+        k, i = (index.ravel() for index in np.meshgrid(*[np.arange(self.count)] * 2))
+        ours, theirs, body = middles.select(i), middles.select(k), trajectories.body
+
+        def error(at: FloatArray) -> FloatArray:
+            """Misses (c * c, 3) of the rings, in the frame of their last image."""
+            back = se2.between(at[theirs.second], at[ours.second])
+            onward = se2.between(at[ours.first], at[theirs.first])
+            around = se2.compose(se2.compose(back, ours.relative), onward)
+            return se2.between(theirs.relative, around)
+
+        def alone(at: FloatArray) -> FloatArray:
+            """Misses (c, 3) of closures by the odometry between their images."""
+            return se2.between(
+                middles.relative, se2.between(at[middles.second], at[middles.first])
+            )
+
+        near, turn = wander.between(ours.first, theirs.first, theirs.first)
+        far, other_turn = wander.between(ours.second, theirs.second, theirs.second)
+        onward = se2.between(poses[ours.first], poses[theirs.first])
+        carry = se2.adjoint(se2.inverse(onward))
+        spread = np.einsum('mij,mjk,mlk->mil', carry, ours.covariance, carry) + theirs.covariance
+        self._closed = (body[ours.first] == body[theirs.first]) & (
+            body[ours.second] == body[theirs.second]
         )
-        self.middles, self.belief, self._pieces = middles, belief, piece
-        self.poses = tracks(trajectories, belief.mean)
-        units = np.eye(PARAMETERS)
-        self.moved = [tracks(trajectories, belief.mean + _STEP * unit) for unit in units]
-        self._wander = Wander.of(trajectories, self.poses, prior.noise)
+        self.errors, self.effects = _with_effects(error, poses, self._moved, step)
+        self.covariances = _widened(spread, near + far, turn + other_turn)
+        misses, effects = _with_effects(alone, poses, self._moved, step)
+        place, heading = wander.between(middles.second, middles.first, middles.first)
+        spread = _widened(middles.covariance.copy(), place, heading)
+        distance = _mahalanobis(misses, spread, effects, assumed.deviations)
+        apart = body[middles.first] != body[middles.second]
+        self._possible = apart | (distance < GATE)
 
-    def consistent(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Which pairs (c, c) may be true together, and which closures (c,) at all."""
-        errors, total, effects = self._law()
-        distance = _mahalanobis(errors, total, effects, self.belief.deviations)
-        pairs = np.where(self.closed, distance < GATE, True).reshape(self.count, self.count)
-        alone = self._alone() < GATE
-        pairs = pairs & pairs.T
-        np.fill_diagonal(pairs, True)
-        return pairs & alone & alone[:, np.newaxis], alone
+    def largest_set(self, strengths: FloatArray) -> Indices:
+        """Find closures that may be true together, of large total strength (c,), greedily."""
+        distance = _mahalanobis(
+            self.errors, self.covariances, self.effects, self.assumed.deviations
+        )
+        pairs = np.where(self._closed, distance < GATE, True).reshape(self.count, self.count)
+        consistent = pairs & pairs.T & self._possible & self._possible[:, np.newaxis]
+        strengths = np.where(self._possible, strengths, 0.0)
+        best, most = np.zeros(0, dtype=np.intp), 0.0
+        support = consistent @ strengths * (strengths > 0)
+        for seed in np.argsort(-support, kind='stable')[:30]:
+            members, left = [int(seed)], consistent[seed] & (strengths > 0)
+            left[seed] = False
+            while left.any():
+                gain = np.where(left, consistent[:, left] @ strengths[left], -1.0)
+                chosen = int(np.argmax(gain))
+                members.append(chosen)
+                left &= consistent[chosen]
+                left[chosen] = False
+            weight = float(strengths[members].sum())
+            if weight > most:
+                best, most = np.sort(np.array(members)), weight
+        return best
 
-    def parameters(self, chosen: Indices, known: Belief) -> FloatArray:
+    def parameters(self, chosen: Indices, prior: Prior) -> FloatArray:
         """
-        Parameters (6,) that close the rings of some closures best, by robust least squares.
-
-        `known`: what is known of them without closures.
+        Parameters (6,) that close the rings of some closures best, by Cauchy's law.
 
         Each of n closures is in about n rings, which count as one measurement together.
         """
-        errors, total, effects = self._law()
         inside = np.zeros((self.count, self.count), dtype=bool)
         inside[np.ix_(chosen, chosen)] = True
         np.fill_diagonal(inside, False)
-        use = inside.ravel() & self.closed
+        use = inside.ravel() & self._closed
         if not use.any():
-            return self.belief.mean
-        information = np.linalg.inv(total[use]) / max(len(chosen), 1)
-        error, effect = errors[use], effects[use]
-        prior, change = np.diag(1.0 / known.deviations**2), np.zeros(PARAMETERS)
-        before = self.belief.mean - known.mean
-        for _ in range(_ROBUST_ROUNDS):
+            return self.assumed.mean
+        information = np.linalg.inv(self.covariances[use])
+        error, effect = self.errors[use], self.effects[use]
+        known, change = np.diag(1.0 / prior.deviations**2), np.zeros(PARAMETERS)
+        for _ in range(5):
             left = error + effect @ change
-            squared = np.einsum('mi,mij,mj->m', left, information, left) * len(chosen)
-            weighted = information / (1.0 + squared / GATE)[:, np.newaxis, np.newaxis]
-            projected = np.einsum('mki,mkj->mij', effect, weighted)
-            normal = np.einsum('mij,mjk->ik', projected, effect) + prior
-            right = np.einsum('mij,mj->i', projected, error) + prior @ before
+            squared = np.einsum('mi,mij,mj->m', left, information, left)
+            weights = 1.0 / (1.0 + squared / GATE) / len(chosen)
+            projected = np.einsum('mki,mkj,m->mij', effect, information, weights)
+            normal = np.einsum('mij,mjk->ik', projected, effect) + known
+            right = np.einsum('mij,mj->i', projected, error)
+            right += known @ (self.assumed.mean - prior.mean)
             change = -np.linalg.solve(normal, right)
-        result = self.belief.mean + change
+        result = self.assumed.mean + change
         result[SCALE] = 0.0
         return np.asarray(result)
 
-    def _law(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Errors (m, 3) of the rings, covariances (m, 3, 3) and derivatives (m, 3, 6)."""
-        errors, poses = self._error(self.poses), self.poses
-        near, turn = self._wander.between(self.first, self.other_first, self.other_first)
-        far, other_turn = self._wander.between(self.second, self.other_second, self.other_second)
-        onward = se2.between(poses[self.first], poses[self.other_first])
-        carry = se2.adjoint(se2.inverse(onward))
-        total = np.einsum('mij,mjk,mlk->mil', carry, self._spread, carry)
-        total += self._other_spread
-        total[:, 0, 0] += near + far
-        total[:, 1, 1] += near + far
-        total[:, 2, 2] += turn + other_turn
-        return errors, total, _effects(errors, [self._error(each) for each in self.moved])
 
-    def _error(self, poses: FloatArray) -> FloatArray:
-        """Tell what (m, 3) each ring misses, in the frame of its last image."""
-        back = se2.between(poses[self.other_second], poses[self.second])
-        onward = se2.between(poses[self.first], poses[self.other_first])
-        around = se2.compose(se2.compose(back, self.relative), onward)
-        return se2.between(self.other, around)
-
-    def _alone(self) -> FloatArray:
-        """Squared distance (c,) of closures within a piece from the odometry, else 0."""
-        first, second = self.middles.first, self.middles.second
-
-        def error(poses: FloatArray) -> FloatArray:
-            return se2.between(self.middles.relative, se2.between(poses[second], poses[first]))
-
-        place, turn = self._wander.between(second, first, first)
-        total = self.middles.covariance.copy()
-        total[:, 0, 0] += place
-        total[:, 1, 1] += place
-        total[:, 2, 2] += turn
-        missed = error(self.poses)
-        effects = _effects(missed, [error(each) for each in self.moved])
-        distance = _mahalanobis(missed, total, effects, self.belief.deviations)
-        return np.where(self._pieces[first] == self._pieces[second], distance, 0.0)
-
-
-def _effects(error: FloatArray, moved: list[FloatArray]) -> FloatArray:
-    """Differentiate: (m, 3, 6) of errors (m, 3) by the parameters, as differences."""
-    change = np.stack(moved, axis=-1) - error[:, :, np.newaxis]
+def _with_effects(
+    error: Callable[[FloatArray], FloatArray],
+    poses: FloatArray,
+    moved: list[FloatArray],
+    step: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Errors (m, 3) at poses, and their derivatives (m, 3, 6) by the parameters."""
+    found = error(poses)
+    change = np.stack([error(each) for each in moved], axis=-1) - found[:, :, np.newaxis]
     change[:, 2] = se2.wrap_angle(change[:, 2])
-    return change / _STEP
+    return found, change / step
+
+
+def _widened(covariance: FloatArray, position: FloatArray, heading: FloatArray) -> FloatArray:
+    """Add variances (m,) of position and heading to covariances (m, 3, 3)."""
+    covariance[:, [0, 1], [0, 1]] += position[:, np.newaxis]
+    covariance[:, 2, 2] += heading
+    return covariance
 
 
 def _mahalanobis(
-    error: FloatArray, total: FloatArray, effects: FloatArray, deviations: FloatArray
+    error: FloatArray, covariance: FloatArray, effects: FloatArray, deviations: FloatArray
 ) -> FloatArray:
     """Squared distance (m,) of errors (m, 3), with parameters of some deviations (6,)."""
     scaled = effects * deviations
-    total = total + np.einsum('mik,mjk->mij', scaled, scaled)
+    total = covariance + np.einsum('mik,mjk->mij', scaled, scaled)
     solved = np.linalg.solve(total, error[:, :, np.newaxis])[:, :, 0]
     return np.asarray(np.sum(error * solved, axis=1))
 
 
-def _largest_set(consistent: NDArray[np.bool_], strengths: FloatArray) -> Indices:
-    """Find a set of pairwise consistent members of large total strength, greedily."""
-    best, most = np.zeros(0, dtype=np.intp), 0.0
-    support = consistent @ strengths * (strengths > 0)
-    for seed in np.argsort(-support, kind='stable')[:_SEEDS]:
-        if strengths[seed] <= 0.0:
-            continue
-        members, left = [int(seed)], consistent[seed] & (strengths > 0)
-        left[seed] = False
-        while left.any():
-            gain = np.where(left, consistent[:, left] @ strengths[left], -1.0)
-            chosen = int(np.argmax(gain))
-            members.append(chosen)
-            left &= consistent[chosen]
-            left[chosen] = False
-        weight = float(strengths[members].sum())
-        if weight > most:
-            best, most = np.sort(np.array(members)), weight
-    return best
+def _believed(
+    trajectories: Trajectories, closures: Closures, agreed_chains: Indices
+) -> tuple[Closures, Indices]:
+    """
+    Keep the closures that are more than look-alikes, and tell the group (p,) of each segment.
+
+    Closures between two groups of segments join them when together they have `PROOF` times the
+    score of the strongest chain that contradicts what was agreed upon. Within a group they are
+    believed by the same rule.
+    """
+    segment = trajectories.segment
+    score = np.bincount(closures.chain, closures.score)
+    agreed = np.zeros(len(score), dtype=bool)
+    agreed[agreed_chains] = True
+    needed = max(PROOF * float(score[~agreed].max(initial=0.0)), LEAST_PROOF)
+    name, at = np.unique(closures.chain, return_index=True)
+    ends = np.stack([segment[closures.first[at]], segment[closures.second[at]]], axis=1)
+    group = np.arange(len(trajectories.run_of_segment))
+    group[trajectories.fixed] = int(np.argmax(trajectories.fixed))
+    while True:
+        sides = np.sort(group[ends], axis=1)
+        between = agreed[name] & (sides[:, 0] != sides[:, 1])
+        if not between.any():
+            break
+        pairs, which = np.unique(sides[between], axis=0, return_inverse=True)
+        weight = np.bincount(which.ravel(), score[name[between]])
+        best = int(np.argmax(weight))
+        if weight[best] < needed:
+            break
+        group[group == pairs[best, 1]] = pairs[best, 0]
+    within = agreed[name] & (group[ends[:, 0]] == group[ends[:, 1]])
+    total = np.bincount(group[ends[within, 0]], score[name[within]], minlength=len(group))
+    kept = name[within][total[group[ends[within, 0]]] >= needed]
+    return closures.select(np.isin(closures.chain, kept)), group

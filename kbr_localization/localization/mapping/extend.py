@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 from kbr_localization import se2
-from kbr_localization.datasets import Dataset
+from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.images import decode_image
-from kbr_localization.datasets.selection import outside_fixes
 from kbr_localization.errors import MapError
-from kbr_localization.localization.map.build import refusal
-from kbr_localization.localization.map.describing import describe_images
-from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.base_frame import camera_poses, point_of
-from kbr_localization.localization.mapping.drive import appended, closures_of, Drive
-from kbr_localization.localization.mapping.headings import (
-    correct_headings,
-    CorrectedOdometry,
-    follow_images,
-)
-from kbr_localization.localization.mapping.looking import look, Pictures
-from kbr_localization.localization.mapping.pieces import odometry_leaps
-from kbr_localization.localization.mapping.relating import relate, Related
-from kbr_localization.localization.mapping.solving import settle, Solved
+from kbr_localization.localization.map.build import candidates_of, describe_candidates
+from kbr_localization.localization.map.describing import DescribedImage
+from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
+from kbr_localization.localization.mapping.align import camera_poses, parameters_about, point_of
+from kbr_localization.localization.mapping.build import find_closures, solve_group, WithoutPoses
+from kbr_localization.localization.mapping.consistency import Related
+from kbr_localization.localization.mapping.graph import Solved
+from kbr_localization.localization.mapping.headings import correct_headings, follow_images
+from kbr_localization.localization.mapping.odometry_model import PARAMETERS
+from kbr_localization.localization.mapping.relative_pose import Pictures
+from kbr_localization.localization.mapping.segments import map_segments, odometry_leaps
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.loading import LoadableImage
-from kbr_localization.vision.turning import Points
+from kbr_localization.vision.turning import Points, View
 from kbr_localization.workers import Workers
 import numpy as np
 
-_GAP_M = 3.0
-"""Metres between two images of a map that follow each other, beyond which they do not."""
-_THIN = 2.0
-"""Times as far apart as those of a run that images of a map are too few to tell where it is."""
+
+@dataclass(frozen=True)
+class _Drive:
+    """Frames (m,) of a run that can be used, described; `segment`: (m,) of their odometry."""
+
+    name: str
+    frames: list[Frame]
+    images: list[DescribedImage]
+    segment: Indices
+
+    @property
+    def descriptors(self) -> np.ndarray:
+        return np.array([image.descriptor for image in self.images])
+
+    @property
+    def odometry(self) -> FloatArray:
+        return np.array([frame.odometry for frame in self.frames])
+
+    def select(self, which: Indices) -> _Drive:
+        frames, images = ([part[i] for i in which] for part in (self.frames, self.images))
+        return _Drive(self.name, frames, images, self.segment[which])
 
 
 def extend(
@@ -62,120 +75,102 @@ def extend(
             f'the map has a run {dataset.name} already: expected another one; if this is another '
             'one of the same name, rename the folder'
         )
-    report = progress or silent
-    drive = _described(kernel_map, dataset, known, report, workers or Workers())
+    report, workers = progress or silent, workers or Workers()
+    drive = _described(kernel_map, dataset, known, report, workers)
     if known:
         poses = np.array([frame.reference for frame in drive.frames])
         nothing = np.zeros((len(poses), 3, 3))
-        return appended(kernel_map, dataset.name, drive, poses, nothing, None), [
+        return _appended(kernel_map, drive, poses, nothing, None), [
             f'{len(poses)} images of {dataset.name} at their known poses'
         ]
-    corrected = _corrected(kernel_map, drive, report, workers or Workers())
-    trajectories = _trails(kernel_map, dataset, drive, corrected.odometry)
-    both = np.concatenate([kernel_map.descriptors[:], drive.descriptors])
-    found = relate(kernel_map.describer, both, trajectories, report, corrected.prior)
-    has_poses = any(frame.reference is not None for frame in drive.frames)
-    members = _related(dataset, trajectories, found, has_poses)
-    found = _looked(
-        kernel_map, drive, trajectories, found, corrected, report, workers or Workers()
+    points = None
+    if not kernel_map.cameras:
+        following, images = partial(report, 'following points'), [f.image for f in drive.frames]
+        points = Points.of(follow_images(images, following, workers))
+    corrected = correct_headings(drive.odometry, np.zeros(len(drive.frames), np.intp), points)
+    trajectories = _trajectories(kernel_map, drive, corrected.odometry)
+    pictures = _pictures(kernel_map, drive, corrected.view, workers)
+    found = find_closures(
+        kernel_map.describer,
+        np.concatenate([kernel_map.descriptors, drive.descriptors]),
+        trajectories,
+        corrected,
+        pictures,
+        report,
     )
-    solved = _solve(trajectories, found, corrected)
-    n = len(kernel_map)
-    kept = members - n
-    ends = np.flatnonzero(np.diff(trajectories.piece[members]))
-    drive = Drive([drive.frames[i] for i in kept], [drive.images[i] for i in kept], ends)
-    poses = se2.compose(solved.poses[members], point_of(kernel_map))
-    covariances = solved.covariances[members] + kernel_map.uncertainty_at(poses)
-    record = closures_of(solved, members, point_of(kernel_map), n)
-    notes = _notes(dataset, solved, len(kept), n)
-    return appended(kernel_map, dataset.name, drive, poses, covariances, record), notes
+    members = _joined(dataset, trajectories, found)
+    solved, record = solve_group(trajectories, found, members, corrected)
+    n, point = len(kernel_map), point_of(kernel_map)
+    poses = se2.compose(solved.poses[n:], point)
+    covariances = solved.covariances[n:] + kernel_map.uncertainty_at(poses)
+    record = replace(record, parameters=parameters_about(solved.parameters[-1:], point))
+    drive = drive.select(members[n:] - n)
+    whole = _appended(kernel_map, drive, poses, covariances, record)
+    return whole, [_note(drive, solved, n)]
 
 
 def _described(
     kernel_map: KernelMap, dataset: Dataset, known: bool, progress: Progress, workers: Workers
-) -> Drive:
-    frames = [frame for frame in dataset if frame.reference is not None or not known]
-    if known and len(frames) < len(dataset):
-        dataset.skipped['no reference pose'] = len(dataset) - len(frames)
-    images = [frame.image for frame in frames]
-    report = partial(progress, 'describing images')
-    found = describe_images(kernel_map.describer, images, workers, report, thumbnails=True)
-    reasons = [refusal(kernel_map.describer, image) for image in found]
-    kept = [number for number, reason in enumerate(reasons) if not reason]
-    for reason in filter(None, reasons):
-        dataset.skipped[reason] = dataset.skipped.get(reason, 0) + 1
-    if not kept:
-        pairs = zip(found, reasons, strict=True)
-        errors = [str(image.error or reason) for image, reason in pairs]
-        why = errors[-1] if errors else 'it has none with a pose'
-        outside = outside_fixes(dataset) if known and not frames else ''
-        raise MapError(outside or f'no image of {dataset.name} can be used: {why}')
-    return Drive([frames[i] for i in kept], [found[i] for i in kept])
+) -> _Drive:
+    run = dataset if known else WithoutPoses(dataset)
+    kept, images = describe_candidates(
+        candidates_of([run]), kernel_map.describer, [run], progress, workers
+    )
+    frames = [candidate.frame for candidate in kept]
+    stamps = np.array([frame.stamp_ns for frame in frames], dtype=np.int64)
+    begins = np.zeros(len(kept), dtype=np.intp)
+    if not known:
+        begins[[cut.image for cut in odometry_leaps(dataset.odometry, stamps, 0)]] = 1
+    segment = np.cumsum(begins)
+    return _Drive(dataset.name, frames, images, segment)
 
 
-def map_pieces(kernel_map: KernelMap) -> tuple[Indices, Indices]:
-    """Pieces (n,) of the images of a map: ways that were driven; and the run of each piece."""
-    apart = np.hypot(*np.diff(kernel_map.poses[:, :2], axis=0).T)
-    breaks = (np.diff(kernel_map.run_index) != 0) | (apart > _GAP_M)
-    breaks |= np.diff(kernel_map.stamps_ns) < 0
-    piece = np.concatenate([[0], np.cumsum(breaks)]).astype(np.intp)
-    first = np.searchsorted(piece, np.arange(piece[-1] + 1))
-    return piece, kernel_map.run_index[first].astype(np.intp)
-
-
-def _corrected(
-    kernel_map: KernelMap, drive: Drive, progress: Progress, workers: Workers
-) -> CorrectedOdometry:
-    """Correct the odometry of the run by its camera, if it has one."""
-    points = None
-    if not kernel_map.cameras:
-        report = partial(progress, 'following points')
-        images = [frame.image for frame in drive.frames]
-        points = Points.of(follow_images(images, report, workers))
-    return correct_headings(drive.odometry, np.zeros(len(drive.frames), dtype=np.intp), points)
-
-
-def _trails(
-    kernel_map: KernelMap, dataset: Dataset, drive: Drive, own_odometry: FloatArray
-) -> Trajectories:
-    """Ways of the map's images, whose poses stay, and that of the new run behind them."""
-    piece, run_of_piece = map_pieces(kernel_map)
-    stamps = np.array([frame.stamp_ns for frame in drive.frames], dtype=np.int64)
-    begins = np.zeros(len(stamps), dtype=np.intp)
-    begins[[cut.image for cut in odometry_leaps(dataset.odometry, stamps, 0)]] = 1
-    own = np.cumsum(begins) + piece[-1] + 1
-    run = len(kernel_map.run_names)
-    runs = np.concatenate([run_of_piece, np.full(own[-1] - piece[-1], run)])
-    fixed = np.arange(len(runs)) <= piece[-1]
+def _trajectories(kernel_map: KernelMap, drive: _Drive, own_odometry: FloatArray) -> Trajectories:
+    """Trajectories of the map's images, whose poses stay, and of the new run behind them."""
+    segment, run_of_segment = map_segments(kernel_map)
+    own = drive.segment + len(run_of_segment)
+    runs = np.full(drive.segment[-1] + 1, len(kernel_map.run_names))
+    runs = np.concatenate([run_of_segment, runs])
     odometry = np.concatenate([camera_poses(kernel_map), own_odometry])
-    return Trajectories.of(odometry, np.concatenate([piece, own]), runs, fixed)
+    fixed = np.arange(len(runs)) < len(run_of_segment)
+    return Trajectories(odometry, np.concatenate([segment, own]), runs, fixed)
 
 
-def _related(
-    dataset: Dataset, trajectories: Trajectories, found: Related, has_poses: bool
-) -> Indices:
-    """Images of the run whose pieces are joined to the map."""
+def _pictures(
+    kernel_map: KernelMap, drive: _Drive, view: View | None, workers: Workers
+) -> Pictures | None:
+    """Return the map's small pictures and the run's images, for points that both show."""
+    if view is None or not len(kernel_map.thumbnails):
+        return None
+    images: list[LoadableImage] = [
+        partial(decode_image, data, 'a picture of the map') for data in kernel_map.thumbnails
+    ]
+    return Pictures(images + [frame.image for frame in drive.frames], view, workers)
+
+
+def _joined(dataset: Dataset, trajectories: Trajectories, found: Related) -> Indices:
+    """Images (m,) of the map and of the segments of the run that are joined to it."""
     home = found.group[int(np.argmax(trajectories.fixed))]
-    joined = (found.group[trajectories.piece] == home) & ~trajectories.fixed[trajectories.piece]
-    if not joined.any():
+    joined = found.group[trajectories.segment] == home
+    if not joined[~trajectories.known].any():
+        has_poses = any(frame.reference is not None for frame in dataset)
         by_poses = ', or add the run by its known poses: --poses known' if has_poses else ''
         raise MapError(
             f'{dataset.name} shows no place of the map for certain: nothing is added; '
-            f'{_thin(trajectories)}drive where the map has been, in the same direction, for 20 m'
-            f'{by_poses}'
+            f'{_sparse_map(trajectories)}drive where the map has been, in the same direction, for '
+            f'20 m{by_poses}'
         )
-    missing = int(np.sum(~trajectories.fixed[trajectories.piece])) - int(joined.sum())
-    if missing:
-        dataset.skipped['not joined to the map'] = missing
+    if not joined.all():
+        dataset.skipped['not joined to the map'] = int(np.sum(~joined))
     return np.flatnonzero(joined)
 
 
-def _thin(trajectories: Trajectories) -> str:
-    """Say that a map has few images for sequences of a run to be found in, if it has."""
-    steps, same = np.diff(trajectories.way), np.diff(trajectories.piece) == 0
-    of_map = trajectories.fixed[trajectories.piece[1:]]
+def _sparse_map(trajectories: Trajectories) -> str:
+    """Warn of a map with too few images to find sequences of a run in."""
+    steps, same = np.diff(trajectories.travel), np.diff(trajectories.segment) == 0
+    of_map = trajectories.known[1:]
     own, its = (steps[same & (steps > 1e-3) & which] for which in (~of_map, of_map))
-    if not (own.size and its.size) or np.median(its) < _THIN * np.median(own):
+    if not (own.size and its.size) or np.median(its) < 2.0 * np.median(own):
         return ''
     return (
         f'the map has an image every {np.median(its):.2f} m only, the run every '
@@ -183,50 +178,58 @@ def _thin(trajectories: Trajectories) -> str:
     )
 
 
-def _looked(
-    kernel_map: KernelMap,
-    drive: Drive,
-    trajectories: Trajectories,
-    found: Related,
-    corrected: CorrectedOdometry,
-    progress: Progress,
-    workers: Workers,
-) -> Related:
-    """Put closures right by points of the run's images and of the map's small pictures."""
-    if corrected.view is None or not len(kernel_map.thumbnails):
-        return found
-    images: list[LoadableImage] = [
-        partial(decode_image, data, 'a picture of the map') for data in kernel_map.thumbnails
-    ]
-    images += [frame.image for frame in drive.frames]
-    pictures = Pictures(images, corrected.view, workers)
-    parameters = corrected.prior.belief.mean
-    return replace(
-        found, believed=look(trajectories, found.believed, parameters, pictures, progress)
+def _note(drive: _Drive, solved: Solved, own: int) -> str:
+    kept = solved.closures.select(solved.kept)
+    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
+    return (
+        f'{len(drive.frames)} images of {drive.name} joined by {len(kept)} closures, '
+        f'{int(np.sum(kept.second < own))} of them with the map, which miss {missed[0]:.2f} m '
+        f'along, {missed[1]:.2f} m across and {np.degrees(missed[2]):.1f} degrees (medians)'
     )
 
 
-def _solve(trajectories: Trajectories, found: Related, corrected: CorrectedOdometry) -> Solved:
-    """Solve for the new images; of the map those that closures lead to are nodes."""
-    group = found.group[trajectories.piece]
-    home = found.group[int(np.argmax(trajectories.fixed))]
-    anchors = found.anchors[group[found.anchors] == home]
-    closures = found.believed.some(group[found.believed.first] == home)
-    reached = closures.second[trajectories.fixed[trajectories.piece[closures.second]]]
-    nodes = np.union1d(anchors, reached)
-    parameters = found.agreement.parameters
-    solved = settle(trajectories, nodes, closures, parameters, corrected.prior)
-    of_wheels = solved.parameters.copy()
-    of_wheels[-1, -1] += corrected.drift[0]
-    return replace(solved, parameters=of_wheels)
+def _appended(
+    kernel_map: KernelMap,
+    drive: _Drive,
+    poses: FloatArray,
+    covariances: FloatArray,
+    record: MappingRecord | None,
+) -> KernelMap:
+    """Put the images of a run, at poses (m, 3) with covariances (m, 3, 3), behind the map's."""
+    controls = np.full((len(poses), 3), np.nan)
+    following = controls.copy()
+    steps = np.flatnonzero(np.diff(drive.segment) == 0)  # across a break there is none
+    controls[steps] = se2.between(drive.odometry[steps], drive.odometry[steps + 1])
+    following[steps] = poses[steps + 1]
+    whole = kernel_map.appended(
+        drive.name,
+        [frame.stamp_ns for frame in drive.frames],
+        poses,
+        drive.descriptors,
+        [image.thumbnail for image in drive.images],
+        controls,
+        following,
+    )
+    mapping = _record(kernel_map, drive.odometry, covariances, record)
+    return replace(whole, statistics=None, mapping=mapping)
 
 
-def _notes(dataset: Dataset, solved: Solved, images: int, own: int) -> list[str]:
-    kept = solved.closures.some(solved.kept)
-    to_map = int(np.sum(kept.second < own))
-    missed = np.median(np.abs(solved.misses[solved.kept]), axis=0)
-    return [
-        f'{images} images of {dataset.name} joined by {len(kept)} closures, {to_map} of them with '
-        f'the map, which miss {missed[0]:.2f} m along, {missed[1]:.2f} m across and '
-        f'{np.degrees(missed[2]):.1f} degrees (medians)'
-    ]
+def _record(
+    kernel_map: KernelMap,
+    odometry: FloatArray,
+    covariances: FloatArray,
+    added: MappingRecord | None,
+) -> MappingRecord | None:
+    before, runs = kernel_map.mapping, len(kernel_map.run_names)
+    if before is None and added is None:
+        return None
+    if before is None:
+        nothing = np.zeros((len(kernel_map), 3, 3))
+        before = MappingRecord(kernel_map.poses, nothing, np.zeros((0, PARAMETERS)), aligned=True)
+    whole = before.extended(odometry, covariances)
+    if added is None:
+        return whole
+    # runs of known poses and added images came without parameters
+    lacking = np.zeros((max(runs - len(whole.parameters), 0), PARAMETERS))
+    whole = replace(whole, parameters=np.concatenate([whole.parameters, lacking]))
+    return whole.joined(added)

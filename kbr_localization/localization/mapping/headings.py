@@ -1,9 +1,9 @@
 """
 The odometry's headings corrected by what the camera saw of the turns.
 
-Wheels drift and slip; points that are followed from image to image tell how far the robot turned
-between them, and by them the drift of the wheels is known before any place is shown again. Where
-too few points are seen the wheels alone count.
+Wheels drift and slip; points that are followed from image to image measure the turns of the robot,
+and by them the drift of the wheels is known before any place is shown again. Where too few points
+are seen the wheels alone count.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.localization.calibration import twists
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.mapping.trajectories import Indices
-from kbr_localization.localization.mapping.wheels import (
-    Belief,
+from kbr_localization.localization.mapping.odometry_model import (
     OFFSET,
     PARAMETERS,
     Prior,
     ROBOT,
     RUN,
 )
+from kbr_localization.localization.mapping.trajectories import Indices
 from kbr_localization.localization.motion import MotionNoise
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
@@ -46,18 +45,8 @@ import numpy as np
 
 _BATCH = 64  # images of a task
 _FEWEST = 30  # pairs of images of a run that tell its drift
-_SYSTEMATIC = 0.002  # rad/m by which the camera itself may seem to turn
-_BESIDE = 0.03  # metres by which the camera itself may seem to be elsewhere
-_SHARE = 0.1  # of what camera and wheels differ by, in variance, that is the camera's at least
-_IMPLAUSIBLE = 3.0  # standard deviations of the drifts of robots
-_UNLIKE = 0.3  # share of a turn by which camera and odometry differ, at the median
-_IN_VIEW = 0.5  # widths of the image between its middle and where the robot drives to
-_OUTLYING = 5.0  # standard deviations by which they differ only if one of them is wrong
-_SURE_POINTS, _SURE_SHARE = 20, 0.6  # that agree, where it is the wheels that are wrong
-_FOLLOWED = 0.2  # radians beyond which points are lost, and others taken for them
-_STRAIGHT = 0.02  # radians of a straight step
-_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step that goes nowhere but ahead
-_FLOOR = 1e-8  # rad², so that a standing robot has some
+_FLOOR = 1e-8  # rad², so that a standing robot has some variance
+_ARC = np.array([1.0, 0.0, 0.0])  # the twist of a step straight ahead
 
 
 @dataclass(frozen=True)
@@ -93,9 +82,9 @@ class CorrectedOdometry:
                 f'the camera saw the turn between {self.share:.0%} of the images: the wheels turn '
                 f'by {found} rad per metre too much'
             )
-        deviation = float(self.prior.belief.deviations[OFFSET])
+        deviation = float(self.prior.deviations[OFFSET])
         if deviation < ROBOT[OFFSET]:
-            offset = float(self.prior.belief.mean[OFFSET])
+            offset = float(self.prior.mean[OFFSET])
             side = 'behind' if offset > 0.0 else 'ahead of'
             lines.append(
                 f'the camera is {abs(offset):.2f} m {side} the point whose way the odometry '
@@ -162,9 +151,9 @@ def correct_headings(
     """
     Correct the headings of odometry poses (n, 3) of runs (n,) by points of their images.
 
-    Without points, or where too few images of each run have some, the odometry stays as it is; so
-    it does where the points tell of other turns, as those of a camera that looks aside or is
-    upside down do.
+    Without points, or where too few images of each run have some, the odometry is not
+    corrected; nor is it where points and odometry turn differently, as with a camera that looks
+    aside or is upside down.
     A run of which too few have some has the drift of the others taken out.
     """
     runs = int(run.max()) + 1
@@ -184,7 +173,9 @@ def correct_headings(
     }
     if not fused:
         return unknown
-    usual = _of_another_run([drift for *_, drift in fused.values()])
+    # of a run with too few points
+    drifts, uncertain = np.array([drift for *_, drift in fused.values()]).T
+    usual = float(drifts.mean()), float(np.hypot(uncertain.max(), RUN[-1]))
     before, after, found = 0.0, 0.0, []
     for number, (some, law) in enumerate(zip(members, laws, strict=True)):
         unseen = steps[some, 2] - usual[0] * np.hypot(*steps[some, :2].T), law, usual
@@ -195,11 +186,24 @@ def correct_headings(
         before, after = before + law.sum(), after + variances.sum()
         found.append(drift)
     values, deviations = np.array(found).T
-    if np.abs(values).max() > _IMPLAUSIBLE * ROBOT[-1]:
+    if np.abs(values).max() > 3.0 * ROBOT[-1]:
         return unknown
-    prior = _prior(noise, after / before, float(deviations.max()), view)
     share = float(np.isfinite(seen.angle[of_run >= 0]).mean())
+    prior = _prior(noise, after / before, float(deviations.max()), view)
     return CorrectedOdometry(corrected, values, prior, share, view)
+
+
+def _prior(noise: MotionNoise, share: float, drift: float, view: View) -> Prior:
+    """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
+    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
+    # the camera itself may seem to turn by 0.002 rad/m, and to be 0.03 m elsewhere
+    deviations[-1] = min(float(np.hypot(drift, 0.002)), ROBOT[-1])
+    spread = float(np.hypot(view.deviation, 0.03))
+    if spread < ROBOT[OFFSET]:
+        mean[OFFSET], deviations[OFFSET] = view.offset, spread
+    less = np.array([1.0, 1.0, share])
+    noise = replace(noise, per_metre=noise.per_metre * less, per_radian=noise.per_radian * less)
+    return Prior(noise, mean, deviations)
 
 
 def _seen(
@@ -213,27 +217,14 @@ def _seen(
     metres, moved = np.hypot(steps[:, 0], steps[:, 1]), twists(steps)
     view = find_view(replace(points, twists=moved), by_odometry, metres, beside=True)
     # in turns an offset that is not quite right would bend them; on arcs the focal length takes
-    # up what is wrong, and all turns together are those of the odometry
-    straight = np.abs(steps[:, 2]) < _STRAIGHT
+    # up what is wrong, and the sum of all turns is that by the odometry
+    straight = np.abs(steps[:, 2]) < 0.02
     points = replace(points, twists=np.where(straight[:, np.newaxis], moved, _ARC))
     on_arcs = find_view(points, by_odometry, metres)
-    if on_arcs.unlike > _UNLIKE or np.abs(on_arcs.ahead).max() > _IN_VIEW:
+    # the camera sees other turns than the odometry, or where the robot drives to is out of view
+    if on_arcs.unlike > 0.3 or np.abs(on_arcs.ahead).max() > 0.5:
         return view, None
     return view, turned(points, on_arcs, by_odometry)
-
-
-def _prior(noise: MotionNoise, share: float, deviation: float, view: View) -> Prior:
-    """Say what is known of the corrected odometry, which has a share of the wheels' variance."""
-    scale = np.array([1.0, 1.0, share])
-    mean, deviations = np.zeros(PARAMETERS), ROBOT.copy()
-    deviations[-1] = min(float(np.hypot(deviation, _SYSTEMATIC)), ROBOT[-1])
-    spread = float(np.hypot(view.deviation, _BESIDE))
-    if spread < ROBOT[OFFSET]:
-        mean[OFFSET], deviations[OFFSET] = view.offset, spread
-    return Prior(
-        replace(noise, per_metre=noise.per_metre * scale, per_radian=noise.per_radian * scale),
-        Belief(mean, deviations),
-    )
 
 
 def _fused(
@@ -246,35 +237,21 @@ def _fused(
     """
     metres, known = np.hypot(steps[:, 0], steps[:, 1]), np.isfinite(seen.angle)
     differ = np.where(known, steps[:, 2] - seen.angle, 0.0)
-    drift = _drift(differ[known], metres[known])
+    # a robust line through the origin, with the prior of robots
+    slope, information = robust_line(metres[known, np.newaxis], differ[known])
+    of_line, usual = float(information[0, 0]), ROBOT[-1] ** -2
+    drift = float(slope[0]) * of_line / (of_line + usual), float((of_line + usual) ** -0.5)
     differ -= drift[0] * metres
     spread = (1.4826 * np.median(np.abs(differ[known]))) ** 2
-    least = max(spread - float(np.median(law[known])), _SHARE * spread, _FLOOR)
+    least = max(spread - float(np.median(law[known])), 0.1 * spread, _FLOOR)
     relative = np.where(known, seen.deviation / np.median(seen.deviation[known]), 1.0)
     camera = least * np.maximum(relative, 1.0) ** 2
     weight = law / (law + camera)
     # a wheel has slipped, or the points are on something that moves
-    outlying = np.abs(differ) > _OUTLYING * np.sqrt(law + camera)
-    sure = (seen.agreeing >= _SURE_POINTS) & (seen.share > _SURE_SHARE)
-    sure &= np.abs(steps[:, 2]) < _FOLLOWED
+    outlying = np.abs(differ) > 5.0 * np.sqrt(law + camera)
+    # the camera is right where many points agree, unless a fast turn took points for others
+    sure = (seen.agreeing >= 20) & (seen.share > 0.6) & (np.abs(steps[:, 2]) < 0.2)
     weight[outlying] = np.where(sure[outlying], 1.0, 0.0)
     weight[~known] = 0.0
     turns = steps[:, 2] - drift[0] * metres - np.where(known, weight * differ, 0.0)
     return turns, np.where(weight > 0.0, weight * camera, law), drift
-
-
-def _of_another_run(drifts: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Radians per metre and their deviation of a run of which the camera tells too little."""
-    values, deviations = np.array(drifts).T
-    return float(values.mean()), float(np.hypot(deviations.max(), RUN[-1]))
-
-
-def _drift(differ: FloatArray, metres: FloatArray) -> tuple[float, float]:
-    """
-    Radians per metre and their deviation: a robust line through the origin.
-
-    Where that says little, it is drawn to none, as far as robots have one.
-    """
-    slope, information = robust_line(metres[:, np.newaxis], differ)
-    known, usual = float(information[0, 0]), ROBOT[-1] ** -2
-    return float(slope[0]) * known / (known + usual), float(1.0 / np.sqrt(known + usual))

@@ -1,5 +1,5 @@
 """
-How two visits of a place lie beside each other, by points that the images of both show.
+The relative pose of two visits of a place, by points that the images of both show.
 
 Image a of one visit is matched with images b_k before and behind image b of the other. A point
 that b_k sees along u and a along v keeps t_k . (u x R v) = 0, whatever its distance, t_k being the
@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kbr_localization import se2
-from kbr_localization.localization.mapping.closures import Closures
+from kbr_localization.localization.mapping.loop_closure import Closures
+from kbr_localization.localization.mapping.odometry_model import tracks
 from kbr_localization.localization.mapping.trajectories import Indices, Trajectories
-from kbr_localization.localization.mapping.wheels import tracks
 from kbr_localization.progress import Progress
 from kbr_localization.se2 import FloatArray
 from kbr_localization.vision.corners import Corners, find_corners, matched
@@ -26,18 +26,14 @@ from kbr_localization.vision.turning import load_small, View, WIDTH
 from kbr_localization.workers import gathered, Workers
 import numpy as np
 
-_STEPS = np.array([-2.0, -1.0, 1.0, 2.0])  # steps of way between b and the images about it
+_STEPS = np.array([-2.0, -1.0, 1.0, 2.0])  # steps of travel between b and the images b_k
 _LOOKS = 1500  # closures that are looked at, spread over all
 _BATCH = 32  # images of a task
 _NOISE = 0.5 / WIDTH  # of a matched point
-_COUNT = 5.0  # points that the matches of a closure count as: they err alike
+_COUNT = 5.0  # points that the matches of a closure count as: their errors are correlated
 _GUESS = np.array([0.1, 0.3, 0.15])  # deviations of what the image kernel and the place say
 _STARTS = np.outer([0.0, -0.25, 0.25], [0.0, 1.0, 0.0])  # metres aside: there are local optima
-_SHARPENED = (8.0, 4.0, 2.0, 1.0)  # deviations of the law of Cauchy, in those of a point
-_ROUNDS = 4
-_SLOPE = 1e-4  # metres and radians of a difference
-_AGREEING, _FEWEST, _SHARE = 4.0, 25, 0.35  # deviations, matches, and their share of all
-_FARTHEST = 3.0  # deviations of the guess
+_FEWEST = 25  # matches that agree
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class Pictures:
     workers: Workers
 
 
-def look(
+def measure_closures(
     trajectories: Trajectories,
     closures: Closures,
     parameters: FloatArray,
@@ -57,13 +53,13 @@ def look(
     progress: Progress,
 ) -> Closures:
     """
-    Put closures right by what their images show, where they show enough; these are `seen`.
+    Measure the relative poses of closures, where their images show enough; these are `seen`.
 
     `parameters`: (6,) of the odometry, as far as they are known.
     """
-    chosen = np.unique(np.linspace(0, len(closures) - 1, _LOOKS).astype(np.intp))
     if not len(closures):
         return closures
+    chosen = np.unique(np.linspace(0, len(closures) - 1, _LOOKS).astype(np.intp))
     beside = [_beside(trajectories, int(closures.second[number])) for number in chosen]
     needed = np.unique(np.concatenate([closures.first[chosen], *beside]))
     corners = dict(zip(needed.tolist(), _corners_of(pictures, needed, progress), strict=True))
@@ -95,37 +91,27 @@ def find_pose(
     rays = (np.concatenate(list(matches)) - np.tile(view.ahead, 2)) / view.focal
     noise = _NOISE / view.focal
     poses = [_refined(guess, start, rays, ways[which], noise) for start in guess + _STARTS]
-    agreeing = [np.abs(_missed(pose, rays, ways[which])) < _AGREEING * noise for pose in poses]
+    agreeing = [np.abs(_missed(pose, rays, ways[which])) < 4.0 * noise for pose in poses]
     best = int(np.argmax([each.sum() for each in agreeing]))
-    enough = agreeing[best].sum() >= _FEWEST and agreeing[best].mean() > _SHARE
-    near = np.all(np.abs(poses[best] - guess) < _FARTHEST * _GUESS)
+    enough = agreeing[best].sum() >= _FEWEST and agreeing[best].mean() > 0.35
+    near = np.all(np.abs(poses[best] - guess) < 3.0 * _GUESS)
     return poses[best] if enough and near else None
 
 
 def _refined(
     guess: FloatArray, start: FloatArray, rays: FloatArray, ways: FloatArray, noise: float
 ) -> FloatArray:
-    """Pose (3,) that points agree on best near a start, by the law of Cauchy."""
-    pose, prior = start.copy(), np.diag(1.0 / _GUESS**2)
+    """Pose (3,) that points agree on best near a start, by Cauchy's law that becomes sharper."""
+    pose, prior, step = start.copy(), np.diag(1.0 / _GUESS**2), 1e-4 * np.eye(3)
     each = _COUNT / len(rays) / noise**2
-    for sharp in _SHARPENED:
-        for _ in range(_ROUNDS):
-            missed, slope = _missed(pose, rays, ways), _slope(pose, rays, ways)
-            weighted = slope.T * (each / (1.0 + (missed / noise / sharp) ** 2))
-            right = weighted @ missed + prior @ (pose - guess)
-            pose = pose - np.linalg.solve(weighted @ slope + prior, right)
+    for sharp in np.repeat([8.0, 4.0, 2.0, 1.0], 4):
+        missed = _missed(pose, rays, ways)
+        sides = [_missed(pose + d, rays, ways) - _missed(pose - d, rays, ways) for d in step]
+        slope = np.stack(sides, axis=1) / 2e-4
+        weighted = slope.T * (each / (1.0 + (missed / noise / sharp) ** 2))
+        right = weighted @ missed + prior @ (pose - guess)
+        pose = pose - np.linalg.solve(weighted @ slope + prior, right)
     return pose
-
-
-def _slope(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
-    """Differentiate what points miss by the pose: (m, 3)."""
-    return np.stack(
-        [
-            (_missed(pose + side, rays, ways) - _missed(pose - side, rays, ways)) / (2.0 * _SLOPE)
-            for side in _SLOPE * np.eye(3)
-        ],
-        axis=1,
-    )
 
 
 def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
@@ -150,10 +136,9 @@ def _missed(pose: FloatArray, rays: FloatArray, ways: FloatArray) -> FloatArray:
 
 
 def _beside(trajectories: Trajectories, image: int) -> Indices:
-    """Images of the same piece before and behind an image."""
-    found = trajectories.at_way(
-        int(trajectories.piece[image]), trajectories.way[image] + trajectories.step * _STEPS
-    )
+    """Images of the same segment before and behind an image."""
+    travel = trajectories.travel[image] + trajectories.step * _STEPS
+    found = trajectories.at_travel(int(trajectories.segment[image]), travel)
     return found[found >= 0]
 
 
