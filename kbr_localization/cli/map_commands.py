@@ -84,8 +84,10 @@ def build(
             notes: Sequence[str] = ()
             if poses is Poses.KNOWN:
                 from kbr_localization.localization.map.build import build_map
+                from kbr_localization.localization.map.run_checks import frames_apart
 
                 kernel_map = build_map(datasets, vision, given, max_images, **options)
+                notes = [f'warning: {line}' for line in frames_apart(kernel_map)]
             else:
                 from kbr_localization.localization.mapping.build import map_from_odometry
 

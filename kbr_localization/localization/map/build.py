@@ -17,6 +17,7 @@ from kbr_localization.localization.config import KbrConfig, suited_config
 from kbr_localization.localization.map.describing import describe_images, DescribedImage
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
+from kbr_localization.localization.map.run_checks import odometry_fault, reference_leaps
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.localization.odometry_delay import (
     common_delay,
@@ -42,6 +43,10 @@ _LATE = (
 _STILL = (
     'the poses of %s go %.1f m away from the first one, but its odometry has %.1f m of way: if '
     'that is not its wheels, or not in metres, a robot with this odometry will not be localized'
+)
+_LEAPS = (
+    'the reference poses of %s leap against its odometry, as of a localizer that was lost: %s; '
+    'correct them, or leave these images out'
 )
 _FRAMES = (
     'warning: reference frames differ (%s) and are treated as one; if they are not, build the map '
@@ -242,6 +247,19 @@ def _tracks(
         way = float(se2.travelled(odometry).max(initial=0.0))
         if away > 1.0 and way < away / 3.0:  # more than that is for the calibration
             LOG.warning(_STILL, dataset.name, away, way)
+        elif fault := odometry_fault(odometry, poses):
+            LOG.warning('the odometry of %s %s', dataset.name, fault)
+        elif leaps := list(reference_leaps(stamps_ns, odometry, poses)):
+            until = [*(image for image, _ in leaps[1:]), len(poses)]
+            LOG.warning(
+                _LEAPS,
+                dataset.name,
+                ', '.join(
+                    f'by {metres:.1f} m at {(stamps_ns[image] - stamps_ns[0]) * 1e-9:.1f} s '
+                    f'({end - image} images)'
+                    for (image, metres), end in zip(leaps, until, strict=True)
+                ),
+            )
         delay = measure_delay(dataset.odometry, stamps_ns, poses)
         if delay is not None and is_late(delay):
             side = 'behind' if delay[0] > 0.0 else 'ahead of'

@@ -1,0 +1,134 @@
+"""Faults of the runs of a map that `kbr map build` names: odometry, leaps, frames apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+import itertools
+
+from kbr_localization import se2
+from kbr_localization.datasets.odometry_jumps import LONG_PAUSE
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray, StampArray
+from kbr_localization.vision.robust_line import robust_line
+import numpy as np
+
+_WINDOW = 3.0  # metres, a radian of turning counting as one, over which motions are compared
+_FEWEST = 20  # pairs of images for the offset of two runs
+
+
+def odometry_fault(odometry: FloatArray, reference: FloatArray) -> str:
+    """
+    Say what is wrong with the convention of an odometry, or nothing.
+
+    Poses (n, 3) of both are of the same moments. The motions of the odometry over windows are
+    compared with the motions of the reference: as they are, and converted from wrong conventions.
+    """
+    steps, moved = (se2.between(poses[:-1], poses[1:]) for poses in (odometry, reference))
+    travel = np.cumsum(np.append(0.0, np.hypot(*moved[:, :2].T) + np.abs(moved[:, 2])))
+    marks = np.unique(np.searchsorted(travel, np.arange(0.0, travel[-1], _WINDOW)))
+    true = se2.between(reference[marks[:-1]], reference[marks[1:]])
+    bends = np.abs(true[:, 2]) > 0.3  # straight on, a turn to the wrong side is not seen
+    if bends.sum() < 3:
+        return ''
+    turned = _angle(moved, steps)  # in the frames of the robot
+    yaw_away = _angle(np.diff(reference, axis=0), np.diff(odometry, axis=0))
+    headed = np.column_stack([_turned(odometry, yaw_away)[:, :2], reference[:, 2]])
+    for fault, poses in (
+        ('', odometry),
+        ('turns to the other side: is z of its frame down (NED)?', odometry * [1, -1, -1]),
+        (
+            f'has its x axis turned by {np.degrees(-turned):.0f} degrees against its heading, '
+            'which is right only if the camera looks aside',
+            _turned(odometry, turned),
+        ),
+        ('has another heading than its motion: is it never set, or in degrees?', headed),
+    ):
+        errors = se2.between(true, se2.between(poses[marks[:-1]], poses[marks[1:]]))[bends]
+        if np.median(np.abs(errors).sum(axis=1)) < 0.3 * _WINDOW:
+            return fault
+    return 'does not move as the reference poses do: is it of this run, in metres?'
+
+
+def _angle(motions: FloatArray, others: FloatArray) -> float:
+    """Angle by which planar motions (m, 3) are turned against others, by least squares."""
+    first, second = (each[:, 0] + 1j * each[:, 1] for each in (motions, others))
+    return float(np.angle(np.sum(first * second.conj())))
+
+
+def _turned(poses: FloatArray, angle: float) -> FloatArray:
+    """Turn positions of poses (n, 3) about the origin; headings stay."""
+    return np.column_stack([poses[:, :2] @ se2.rotation(angle)[:2, :2].T, poses[:, 2]])
+
+
+def reference_leaps(
+    stamps_ns: StampArray, odometry: FloatArray, reference: FloatArray
+) -> Iterator[tuple[int, float]]:
+    """Yield images before which the reference poses (n, 3) leap against the odometry, metres."""
+    moved = se2.between(reference[:-1], reference[1:])
+    driven = se2.between(odometry[:-1], odometry[1:])
+    missed = np.hypot(*(moved - driven)[:, :2].T)
+    usual = float(np.median(missed)) if len(missed) else 0.0
+    limit = max(0.5, 10.0 * usual) + 0.2 * np.hypot(*driven[:, :2].T)
+    unbroken = np.diff(stamps_ns) < LONG_PAUSE * 1e9
+    for step in np.flatnonzero((missed > limit) & unbroken):
+        yield int(step) + 1, float(missed[step])
+
+
+def frames_apart(kernel_map: KernelMap) -> Iterator[str]:
+    """
+    Name the runs of a map whose frames disagree, by the images of both that match best.
+
+    The frame of a run is moved by (x, y) and turned by t; besides, the run may keep some metres to
+    the left of the other one. A run is named where its images lie more than three deviations and
+    0.3 m away from the same places of another one.
+    """
+    names, runs = kernel_map.run_names, {}
+    for run in np.unique(kernel_map.run_index).tolist():
+        members = np.flatnonzero(kernel_map.run_index == run)
+        runs[run] = members[np.unique(np.linspace(0, len(members) - 1, 200).astype(np.intp))]
+    for (one, first), (other, second) in itertools.combinations(runs.items(), 2):
+        gram = kernel_map.centring.gram(first, second)
+        best = gram.argmax(axis=1)
+        mutual = gram.argmax(axis=0)[best] == np.arange(len(first))
+        pair = first[mutual], second[best[mutual]]
+        offset, deviation, turn = _offset(*(kernel_map.poses[each] for each in pair))
+        if offset > max(0.3, 3.0 * deviation):
+            yield (
+                f'images of {names[other]} are {offset:.2f} m (± {deviation:.2f} m) away from the '
+                f'same places of {names[one]}, and turned by {np.degrees(turn):.1f} degrees: are '
+                'their reference poses in one frame?'
+            )
+
+
+def _offset(here: FloatArray, there: FloatArray) -> tuple[float, float, float]:
+    """
+    Fit a motion of a frame to poses (m, 3) of images and of those that match them best.
+
+    Root mean square of the offset in metres, its standard deviation, and the turn; zeros where
+    the poses do not agree on any.
+    """
+    if len(here) < _FEWEST:
+        return 0.0, 0.0, 0.0
+    away = here[:, :2] - here[:, :2].mean(axis=0)
+    apart = there - here
+    apart[:, 2] = se2.wrap_angle(apart[:, 2])
+    nothing, one = np.zeros(len(here)), np.ones(len(here))
+    cosine, sine = np.cos(here[:, 2]), np.sin(here[:, 2])
+    columns = np.concatenate(
+        [
+            np.stack([one, nothing, -away[:, 1], -sine], axis=1),
+            np.stack([nothing, one, away[:, 0], cosine], axis=1),
+            np.stack([nothing, nothing, one, nothing], axis=1),
+        ]
+    )
+    values = apart.T.ravel()
+    found, information = robust_line(columns, values)
+    left = (values - columns @ found).reshape(3, -1)
+    if np.mean((np.hypot(left[0], left[1]) < 1.0) & (np.abs(left[2]) < 0.3)) < 0.5:
+        return 0.0, 0.0, 0.0
+    # errors of neighbouring pairs are correlated; a lane is within metres of the other one
+    covariance = np.linalg.inv(0.25 * information + np.diag([0.01, 0.01, 0.1, 4.0]))
+    radius = float(np.mean(np.sum(away**2, axis=1)))
+    size = float(np.sqrt(found[0] ** 2 + found[1] ** 2 + radius * found[2] ** 2))
+    slope = found[:3] * [1.0, 1.0, radius] / max(size, 1e-9)
+    return size, float(np.sqrt(slope @ covariance[:3, :3] @ slope)), float(found[2])
