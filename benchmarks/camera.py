@@ -15,9 +15,8 @@ import cv2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.frame import Image
 from kbr_localization.progress import silent
-from kbr_localization.ros.common.running import ros_context
-from kbr_localization.ros.playback.player import Player
-from kbr_localization.ros.playback.schedule import PlayerOptions
+from kbr_localization.ros.player import Player, PlayerOptions
+from kbr_localization.ros.running import ros_context
 import numpy as np
 from rclpy.node import Node
 

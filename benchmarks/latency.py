@@ -31,8 +31,8 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.demo.dds_domain import own_domain
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.resources import profile_variable, shared_file
-from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.running import ros_context
+from kbr_localization.ros import conversions
+from kbr_localization.ros.running import ros_context
 from kbr_localization.simulation import RunConfig, write_building
 import numpy as np
 import psutil
@@ -181,7 +181,7 @@ def measure(
     if loading:
         values['save_pose_rate'] = 5.0
     arguments = [part for key, value in values.items() for part in ('-p', f'{key}:={value}')]
-    node_program = ['kbr_localization.ros.node.node', '--ros-args', *arguments]
+    node_program = ['kbr_localization.ros.node', '--ros-args', *arguments]
     run = str(folder / 'building' / 'drive')
     camera_program = ['benchmarks.camera', run, str(options.rate), str(options.seconds)]
     (folder / 'pose.json').unlink(missing_ok=True)

@@ -11,17 +11,17 @@ from kbr_localization.resources import describe_missing, REMEDIES
 
 def localization_node() -> int:
     """Run the node that localizes and maps."""
-    return _start('localization_node', 'kbr_localization.ros.node.node')
+    return _start('localization_node', 'kbr_localization.ros.node')
 
 
 def player_node() -> int:
     """Run the node that plays a run."""
-    return _start('player_node', 'kbr_localization.ros.playback.player')
+    return _start('player_node', 'kbr_localization.ros.player')
 
 
 def recorder_node() -> int:
     """Run the node that records a run."""
-    return _start('recorder_node', 'kbr_localization.ros.recording.recorder')
+    return _start('recorder_node', 'kbr_localization.ros.recorder')
 
 
 def _start(program: str, module: str) -> int:

@@ -5,8 +5,8 @@ import sys
 
 from kbr_localization.configuration import validate
 from kbr_localization.errors import RosError
-from kbr_localization.ros.parameters import launching
-from kbr_localization.ros.playback.schedule import PlayerOptions
+from kbr_localization.ros import launching
+from kbr_localization.ros.player import PlayerOptions
 from kbr_localization.simulation import DEMO_RUNS
 from launch.actions import (
     ExecuteProcess,
@@ -20,16 +20,9 @@ import yaml
 
 def generate_launch_description():
     """Describe the steps; what a folder has already is not made again."""
-    return launching.description(
-        __file__,
-        [
-            launching.argument('folder', str(Path.home() / '.ros' / 'kbr_localization' / 'demo')),
-            launching.argument('rate', '1.0'),
-            launching.argument('rviz', 'false'),
-            *launching.dds_arguments(),
-            launching.configured(steps),
-        ],
-    )
+    folder = str(Path.home() / '.ros' / 'kbr_localization' / 'demo')
+    arguments = launching.arguments(folder=folder, rate='1.0', rviz='false')
+    return launching.description(__file__, steps, arguments)
 
 
 def steps(value):
@@ -52,8 +45,7 @@ def steps(value):
         'rviz': value('rviz'),
     }
     source = PythonLaunchDescriptionSource(launching.shared('launch/replay.launch.py'))
-    last = IncludeLaunchDescription(source, launch_arguments=arguments.items())
-    return [*chain(commands, last)]
+    return chain(commands, IncludeLaunchDescription(source, launch_arguments=arguments.items()))
 
 
 def chain(commands, last):

@@ -4,38 +4,36 @@ Record a run for the map: while something knows the pose, or by odometry and cam
 With `pose_type:=none` nobody has to know the pose.
 """
 
-from kbr_localization.ros.parameters import launching, parameters
-from kbr_localization.ros.parameters.robots import one_robot
-from kbr_localization.ros.recording.recorder import RecorderConfig
+from kbr_localization.ros import launching
+from kbr_localization.ros.config import RecorderConfig
+from kbr_localization.ros.launch_values import one_robot
+from kbr_localization.ros.parameters import fields
 
 
 def generate_launch_description():
     """Describe the recorder node; every parameter of it is an argument."""
-    return launching.description(
-        __file__,
-        [
-            *launching.parameter_arguments(RecorderConfig),
-            launching.argument('params_file', ''),
-            launching.argument('pose_topic', 'amcl_pose'),
-            launching.argument('image_topic', 'image'),
-            launching.argument('odom_topic', 'odom'),
-            launching.argument('namespace', ''),
-            launching.argument('use_sim_time', ''),
-            launching.argument('log_level', 'info'),
-            *launching.dds_arguments(),
-            launching.configured(nodes),
-        ],
+    arguments = launching.arguments(
+        RecorderConfig,
+        **dict.fromkeys(fields(RecorderConfig), ''),
+        params_file='',
+        pose_topic='amcl_pose',
+        image_topic='image',
+        odom_topic='odom',
+        namespace='',
+        use_sim_time='',
+        log_level='info',
     )
+    return launching.description(__file__, nodes, arguments)
 
 
 def nodes(value):
     """Make the node from the arguments' values."""
-    robot = one_robot(value)
-    overrides = [*parameters.fields(RecorderConfig), 'use_sim_time']
+    value = one_robot(value)
+    overrides = [*fields(RecorderConfig), 'use_sim_time']
     remappings = {'image': 'image_topic', 'odom': 'odom_topic', 'pose': 'pose_topic'}
     alone = {} if value('pose_topic') else {'pose_type': 'none'}
     if alone:
         del remappings['pose']
-    file = launching.parameter_file('recorder', robot, overrides, **alone)
-    node = launching.package_node('recorder_node', 'recorder', robot, file, remappings)
+    file = launching.parameter_file('recorder', RecorderConfig, value, overrides, **alone)
+    node = launching.package_node('recorder', value, file, remappings)
     return [launching.ends_with_failure(node), node]

@@ -22,10 +22,10 @@ FASTDDS_PROFILE = ROOT / 'config' / 'fastdds.xml'
 PATIENCE = 120.0
 """Seconds until a test gives up: much more than a loaded machine takes."""
 PROGRAMS = {
-    'node': 'kbr_localization.ros.node.node',
-    'player': 'kbr_localization.ros.playback.player',
-    'pose_logger': 'kbr_localization.ros.playback.pose_logger',
-    'recorder': 'kbr_localization.ros.recording.recorder',
+    'node': 'kbr_localization.ros.node',
+    'player': 'kbr_localization.ros.player',
+    'pose_logger': 'kbr_localization.ros.pose_logger',
+    'recorder': 'kbr_localization.ros.recorder',
 }
 """Modules that run as programs."""
 BEST_EFFORT = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)

@@ -2,8 +2,8 @@
 
 from contextlib import contextmanager
 
-from kbr_localization.ros.common import conversions
-from kbr_localization.ros.node.node import LocalizationNode
+from kbr_localization.ros import conversions
+from kbr_localization.ros.node import LocalizationNode
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 import numpy as np

@@ -10,7 +10,7 @@ from kbr_localization import se2
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.ros.common import conversions
+from kbr_localization.ros import conversions
 from kbr_localization.vision import VisionConfig
 from nav_msgs.msg import Odometry
 import numpy as np

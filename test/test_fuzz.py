@@ -11,7 +11,7 @@ from fuzzing import budget, damaged
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import KbrError
-from kbr_localization.ros.session.persistence import load_pose
+from kbr_localization.ros.saved_pose import load_pose
 import numpy as np
 
 JSON = st.recursive(

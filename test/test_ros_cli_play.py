@@ -6,8 +6,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import PoseWithCovarianceStamped
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.diagnostics import status
+from kbr_localization.ros import conversions
 from nav_msgs.msg import Odometry
 import numpy as np
 import pytest
@@ -19,13 +18,7 @@ pytestmark = pytest.mark.ros
 
 @pytest.mark.parametrize(
     'rules',
-    [
-        ['image/compressed:=camera/compressed'],
-        # as of the node's launch file
-        ['image:=camera'],
-        # of two that fit the one that is named counts
-        ['image:=elsewhere', 'image/compressed:=camera/compressed'],
-    ],
+    [['image:=camera'], ['image:=elsewhere', 'image/compressed:=camera/compressed']],
 )
 def test_a_run_is_published_on_remapped_topics(ros, tmp_path, rules):
     run = write_tiny_cold_run(tmp_path / 'run', frames=3)
@@ -41,13 +34,6 @@ def test_a_run_is_published_on_remapped_topics(ros, tmp_path, rules):
     assert len(odometry) > 0
 
 
-def test_playing_what_is_no_run_is_one_line(ros, tmp_path):
-    player = ros.start('kbr_localization', 'play', tmp_path)
-    assert player.wait() == 2
-    (line,) = player.output.splitlines()
-    assert line.startswith('kbr: ') and 'is no run' in line
-
-
 def test_a_remapping_that_is_none_is_refused_before_anything_is_read(ros, tmp_path):
     player = ros.start('kbr_localization', 'play', tmp_path, '--remap', 'image')
     assert player.wait() == 2
@@ -60,7 +46,7 @@ def test_two_topics_that_are_remapped_to_one_are_one_line(ros, tmp_path):
     player = ros.start('kbr_localization', 'play', run, '--remap', 'image:=odom')
     assert player.wait() == 2
     (line,) = player.output.splitlines()
-    assert line.startswith("kbr: cannot send 'image' on /odom: the node has messages of another")
+    assert line.startswith("kbr: cannot use 'image' on /odom: the node has messages of another")
 
 
 def test_without_ros_playing_says_what_is_missing(ros, tmp_path):
@@ -107,9 +93,8 @@ def test_the_pose_logger_prints_one_json_object_a_pose(ros):
 @pytest.mark.parametrize(
     'level, said, logged',
     [
-        (DiagnosticStatus.WARN, 'Uncertain: evidence 1', 'uncertain'),
-        (DiagnosticStatus.ERROR, 'Not localized: no image has said where', 'not localized'),
         (DiagnosticStatus.ERROR, 'Not on this map: confidence 0.1', 'not on this map'),
+        (DiagnosticStatus.STALE, 'Localized, but: nothing comes', 'not localized'),
     ],
 )
 def test_the_pose_logger_adds_what_the_node_said_of_itself(ros, level, said, logged):
@@ -117,14 +102,11 @@ def test_the_pose_logger_adds_what_the_node_said_of_itself(ros, level, said, log
     publisher = ros.node.create_publisher(PoseWithCovarianceStamped, 'amcl_pose', RELIABLE)
     told = ros.node.create_publisher(DiagnosticArray, '/diagnostics', RELIABLE)
     ros.spin_until(lambda: 'listening' in logger.output and told.get_subscription_count())
-    parts = [
-        status('robot/node: localization', level, said, {}),
-        status('robot/node: load', DiagnosticStatus.OK, '', {}),
-    ]
+    status = DiagnosticStatus(name='robot/node: localization', level=level, message=said)
     pose = conversions.pose_with_covariance(1, 'map', np.zeros(3), np.eye(3))
 
     def last_line():
-        told.publish(DiagnosticArray(status=parts))
+        told.publish(DiagnosticArray(status=[status]))
         ros.spin(0.3)  # the two topics keep no order between them
         publisher.publish(pose)
         ros.spin(0.3)

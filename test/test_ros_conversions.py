@@ -1,14 +1,12 @@
 """Messages to arrays and back, with the checks against broken senders."""
 
 import math
-from types import SimpleNamespace
 
-from geometry_msgs.msg import Pose, PoseWithCovarianceStamped
+from geometry_msgs.msg import Pose
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import RosError
-from kbr_localization.ros.common import conversions
-from kbr_localization.ros.node.initial_pose import InitialPoseInput
+from kbr_localization.ros import conversions
 import numpy as np
 import pytest
 from rclpy.serialization import deserialize_message, serialize_message
@@ -55,7 +53,7 @@ def test_an_unset_quaternion_is_refused():
 
 def test_covariances_take_the_rows_of_x_y_and_yaw():
     covariance = np.array([[4.0, 1.0, 0.5], [1.0, 9.0, 0.2], [0.5, 0.2, 1.0]])
-    flat = conversions.covariance_to_message(covariance)
+    flat = conversions.pose_with_covariance(0, 'map', np.zeros(3), covariance).pose.covariance
     assert [flat[0], flat[1], flat[5], flat[7], flat[35]] == [4.0, 1.0, 0.5, 9.0, 1.0]
     np.testing.assert_array_equal(conversions.covariance_from_message(flat), covariance)
 
@@ -70,25 +68,6 @@ def test_a_covariance_that_is_none_is_refused(place, value):
         conversions.covariance_from_message(flat)
 
 
-def test_an_initial_pose_whose_covariance_is_none_as_a_whole_is_refused():
-    """Each two of x, y, yaw may have such a correlation, all three may not."""
-    told = []
-    config = SimpleNamespace(global_frame_id='map')
-    owner = SimpleNamespace(
-        settings=SimpleNamespace(config=config),
-        maps=SimpleNamespace(loading=False),
-        log=lambda level, text, quiet: told.append((level, text)),
-    )
-    message = PoseWithCovarianceStamped()
-    message.header.frame_id = 'map'
-    covariance = 0.01 * (1.9 * np.eye(3) - 0.9)
-    message.pose.covariance = conversions.covariance_to_message(covariance)
-    node = SimpleNamespace(create_subscription=lambda *_: None, create_service=lambda *_: None)
-    InitialPoseInput(node, owner)._take(message)
-    [(level, text)] = told
-    assert level == 'warning' and 'initial pose refused: expected a finite covariance' in text
-
-
 @pytest.mark.parametrize('shape, encoding', [((6, 8), 'mono8'), ((6, 8, 3), 'bgr8')])
 def test_images_become_raw_messages_that_survive_the_wire(shape, encoding):
     pixels = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
@@ -98,9 +77,3 @@ def test_images_become_raw_messages_that_survive_the_wire(shape, encoding):
     assert (back.header.stamp.sec, back.header.stamp.nanosec) == (12, 34)
     received = np.frombuffer(back.data, np.uint8).reshape(6, back.step)
     np.testing.assert_array_equal(received.reshape(shape), pixels)
-
-
-@pytest.mark.parametrize('bad', [np.zeros((4, 4)), np.zeros((4, 4, 2), np.uint8)])
-def test_arrays_that_are_no_images_are_refused(bad):
-    with pytest.raises(RosError, match='uint8'):
-        conversions.image_message(bad, 0, 'camera')

@@ -1,7 +1,7 @@
 """Which of the waiting images is used, and why the others are not."""
 
-from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.session.odometry_buffer import Coverage
+from kbr_localization.ros.image_queue import ImageQueue, QueuedImage
+from kbr_localization.ros.odometry_buffer import Coverage
 import numpy as np
 import pytest
 

@@ -1,11 +1,9 @@
 """What Nav2 expects of a localization, over its own messages: particles, initial pose, bond."""
 
-from importlib.util import find_spec
 import time
 
-from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseWithCovarianceStamped
-from kbr_localization.ros.common import conversions
+from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from ros_node_helpers import change_state, EVERY_IMAGE, wait_for_answer
 from ros_robot import Robot
 
 pytestmark = pytest.mark.ros
-INSTALLED = find_spec('nav2_msgs') is not None or find_spec('bond') is not None
-"""Asked before the tests build their own."""
 
 
 @pytest.fixture
@@ -77,13 +73,3 @@ def test_a_manager_that_wants_a_bond_hears_heartbeats_while_the_node_is_active(r
     # a bond that was broken is not formed again under the same name
     assert len({beat.instance_id for beat in beats}) == 2
     assert 'bond_timeout' not in node.output
-
-
-@pytest.mark.skipif(INSTALLED, reason='the messages of Nav2 are installed')
-def test_without_bonds_the_remedy_is_told(ros, tiny_world):
-    node = ros.start_node('node', map_file=tiny_world.map_file, autostart=False)
-    ros.spin_until(lambda: 'set bond_timeout of the manager to 0.0' in node.output)
-    again = ros.start_node('node', ['__ns:=/one'], map_file=tiny_world.map_file)
-    ros.collect(DiagnosticArray, '/diagnostics')
-    ros.spin_until(lambda: 'nav2_msgs is not installed' in again.output)
-    assert 'bond_timeout' not in again.output

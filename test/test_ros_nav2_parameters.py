@@ -3,15 +3,11 @@
 from pathlib import Path
 
 from diagnostic_msgs.msg import DiagnosticArray
-from kbr_localization.ros.node.node import LocalizationNode
+from kbr_localization.ros.node import LocalizationNode
 import pytest
 
 pytestmark = pytest.mark.ros
 FILES = sorted(Path(__file__).with_name('nav2_params').glob('*.yaml'))
-
-
-def test_there_is_a_file_of_every_distribution():
-    assert {path.stem for path in FILES} >= {'humble', 'jazzy', 'kilted', 'lyrical', 'rolling'}
 
 
 @pytest.mark.parametrize('path', FILES, ids=lambda path: path.stem)
@@ -28,7 +24,6 @@ def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
     try:
         assert node.trigger_configure().name == 'SUCCESS', node.failure
         assert {'laser_model_type', 'z_hit', 'scan_topic'} <= set(node.settings.ignored)
-        assert node.get_parameter('save_pose_rate').value == 0.5
         assert 'update_min_d' not in node.settings.foreign
         assert node.settings.foreign == (
             ['costmap.resolution', 'robot_radius'] if path.stem == 'rolling' else []
@@ -43,7 +38,7 @@ def test_a_node_that_starts_from_such_a_file_names_what_it_ignores_once(ros, tin
     reports = ros.collect(DiagnosticArray, '/diagnostics')
     values = [f'map_file:={tiny_world.map_file}', f'pose_file:={ros.folder / "pose.json"}']
     node = ros.start(
-        'kbr_localization.ros.node.node',
+        'kbr_localization.ros.node',
         *('--ros-args', '--params-file', path),
         *(part for value in values for part in ('-p', value)),
     )

@@ -1,48 +1,128 @@
-"""The localization node as a process, with the player or a robot of the test's own."""
+"""The localization node: one process for all tests, led as by a lifecycle manager."""
 
-import itertools
+import os
 import signal
-import time
 
-from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import PoseArray, PoseWithCovarianceStamped
 from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.ros.common import conversions
-from kbr_localization.ros.common.optional import interface
-from kbr_localization.ros.session.persistence import load_pose
+from kbr_localization.resources import profile_variable
+from kbr_localization.ros import conversions
+from kbr_localization.ros.conversions import optional_interface
+from kbr_localization.ros.saved_pose import load_pose
+from lifecycle_msgs.msg import State, Transition
+from lifecycle_msgs.srv import GetState
 import numpy as np
-import psutil
 import pytest
-from ros_helpers import BEST_EFFORT, LATCHED, PATIENCE
+from rcl_interfaces.msg import ParameterType
+from rcl_interfaces.srv import DescribeParameters
+from rclpy.qos import QoSProfile
+from ros_helpers import BEST_EFFORT, call, FASTDDS_PROFILE, LATCHED, ros_world
 from ros_node_helpers import (
     by_stamp,
+    change_state,
     diagnostics,
+    drive_until_added,
     EVERY_IMAGE,
+    get_parameter,
     is_localized,
     node_at_hand,
-    start_node,
+    off_by,
+    set_parameter,
     start_player,
+    wait_for_answer,
 )
 from ros_robot import Robot
 from sensor_msgs.msg import CompressedImage
-from std_srvs.srv import Empty
+from std_srvs.srv import Empty, Trigger
 from visualization_msgs.msg import MarkerArray
 
 pytestmark = pytest.mark.ros
 # asked before other tests build the messages of Nav2
-CLOUD = interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
+CLOUD = optional_interface('nav2_msgs.msg', 'ParticleCloud') or PoseArray
+UP = (Transition.TRANSITION_CONFIGURE, Transition.TRANSITION_ACTIVATE)
+DOWN = (Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP)
 
 
-@pytest.mark.parametrize('transport', ['raw', 'compressed'])
-def test_it_says_the_same_as_the_offline_pipeline(ros, tiny_world, transport):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    node = start_node(ros, tiny_world, use_sim_time=True, image_transport=transport)
-    player = start_player(ros, tiny_world, image_transport=transport)
-    ros.spin_until(lambda: player.popen.poll() is not None and len(poses) >= 40)
-    expected = localize(KernelMap.load(tiny_world.map_file), open_dataset(tiny_world.run))
-    got = by_stamp(poses)
+class Running:
+    """The node's process, a robot, and what the node says."""
+
+    def __init__(self, ros, world):
+        self.ros, self.world = ros, world
+        self.pose_file = ros.folder / 'pose.json'
+        KernelMap.load(world.map_file).subset(np.arange(25)).save(ros.folder / 'short.h5')
+        self.process = ros.start_node(
+            'node',
+            autostart=False,
+            initialize_globally=False,
+            map_files=[f'long={world.map_file}', f'short={ros.folder}/short.h5'],
+            pose_file=self.pose_file,
+            grow_into=ros.folder / 'grown',
+            save_pose_rate=20.0,
+            no_data_timeout=2.0,
+            **EVERY_IMAGE,
+        )
+        self.poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
+        self.reports = ros.collect(DiagnosticArray, '/diagnostics')
+        self.robot, self.is_up = Robot(ros), False
+
+    def start_anew(self):
+        """Configure and activate, with nothing left of the test before."""
+        if self.is_up:
+            self.change(*DOWN)
+        self.pose_file.unlink(missing_ok=True)
+        self.change(*UP)
+        self.is_up = True
+        self.robot.wait_for_listeners()
+        self.poses.clear()
+        self.reports.clear()
+
+    def change(self, *transitions):
+        for transition in transitions:
+            assert change_state(self.ros, transition), self.process.output
+
+    def start_globally(self):
+        call(self.ros, Empty, 'reinitialize_global_localization', Empty.Request())
+
+    def drive(self, start, end):
+        """Drive, and return how far off the pose of the last image is."""
+        self.robot.drive(start, end)
+        pose = wait_for_answer(self.ros, self.poses, self.robot.stamp_ns(end))
+        return off_by(pose, self.robot.pose(end))
+
+    def says(self, part, text):
+        """Wait until a part of the diagnostics says something."""
+        self.ros.spin_until(lambda: text in diagnostics(self.reports, part)[0])
+
+
+@pytest.fixture(scope='module')
+def process(tmp_path_factory, tiny_world):
+    os.environ[profile_variable()] = str(FASTDDS_PROFILE)
+    with ros_world(tmp_path_factory.mktemp('node')) as ros:
+        yield Running(ros, tiny_world)
+
+
+@pytest.fixture
+def node(process):
+    process.start_anew()
+    return process
+
+
+def test_it_says_the_same_as_the_offline_pipeline_and_shows_it(node):
+    ros, world = node.ros, node.world
+    seen = {
+        'particles': ros.collect(CLOUD, 'particle_cloud', BEST_EFFORT),
+        'markers': ros.collect(MarkerArray, 'localization/map_poses', LATCHED),
+        'match': ros.collect(CompressedImage, 'localization/best_match', BEST_EFFORT),
+        'pose': ros.collect(PoseWithCovarianceStamped, 'localization/pose'),
+    }
+    node.start_globally()
+    player = start_player(ros, world)
+    ros.spin_until(lambda: player.popen.poll() is not None and len(node.poses) >= 40)
+    expected = localize(KernelMap.load(world.map_file), open_dataset(world.run))
+    got = by_stamp(node.poses)
     assert sorted(got) == expected.stamps_ns.tolist()
     for stamp_ns, pose, covariance in zip(
         expected.stamps_ns.tolist(), expected.poses, expected.covariances, strict=True
@@ -50,185 +130,218 @@ def test_it_says_the_same_as_the_offline_pipeline(ros, tiny_world, transport):
         np.testing.assert_allclose(conversions.pose_from_message(got[stamp_ns].pose), pose)
         received = conversions.covariance_from_message(got[stamp_ns].covariance)
         np.testing.assert_allclose(received, covariance, atol=1e-12)
-    assert node.stop() == 0
+    assert all(seen.values())
+    cloud = seen['particles'][-1]
+    assert len(cloud.poses if CLOUD is PoseArray else cloud.particles) == 300
+    markers = seen['markers'][-1].markers[0]
+    assert len(markers.points) == len(markers.colors) == 80
+    assert bytes(seen['match'][0].data).startswith(b'\xff\xd8')
+    values = {part: diagnostics(node.reports, part)[1] for part in ('input', 'load', 'map')}
+    assert values['input']['images dropped'] == '0' and values['map']['images'] == '40'
+    assert {'/odom [Hz]', '/image publishers', 'odometry: newest'} <= values['input'].keys()
+    assert {'processing p95 [ms]', 'callbacks max [ms]'} <= values['load'].keys()
 
 
-def test_everything_to_look_at_is_published(ros, tiny_world):
-    pose = ros.collect(PoseWithCovarianceStamped, 'localization/pose')
-    particles = ros.collect(CLOUD, 'particle_cloud', BEST_EFFORT)
-    markers = ros.collect(MarkerArray, 'localization/map_poses', LATCHED)
-    match = ros.collect(CompressedImage, 'localization/best_match', BEST_EFFORT)
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    start_node(ros, tiny_world, use_sim_time=True, particles=50)
-    start_player(ros, tiny_world)
-    ros.spin_until(lambda: match and pose and len(particles) > 3 and len(markers) > 1)
-    poses = particles[-1].poses if CLOUD is PoseArray else particles[-1].particles
-    assert len(poses) == 50 and particles[-1].header.frame_id == 'map'
-    first = markers[0].markers[0]
-    assert len(first.points) == 80 and not first.colors
-    assert len(markers[-1].markers[0].colors) == 80
-    assert bytes(match[0].data).startswith(b'\xff\xd8')
-    ros.spin_until(lambda: is_localized(reports))
-    for figure in ('latency p95 [ms]', 'callbacks max [ms]'):
-        ros.spin_until(lambda name=figure: float(diagnostics(reports, 'load')[1].get(name, 0)) > 0)
-    assert diagnostics(reports, 'input')[1]['images dropped'] == '0'
-    rates = (float(diagnostics([report], 'input')[1]['/odom [Hz]']) for report in reports)
-    assert max(rates) > 10
-
-
-def test_a_looking_subscriber_does_not_change_the_answer(ros, tiny_world):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    ros.collect(CLOUD, 'particle_cloud', BEST_EFFORT)
-    start_node(ros, tiny_world, use_sim_time=True)
-    start_player(ros, tiny_world)
-    ros.spin_until(lambda: len(poses) >= 40)
-    expected = localize(KernelMap.load(tiny_world.map_file), open_dataset(tiny_world.run))
-    last = conversions.pose_from_message(poses[-1].pose.pose)
-    np.testing.assert_allclose(last, expected.poses[-1])
-
-
-def test_no_pose_before_there_is_a_belief_and_a_warning_names_the_topics(ros, tiny_world):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    node = start_node(ros, tiny_world, initialize_globally=False)
-    robot = Robot(ros)
-    robot.wait_for_listeners()
-    robot.drive(0.0, 4.0)
-    ros.spin_until(lambda: 'publish one on /initialpose' in node.output)
-    ros.spin_until(lambda: diagnostics(reports, 'localization')[0].startswith('Not localized'))
-    assert not poses
-    robot.send_initial_pose(4.0, robot.pose(4.0))
-    ros.spin_until(lambda: 'initial pose x 2.00' in node.output)
-    robot.drive(4.05, 5.0)
-    ros.spin_until(lambda: robot.stamp_ns(4.8) in by_stamp(poses))
-    got = conversions.pose_from_message(by_stamp(poses)[robot.stamp_ns(4.8)].pose)
-    assert np.hypot(*(got - robot.pose(4.8))[:2]) < 0.3
-
-
-def test_an_initial_pose_that_waits_for_an_image_is_not_asked_for(ros, tiny_world):
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    robot, sent = Robot(ros), itertools.count()
-
-    def says(text):
-        seconds = 0.1 * next(sent)
-        robot.send_odometry(seconds)
-        robot.send_image(seconds - 100.0)
-        ros.spin(0.05)
-        return text in diagnostics(reports, ': localization')[0]
-
-    given = {'initialize_globally': 'false', 'set_initial_pose': 'true'}
-    with node_at_hand(ros, map_file=tiny_world.map_file, **given):
-        robot.wait_for_listeners()
-        ros.spin_until(lambda: says('no image could be used yet'), timeout=20.0)
-
-
-def test_images_and_odometry_of_which_none_is_usable_are_told_on_diagnostics(ros, tiny_world):
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    robot = Robot(ros)
-    small, sent = np.zeros((48, 64), np.uint8), itertools.count()
-
-    def says(*texts):
-        seconds = 0.1 * next(sent)
-        robot.send_odometry(seconds, pose=robot.pose(seconds) * says.factor)
-        robot.send_image(seconds, small)
-        ros.spin(0.05)
-        status = [s for r in reports[-1:] for s in r.status if s.name.endswith(': input')]
-        return (
-            status
-            and status[0].level == DiagnosticStatus.WARN
-            and all(text in status[0].message for text in texts)
-        )
-
-    with node_at_hand(ros, map_file=tiny_world.map_file):
-        robot.wait_for_listeners()
-        says.factor = 1.0
-        ros.spin_until(lambda: says('/image: none of the last', 'image of 64x48 pixels: expected'))
-        assert diagnostics(reports, ': input')[1]['images answered'] == '0'
-        says.factor = np.nan
-        ros.spin_until(lambda: says('/odom: none of the last', 'expected a finite'))
-
-
-def test_global_localization_on_request(ros, tiny_world):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    start_node(ros, tiny_world, initialize_globally=False)
-    robot = Robot(ros)
-    robot.wait_for_listeners()
-    robot.drive(0.0, 1.0)
-    client = ros.node.create_client(Empty, 'reinitialize_global_localization')
-    assert client.wait_for_service(PATIENCE)
-    answer = client.call_async(Empty.Request())
-    ros.spin_until(answer.done)
-    robot.drive(1.0, 6.0)
-    ros.spin_until(lambda: poses and by_stamp(poses).get(robot.stamp_ns(6.0)))
-    got = conversions.pose_from_message(poses[-1].pose.pose)
-    assert np.hypot(*(got - robot.pose(6.0))[:2]) < 0.3
-
-
-def test_an_update_on_request_while_the_robot_stands(ros, tiny_world):
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    start_node(ros, tiny_world)
-    robot = Robot(ros)
-    robot.wait_for_listeners()
+def test_without_a_belief_there_is_no_pose_and_the_topics_are_named(node):
+    robot = node.robot
     robot.drive(0.0, 2.0)
+    node.says('localization', 'publish one on /initialpose')
+    assert diagnostics(node.reports, 'localization')[0].startswith('Not localized: no initial')
+    assert not node.poses
+    robot.send_initial_pose(2.0, robot.pose(2.0), frame_id='elsewhere')
+    robot.send_initial_pose(2.0, np.array([1e4, 0.0, 0.0]))
+    node.ros.spin_until(lambda: "expected frame 'map', got 'elsewhere'" in node.process.output)
+    node.ros.spin_until(lambda: 'initial pose refused: x 10000.00 m' in node.process.output)
+    robot.send_initial_pose(2.0, robot.pose(2.0))
+    node.ros.spin_until(lambda: 'initial pose x 1.00 m' in node.process.output)
+    assert node.drive(2.05, 4.0) < 0.3
+
+
+def test_a_global_start_finds_the_robot_and_says_localized(node):
+    node.start_globally()
+    assert node.drive(0.0, 6.0) < 0.3
+    node.reports.clear()
+    node.ros.spin_until(lambda: is_localized(node.reports))
+
+
+def test_images_that_cannot_be_used_end_what_is_localized(node):
+    node.start_globally()
+    node.drive(0.0, 6.0)
+    seconds = 6.05
+    while 'but: none of the last' not in diagnostics(node.reports, ': localization')[0]:
+        node.robot.send_odometry(seconds)
+        node.robot.send_image(seconds, np.zeros((48, 64), np.uint8))
+        node.ros.spin(0.05)
+        seconds += 0.05
+        assert seconds < 100.0
+    assert 'image of 64x48 pixels: expected' in diagnostics(node.reports, ': input')[0]
+
+
+def test_an_update_on_request_while_the_robot_stands(node):
+    node.start_globally()
+    node.drive(0.0, 2.0)
     seconds = iter(np.arange(2.05, 100.0, 0.05))
 
-    def updates_after(stop):
-        """Stand still, sending images, until a fresh report meets a condition."""
-        seen = len(reports)
-        while len(reports) < seen + 2 or not stop():
-            robot.stand(next(seconds), at=2.0)
-            ros.spin(0.05)
-        return int(diagnostics(reports, 'localization')[1]['updates'])
+    def updates():
+        """Stand still, sending images, until a fresh report has come."""
+        seen = len(node.reports)
+        while len(node.reports) < seen + 2:
+            node.robot.stand(next(seconds), at=2.0)
+            node.ros.spin(0.05)
+        return int(diagnostics(node.reports, 'input')[1]['images used'])
 
-    before = updates_after(lambda: 'updates' in diagnostics(reports, 'localization')[1])
-    assert updates_after(lambda: True) == before
-    client = ros.node.create_client(Empty, 'request_nomotion_update')
-    assert client.wait_for_service(PATIENCE)
-    answer = client.call_async(Empty.Request())
-    assert updates_after(answer.done) == before + 1
+    before = updates()
+    assert updates() == before
+    call(node.ros, Empty, 'request_nomotion_update', Empty.Request())
+    assert updates() == before + 1
 
 
-def wait_for_first_pose(ros, robot, poses, node, seconds, at):
-    """Stand still until there is a pose; give wall time, processor time and stamp until then."""
-    process, started = psutil.Process(node.popen.pid), time.monotonic()
-    while not poses:
-        assert time.monotonic() - started < PATIENCE, node.output
-        robot.stand(seconds, at)
-        ros.spin(0.1)
-        seconds += 0.1
-    return time.monotonic() - started, sum(process.cpu_times()[:2]), seconds
+def test_parameters_change_while_it_runs_and_bad_values_are_refused(node):
+    node.start_globally()
+    node.drive(0.0, 2.0)
+    refused = set_parameter(node.ros, 'update_min_d', double_value=-1.0)
+    assert not refused.successful and '0.0' in refused.reason and '-1.0' in refused.reason
+    assert not set_parameter(node.ros, 'global_frame_id', string_value='world').successful
+    misspelt = set_parameter(node.ros, 'update_min_dd', double_value=1.0)
+    assert not misspelt.successful and "did you mean 'update_min_d'?" in misspelt.reason
+    assert set_parameter(node.ros, 'update_min_d', integer_value=1).successful
+    request = DescribeParameters.Request(names=['update_min_d'])
+    described = call(node.ros, DescribeParameters, '/localization/describe_parameters', request)
+    assert described.descriptors[0].type == ParameterType.PARAMETER_DOUBLE
+    assert node.drive(2.05, 4.0) < 0.3
+    assert set_parameter(node.ros, 'update_min_d', double_value=0.2).successful
 
 
-@pytest.mark.slow
-def test_a_node_killed_in_mid_run_and_started_again_goes_on_as_soon_as_it_is_there(
-    ros, tiny_world
-):
-    poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
-    settings = {'map_file': tiny_world.map_file, 'pose_file': ros.folder / 'pose.json'}
-    settings |= {'save_pose_rate': 20, **EVERY_IMAGE}
-    node, robot = ros.start_node('node', **settings), Robot(ros)
-    first_took, first_used, seconds = wait_for_first_pose(ros, robot, poses, node, 0.0, at=0.0)
-    robot.start_ns = robot.stamp_ns(seconds)
-    robot.drive(0.0, 6.0)
-    ros.spin_until(lambda: by_stamp(poses).get(robot.stamp_ns(6.0)))
-    ros.spin_until(lambda: saved_stamp_ns(ros) >= robot.stamp_ns(4.0))
-    node.popen.send_signal(signal.SIGKILL)
-    node.wait()
-    poses.clear()
-    again = ros.start_node('node', initialize_globally=False, **settings)
-    took, used, _ = wait_for_first_pose(ros, robot, poses, again, 8.0, at=8.0)
-    print(f'first pose after {took:.2f} s, {used:.2f} s of the processor: before that', end=' ')
-    print(f'{first_took:.2f} s, {first_used:.2f} s')
-    # as soon as a node that starts from nothing, on whatever machine; it must not sit and wait
-    assert used < 2.0 * first_used, (used, first_used)
-    assert took < PATIENCE / 4, (took, first_took)
-    assert 'going on from the saved pose' in again.output
-    first = min(by_stamp(poses))
-    got = conversions.pose_from_message(by_stamp(poses)[first].pose)
-    assert np.hypot(*(got - robot.pose(8.0))[:2]) < 0.3
+def load_map(node, name=''):
+    service = f'/localization/load_map{"/" if name else ""}{name}'
+    return call(node.ros, Trigger, service, Trigger.Request())
 
 
-def saved_stamp_ns(ros):
-    """Stamp of the pose on disk."""
-    saved = load_pose(ros.folder / 'pose.json')
-    return 0 if saved is None else saved.stamp_ns
+def test_another_map_is_loaded_by_name_and_a_bad_one_changes_nothing(node):
+    node.start_globally()
+    node.drive(0.0, 2.0)
+    assert set_parameter(node.ros, 'map_file', string_value='/no/such/map.h5').successful
+    bad = load_map(node)
+    assert not bad.success and 'the map stays as it was' in bad.message
+    assert get_parameter(node.ros, 'map_file').string_value == 'long'
+    assert node.drive(2.05, 2.8) < 0.3
+    good = load_map(node, 'short')
+    assert good.success and '25 images' in good.message
+    assert get_parameter(node.ros, 'map_file').string_value == 'short'
+    node.start_globally()
+    assert node.drive(2.85, 5.2) < 0.3
+    assert load_map(node, 'long').success
+
+
+def test_every_one_of_many_calls_is_answered(node):
+    # with fewer in its queues the client itself would lose answers
+    qos = QoSProfile(depth=1000)
+    client = node.ros.node.create_client(Trigger, '/localization/load_map', qos_profile=qos)
+    assert client.wait_for_service(60.0)
+    answers = [client.call_async(Trigger.Request()) for _ in range(40)]
+    node.ros.spin_until(lambda: all(answer.done() for answer in answers))
+    told = [answer.result() for answer in answers]
+    assert any(one.success for one in told)
+    assert all(one.success or 'another map is being read' in one.message for one in told)
+    node.ros.node.destroy_client(client)
+
+
+def test_an_image_joins_the_map_on_request(node):
+    add = (Trigger, '/localization/add_current', Trigger.Request())
+    assert 'no current image to add' in call(node.ros, *add).message
+    node.start_globally()
+    node.drive(0.0, 6.0)
+    drive_until_added(node.ros, node.robot, node.poses, 6.0)
+    grown = node.ros.folder / 'grown' / 'long.h5'
+    assert len(KernelMap.load(grown)) == 41
+    grown.unlink()
+
+
+def test_time_that_jumps_back_starts_anew(node):
+    node.start_globally()
+    node.drive(0.0, 4.0)
+    node.poses.clear()
+    node.robot.drive(0.0, 1.0)
+    node.ros.spin_until(lambda: 'the odometry jumped back in time' in node.process.output)
+    node.start_globally()
+    assert node.drive(1.05, 5.2) < 0.3
+
+
+def test_a_deactivated_node_is_silent_and_goes_on_from_its_belief(node):
+    node.start_globally()
+    node.drive(0.0, 6.0)
+    node.change(Transition.TRANSITION_DEACTIVATE)
+    saved = load_pose(node.pose_file)
+    assert off_by(saved.pose, node.robot.pose(6.0)) < 0.3 and saved.clock == 'wall'
+    node.poses.clear()
+    node.robot.drive(6.05, 7.0)
+    assert not node.poses
+    node.change(Transition.TRANSITION_ACTIVATE)
+    assert node.drive(7.05, 8.0) < 0.3
+
+
+def test_a_saved_pose_is_gone_on_from_after_a_restart(node):
+    node.start_globally()
+    node.drive(0.0, 6.0)
+    node.change(*DOWN, *UP)
+    node.robot.wait_for_listeners()
+    assert node.drive(6.05, 8.0) < 0.3
+    assert 'going on from the saved pose' in node.process.output
+
+
+def test_a_kept_initial_pose_is_used_when_the_node_is_activated(node):
+    node.change(Transition.TRANSITION_DEACTIVATE)
+    node.robot.send_initial_pose(None, node.robot.pose(0.0))
+    node.ros.spin_until(lambda: 'kept until the node is active' in node.process.output)
+    node.change(Transition.TRANSITION_ACTIVATE)
+    assert node.drive(0.0, 2.0) < 0.3
+
+
+def test_at_the_end_it_sums_up_and_shuts_down(process):
+    """As the last test of this process."""
+    ros = process.ros
+    process.start_anew()
+    process.change(Transition.TRANSITION_DEACTIVATE, Transition.TRANSITION_CLEANUP)
+    process.change(Transition.TRANSITION_UNCONFIGURED_SHUTDOWN)
+    found = call(ros, GetState, '/localization/get_state', GetState.Request()).current_state
+    assert found.id == State.PRIMARY_STATE_FINALIZED
+    assert process.process.stop() == 0
+    assert 'images answered: ' in process.process.output
+    assert 'Traceback' not in process.process.output
+
+
+@pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_in_good_order(ros, tiny_world, how):
+    node = ros.start_node('node', map_file=tiny_world.map_file, pose_file=ros.folder / 'pose')
+    ros.spin_until(lambda: ros.node.count_publishers('/diagnostics') > 0)
+    assert node.stop(how) == 0
+    assert 'images answered' in node.output and 'Traceback' not in node.output
+
+
+@pytest.mark.parametrize(
+    'values, says',
+    [
+        ({'map_file': '/no/such/map.h5'}, '/no/such/map.h5'),
+        ({'map_file': ''}, 'the ROS arguments are not right'),
+        ({'update_min_d': -1.0}, "parameter 'update_min_d': expected a value in [0.0, "),
+        ({'mapfile': 'x'}, "unknown parameter 'mapfile' = 'x': did you mean 'map_file'?"),
+        ({'qos_overrides./odom.subscription.depth': 'x'}, "got depth 'x'"),
+    ],
+)
+def test_a_node_that_cannot_start_says_why_and_exits_with_2(ros, tiny_world, values, says):
+    node = ros.start_node('node', **{'map_file': tiny_world.map_file, **values})
+    assert node.wait() == 2
+    assert says in node.output and 'Traceback' not in node.output
+
+
+def test_a_reset_overtakes_an_answer_that_is_not_sent_then(ros, tiny_world):
+    with node_at_hand(ros, map_file=tiny_world.map_file) as node:
+        robot, localization = Robot(ros), node.localization
+        session = localization.session
+        robot.wait_for_listeners()
+        robot.drive(0.0, 3.2)
+        ros.spin_until(lambda: session.last and session.last.stamp_ns == robot.stamp_ns(3.2))
+        last, answered = session.last, session.answered
+        session.reset('the clock jumped back')
+        localization._publish(last)
+        assert session.dropped['before a reset'] == 1 and session.answered == answered - 1

@@ -1,8 +1,8 @@
 """The odometry buffer under everything that a network and a driver can do to it."""
 
 from kbr_localization import se2
-from kbr_localization.errors import ConfigurationError, RosError
-from kbr_localization.ros.session.odometry_buffer import Added, Coverage, OdometryBuffer
+from kbr_localization.errors import RosError
+from kbr_localization.ros.odometry_buffer import Added, Coverage, OdometryBuffer
 import numpy as np
 import pytest
 
@@ -65,8 +65,7 @@ def test_memory_is_bounded_by_time_and_by_count():
         buffer.add(stamp(index), drive(index))
         sizes.append(len(buffer))
     assert max(sizes) < 40
-    assert buffer.oldest_ns <= buffer.newest_ns - 1_000 * MS
-    assert len(filled(300, max_samples=50)) == 50
+    assert buffer.coverage(buffer.newest_ns - 1_000 * MS) is Coverage.READY
 
 
 def test_a_gap_is_not_bridged_but_its_ends_are_good():
@@ -89,7 +88,7 @@ def test_a_bag_that_starts_over_is_a_time_jump_after_three_samples():
     buffer = filled(1000)
     outcomes = [buffer.add(stamp(i), drive(i)) for i in range(4)]
     assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.TIME_JUMP, Added.NEWEST]
-    assert (buffer.oldest_ns, buffer.newest_ns) == (stamp(0), stamp(3))
+    assert len(buffer) == 4 and buffer.newest_ns == stamp(3)
 
 
 @pytest.mark.parametrize('offset_s', [-3600, 3600])
@@ -116,7 +115,7 @@ def test_a_driver_that_comes_back_farther_off_than_the_robot_can_be_was_restarte
     far = se2.compose(drive(99), np.array([4.0 * pause_s, 0.0, 0.0]))
     outcomes = [buffer.add(stamp(begin + i), far) for i in range(3)]
     assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
-    np.testing.assert_allclose(buffer.continued(buffer.newest_pose()), drive(99))
+    np.testing.assert_allclose(buffer.continued(buffer.newest(1)[0][1]), drive(99))
 
 
 @pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (4.5, 4.0, -2.0), (90.0, 0.0, 1.0)])
@@ -138,15 +137,8 @@ def test_an_odometry_that_is_restarted_twice_goes_on_from_where_the_robot_is():
         for index in range(3):
             outcome = buffer.add(stamp(begin + index), np.array(origin))
         assert outcome is Added.POSE_JUMP
-        np.testing.assert_allclose(buffer.continued(buffer.newest_pose()), drive(99))
+        np.testing.assert_allclose(buffer.continued(buffer.newest(1)[0][1]), drive(99))
         begin += 3
-
-
-def test_a_restarted_driver_is_followed_though_the_robot_could_have_come_there_by_now():
-    buffer = filled(100)
-    there = [se2.compose(drive(99), np.array([5.0 + 0.1 * i, 0.0, 0.0])) for i in range(3)]
-    outcomes = [buffer.add(stamp(at), there[i]) for i, at in enumerate((100, 140, 141))]
-    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
 
 
 def test_a_robot_goes_on_as_before_for_a_while_but_not_after_a_gap():
@@ -168,44 +160,6 @@ def test_a_driver_that_comes_back_at_the_origin_after_a_pause_was_restarted(paus
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(begin + 4))), expected)
 
 
-def straight(count, period_ms, step, start=0.0):
-    """Return a buffer with samples along the x axis, `step` metres and `period_ms` apart."""
-    buffer = OdometryBuffer()
-    for index in range(count):
-        buffer.add(START + index * period_ms * MS, np.array([start + step * index, 0.0, 0.0]))
-    return buffer
-
-
-def test_a_driver_that_comes_back_at_the_origin_within_a_second_was_restarted():
-    buffer = straight(50, 20, 0.02)
-    assert buffer.newest_ns == START + 980 * MS
-    outcomes = [buffer.add(START + (1400 + i) * MS, np.zeros(3)) for i in range(3)]
-    assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.POSE_JUMP]
-
-
-def test_a_second_sample_at_the_origin_is_no_restart_unless_it_is_late():
-    for seconds, outcome in ((0.5, Added.NEWEST), (1.5, Added.SET_ASIDE)):
-        buffer = straight(1, 20, 0.0, start=1.0)
-        assert buffer.add(START + round(1000 * seconds) * MS, np.zeros(3)) is outcome
-
-
-@pytest.mark.parametrize('period_ms, step', [(500, 1.0), (50, 0.1)])
-def test_a_robot_that_drives_through_the_origin_was_not_restarted(period_ms, step):
-    buffer = straight(10, period_ms, step, start=-10 * step)
-    for index in range(10, 20):
-        pose = np.array([step * (index - 10), 0.0, 0.0])
-        assert buffer.add(START + index * period_ms * MS, pose) is Added.NEWEST
-
-
-@pytest.mark.parametrize(
-    'max_speed, outcome', [(3.0, Added.SET_ASIDE), (10.0, Added.NEWEST)], ids=str
-)
-def test_how_far_off_a_restarted_driver_is_noticed_depends_on_the_robots_speed(max_speed, outcome):
-    buffer = filled(10, max_speed=max_speed)
-    elsewhere = se2.compose(drive(9), np.array([2.5, 0.0, 0.0]))
-    assert buffer.add(stamp(19), elsewhere) is outcome
-
-
 @pytest.mark.parametrize('ahead_s', [2, 5, 9])
 def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
     buffer = filled(100)
@@ -213,7 +167,7 @@ def test_a_single_stamp_a_few_seconds_ahead_costs_three_samples(ahead_s):
     outcomes = [buffer.add(stamp(i), drive(i)) for i in range(100, 104)]
     assert outcomes == [Added.SET_ASIDE, Added.SET_ASIDE, Added.RETURNED, Added.NEWEST]
     np.testing.assert_allclose(buffer.continued(buffer.at(stamp(100))), drive(100))
-    assert (buffer.oldest_ns, buffer.newest_ns) == (stamp(0), stamp(103))
+    assert len(buffer) == 104 and buffer.newest_ns == stamp(103)
 
 
 def test_a_single_wild_pose_is_set_aside():
@@ -221,17 +175,3 @@ def test_a_single_wild_pose_is_set_aside():
     assert buffer.add(stamp(100), np.array([500.0, 0.0, 0.0])) is Added.SET_ASIDE
     assert buffer.add(stamp(101), drive(101)) is Added.NEWEST
     np.testing.assert_allclose(buffer.at(stamp(101)), drive(101))
-
-
-def test_late_samples_of_another_sender_are_no_part_of_the_track():
-    buffer = filled(100)
-    for index in range(100, 110):
-        late = stamp(index) - 120 * MS
-        assert buffer.add(late, np.array([500.0, 0.0, 0.0])) is Added.SET_ASIDE
-        assert buffer.add(stamp(index), drive(index)) is Added.NEWEST
-    np.testing.assert_allclose(buffer.at(stamp(100)), drive(100))
-
-
-def test_bounds_that_make_no_sense_are_refused():
-    with pytest.raises(ConfigurationError, match='max_samples'):
-        OdometryBuffer(max_samples=1)

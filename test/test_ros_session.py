@@ -1,32 +1,20 @@
-"""The session between messages and answers, with a real map and a real filter."""
+"""The session between messages and answers, with a real map and a real localizer."""
 
 from dataclasses import replace
-import time
-import traceback
-from types import SimpleNamespace
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
 from kbr_localization.errors import DatasetError
 from kbr_localization.localization.calibration import Calibration, SIZE, UNLIKE
-from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.methods.registry import make_localizer
 from kbr_localization.localization.pipeline import Tracker
-from kbr_localization.ros.common.conversions import ns_to_stamp
-from kbr_localization.ros.common.worker import Worker
-from kbr_localization.ros.inputs.cameras import Cameras
-from kbr_localization.ros.session.answer import GivenPose, InitialPoseSources
-from kbr_localization.ros.session.feed import Feed
-from kbr_localization.ros.session.image_queue import ImageQueue, QueuedImage
-from kbr_localization.ros.session.initial_poses import InitialPoses
-from kbr_localization.ros.session.odometry_buffer import OdometryBuffer
-from kbr_localization.ros.session.persistence import SavedPose
-from kbr_localization.ros.session.session import Session
+from kbr_localization.ros.image_queue import Feed
+from kbr_localization.ros.saved_pose import SavedPose
+from kbr_localization.ros.session import GivenPose, InitialPoseSources, Session
 import numpy as np
 import pytest
-from sensor_msgs.msg import Image
 
 SECOND = 1_000_000_000
 ORIGIN = np.array([2.0, -1.0, 3.0])
@@ -78,9 +66,6 @@ class Drive:
                 self.image(tick / 20)
             self.work()
 
-    def is_current(self, answer):
-        return answer.resets == self.feed.buffer.resets
-
     def error(self, seconds):
         pose = self.answers[stamp(seconds)].estimate.pose
         return float(np.hypot(*(pose - straight_reference(seconds))[:2]))
@@ -108,13 +93,6 @@ def test_the_transform_joins_map_and_raw_odometry(drive):
     np.testing.assert_allclose(base, answer.estimate.pose, atol=1e-9)
 
 
-def test_a_pose_is_for_the_stamp_of_its_image_between_odometry_samples(drive):
-    drive.go(0.0, 4.0)
-    drive.image(4.02)
-    drive.go(4.05, 4.1)
-    assert drive.error(4.02) < 0.2
-
-
 def test_an_image_ahead_of_the_odometry_waits_for_it(drive):
     drive.go(0.0, 2.0)
     drive.image(2.5)
@@ -131,79 +109,13 @@ def test_with_the_next_image_there_the_odometry_is_extrapolated(drive):
     drive.work()
     assert stamp(4.04) in drive.answers and stamp(4.24) not in drive.answers
     np.testing.assert_allclose(
-        drive.answers[stamp(4.04)].odometry,
+        drive.answers[stamp(4.04)].odometry.raw,
         se2.compose(ORIGIN, straight_reference(4.04)),
         atol=1e-9,
     )
     drive.image(4.5)
     drive.work()
     assert len(drive.feed.queue) == 2  # too far ahead to be guessed
-
-
-def test_images_that_come_quickly_wait_for_half_their_period_only(drive, monkeypatch):
-    drive.go(0.0, 4.0)
-    news, waits = drive.session._news, [0.0]
-    wait = news.wait
-    monkeypatch.setattr(news, 'wait', lambda seconds: waits.append(seconds) or wait(seconds))
-    started = time.monotonic()
-    drive.image(4.04)
-    while stamp(4.04) not in drive.answers:
-        answer = drive.session.work(1.0)
-        drive.answers |= {answer.stamp_ns: answer} if answer else {}
-    assert time.monotonic() - started > 0.019
-    assert max(waits) <= 0.02
-
-
-def test_an_image_waits_for_half_the_time_between_two_from_when_it_came():
-    feed, came = Feed(), time.monotonic() + 10.0
-    for stamp_ns in (0, SECOND // 20):
-        feed.queue.put(QueuedImage(stamp_ns, lambda: GREY, came))
-    assert 9.0 < feed.patience() <= 10.025
-
-
-def test_a_given_pose_is_carried_as_if_no_driver_had_been_reset():
-    buffer = OdometryBuffer()
-    track = [0.0, 0.0, 0.0, 90.0, 90.0, 90.0, 90.1]  # a driver that is started anew in between
-    for number, x in enumerate(track):
-        buffer.add(stamp(0.05 * number), np.array([x, 0.0, 0.0]))
-    poses = InitialPoses(InitialPoseSources(), print)
-    poses.given = GivenPose(ORIGIN, COVARIANCE, stamp(0.25))
-    now = buffer.continued(buffer.newest_pose())
-    taken = poses.take(True, stamp(0.3), now, buffer)
-    np.testing.assert_allclose(taken.pose, se2.compose(ORIGIN, [0.1, 0.0, 0.0]))
-
-
-def test_what_waits_is_described_meanwhile_and_the_answer_is_the_same(drive, tiny_world):
-    for tick in range(0, 121):
-        seconds = tick / 20
-        if tick % 8 == 0:
-            drive.image(seconds - 0.02)
-            drive.work()
-        drive.odometry(seconds)
-        drive.work()
-    clean = Drive(tiny_world)
-    for tick in range(0, 121):
-        clean.odometry(tick / 20)
-        if tick % 8 == 0:
-            clean.image(tick / 20 - 0.02)
-        clean.work()
-    assert drive.answers.keys() == clean.answers.keys() and len(clean.answers) == 15
-    for stamp_ns, answer in clean.answers.items():
-        np.testing.assert_array_equal(drive.answers[stamp_ns].estimate.pose, answer.estimate.pose)
-
-
-def test_duplicates_and_late_images_are_counted_and_change_nothing(drive, tiny_world):
-    drive.go(0.0, 4.0)
-    for seconds in (4.0, 3.2, 3.6):
-        drive.image(seconds)
-        drive.work()
-    drive.go(4.05, 6.0)
-    assert drive.session.dropped == {'duplicate stamp': 1, 'older than the last one used': 2}
-    clean = Drive(tiny_world)
-    clean.go(0.0, 6.0)
-    np.testing.assert_array_equal(
-        clean.answers[stamp(6.0)].estimate.pose, drive.answers[stamp(6.0)].estimate.pose
-    )
 
 
 def test_images_in_a_gap_of_the_odometry_are_dropped_and_the_next_are_good(drive):
@@ -214,18 +126,6 @@ def test_images_in_a_gap_of_the_odometry_are_dropped_and_the_next_are_good(drive
     drive.go(12.0, 15.0)
     assert drive.error(14.8) < 0.3
     assert drive.session.dropped['in an odometry gap'] > 10
-
-
-def test_what_the_session_is_given_is_what_it_uses(tiny_world):
-    feed = Feed(OdometryBuffer(duration_ns=SECOND), ImageQueue(3))
-    drive = Drive(tiny_world, feed=feed)
-    drive.go(0.0, 8.0, image_every=100)
-    drive.image(2.0)
-    drive.work()
-    assert drive.session.dropped == {'older than the odometry buffer': 1}
-    for seconds in np.arange(9.0, 12.0, 0.5):
-        drive.image(seconds)
-    assert len(drive.feed.queue) == 3
 
 
 def test_a_given_pose_with_an_old_stamp_is_carried_forward(tiny_world):
@@ -249,21 +149,6 @@ def test_a_given_pose_without_odometry_at_its_stamp_is_taken_as_new(drive, given
     assert any('taken as if it were new' in text for text in drive.told) == (given_s is not None)
 
 
-@pytest.mark.parametrize('globally', [True, False])
-def test_a_given_pose_that_is_none_is_told_and_the_work_goes_on(tiny_world, globally):
-    drive = Drive(tiny_world, InitialPoseSources(globally=globally))
-    nowhere = GivenPose(np.array([np.nan, 0.0, 0.0]), COVARIANCE)
-    drive.session.give_pose(nowhere)
-    drive.go(0.0, 4.0)
-    assert len(drive.told) == 1 and drive.told[0].startswith('initial pose refused: expected fin')
-    assert len(drive.answers) == (11 if globally else 0)
-    drive.session.give_pose(GivenPose(straight_reference(4.0), COVARIANCE, stamp(4.0)))
-    drive.go(4.05, 5.0)
-    drive.session.give_pose(nowhere)
-    drive.go(5.05, 6.0)
-    assert drive.error(6.0) < 0.2 and len(drive.told) == 2
-
-
 def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     odometry = se2.compose(ORIGIN, straight_reference(2.0))
     saved = SavedPose(stamp(2.0), np.array([30.0, 5.0, 0.0]), COVARIANCE, odometry, 'map')
@@ -275,16 +160,6 @@ def test_a_saved_pose_comes_before_a_global_start(tiny_world):
     old.go(3.0, 6.0)
     assert old.error(6.0) < 0.2
     assert 'saved pose not used: it is 1 s old, expected 0 to 0.5 s' in str(old.told)
-
-
-@pytest.mark.parametrize('max_speed, carried', [(3.0, 0.0), (10.0, 5.0)])
-def test_a_saved_pose_is_carried_no_faster_than_the_robot_can_be(tiny_world, max_speed, carried):
-    saved = SavedPose(stamp(2.0), np.zeros(3), COVARIANCE, np.array([7.0, 5.0, 0.0]), 'map')
-    drive = Drive(tiny_world, InitialPoseSources(saved=saved, max_speed=max_speed))
-    drive.odometry(3.0, np.array([12.0, 5.0, 0.0]))
-    drive.image(3.0, lambda: GREY)
-    drive.work()
-    assert drive.answers[stamp(3.0)].estimate.pose[0] == pytest.approx(carried, abs=0.2)
 
 
 def test_a_jump_back_in_time_starts_anew(drive):
@@ -373,7 +248,7 @@ def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(dri
         drive.image(seconds, lambda: np.zeros((48, 64), np.uint8))
         drive.work()
     assert drive.session.answered == 0 and drive.session.dropped == {'unusable image': 3}
-    assert 'image of 64x48 pixels' in drive.session.tracking.tracker.last_error
+    assert 'image of 64x48 pixels' in drive.session.tracker.last_error
     drive.go(1.2, 4.0)
     answered = drive.session.answered
     assert answered == 8 and drive.session.dropped == {'unusable image': 3}
@@ -382,27 +257,6 @@ def test_an_image_that_cannot_be_used_is_answered_only_where_there_is_a_pose(dri
     drive.work()
     assert drive.session.answered == answered + 1
     assert drive.session.dropped == {'unusable image': 4}
-
-
-def test_images_that_the_gate_lets_pass_are_answered_but_not_used(drive):
-    drive.go(0.0, 2.4)
-    answered, used = drive.session.answered, drive.session.used
-    for seconds in (2.45, 2.5, 2.55):  # the robot stands
-        drive.odometry(seconds, se2.compose(ORIGIN, straight_reference(2.4)))
-        drive.image(seconds, lambda: GREY)
-        drive.work()
-    assert drive.session.answered == answered + 3 and not drive.session.dropped
-    assert drive.session.used == used > 3
-
-
-def test_images_of_another_size_are_told_and_never_fatal(drive):
-    for tick in range(80):
-        drive.odometry(tick / 20)
-        if tick % 8 == 0:
-            drive.image(tick / 20, lambda: np.zeros((64, 64), np.uint8))
-        drive.work()
-    assert drive.session.dropped['unusable image'] == 10
-    assert '64x64' in drive.told[0] and '128x96' in drive.told[0]
 
 
 def test_an_unexpected_error_is_survived(drive):
@@ -419,16 +273,6 @@ def test_an_unexpected_error_is_survived(drive):
     assert drive.session.dropped == {'internal error': 1, 'after an internal error': 1}
 
 
-def test_a_request_that_fails_does_not_take_the_next_one_along(drive):
-    done = []
-    drive.session.request(lambda: 1 / 0)
-    drive.session.request(lambda: done.append(True))
-    with pytest.raises(ZeroDivisionError):
-        drive.work()
-    drive.work()
-    assert done
-
-
 def test_another_tracker_takes_over_the_belief(drive):
     drive.go(0.0, 6.0)
     assert drive.answers[stamp(6.0)].estimate.localized
@@ -440,30 +284,6 @@ def test_another_tracker_takes_over_the_belief(drive):
     assert drive.answers[stamp(6.2)].estimate.localized
 
 
-def test_another_tracker_goes_on_from_an_answer_older_than_the_odometry_buffer(tiny_world):
-    """No image came for longer than that: the odometry alone says where the robot is."""
-    drive = Drive(tiny_world, feed=Feed(OdometryBuffer(duration_ns=SECOND)))
-    drive.go(0.0, 6.0)
-    drive.session.replace_tracker()
-    drive.go(6.05, 12.0, image_every=100)
-    drive.image(12.05, lambda: GREY)
-    drive.go(12.05, 12.1, image_every=100)
-    assert drive.error(12.05) < 0.3 and drive.answers[stamp(12.05)].estimate.localized
-    assert not drive.told
-
-
-def test_another_tracker_goes_on_from_a_pose_that_images_have_not_confirmed(tiny_world):
-    given = GivenPose(straight_reference(0.0), COVARIANCE)
-    drive = Drive(tiny_world, InitialPoseSources(given=given, globally=False))
-    drive.image(0.0, lambda: GREY)
-    drive.go(0.0, 2.0, image_every=100)
-    drive.session.replace_tracker()
-    drive.image(2.05, lambda: GREY)
-    drive.go(2.05, 2.1, image_every=100)
-    estimate = drive.answers[stamp(2.05)].estimate
-    assert estimate.has_pose and not estimate.localized and drive.error(2.05) < 0.3
-
-
 def test_a_pose_that_somebody_gives_is_localized_when_images_have_confirmed_it(drive):
     drive.go(0.0, 6.0)
     given = straight_reference(6.0)
@@ -473,15 +293,6 @@ def test_a_pose_that_somebody_gives_is_localized_when_images_have_confirmed_it(d
     assert not said[0] and said[-1]
 
 
-def test_a_global_start_asked_for_right_after_a_jump_in_time_is_one(drive):
-    drive.go(0.0, 4.0)
-    drive.session.reset('the clock jumped back')
-    drive.session.initialize_globally()
-    drive.answers.clear()
-    drive.go(0.0, 6.0)
-    assert drive.error(6.0) < 0.3 and drive.answers[stamp(6.0)].estimate.localized
-
-
 def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
     drive.go(0.0, 4.0)
     drive.session.give_pose(GivenPose(np.array([70.0, 0.0, 0.0]), COVARIANCE))
@@ -489,77 +300,6 @@ def test_a_global_start_takes_the_place_of_a_pose_that_was_given_before(drive):
     drive.answers.clear()
     drive.go(4.4, 8.0)
     assert max(drive.error(0.4 * tick) for tick in range(11, 21)) < 10.0
-
-
-def jump_back_in_time(drive):
-    drive.session.reset('the clock jumped back')
-
-
-def reset_the_odometry(drive):
-    for tick in range(3):
-        drive.odometry(4.05 + tick / 20, np.array([90.0, 0.0, 0.0]))
-
-
-@pytest.mark.parametrize('what', [jump_back_in_time, reset_the_odometry])
-def test_an_answer_from_before_a_reset_can_be_told(drive, what):
-    drive.go(0.0, 4.0)
-    assert drive.is_current(drive.answers[stamp(4.0)])
-    what(drive)
-    assert not drive.is_current(drive.answers[stamp(4.0)])
-
-
-def ask_for_a_new_tracker(session):
-    session.replace_tracker()
-
-
-def give_a_pose(session):
-    session.give_pose(GivenPose(straight_reference(1.0), COVARIANCE))
-
-
-@pytest.mark.parametrize('before', [ask_for_a_new_tracker, give_a_pose])
-def test_of_two_requests_the_last_one_counts(drive, before):
-    drive.go(0.0, 4.0)
-    before(drive.session)
-    drive.session.initialize_globally()
-    drive.image(4.2, lambda: GREY)
-    drive.go(4.05, 4.2, image_every=100)
-    assert not drive.answers[stamp(4.2)].estimate.localized
-
-
-@pytest.mark.parametrize('driven', [0.0, 4.0])
-def test_another_tracker_leaves_a_global_start_that_was_asked_for_as_it_is(tiny_world, driven):
-    given = GivenPose(straight_reference(0.0), COVARIANCE)
-    drive = Drive(tiny_world, InitialPoseSources(given=given))
-    drive.go(0.0, driven, image_every=0.4 if driven else 100)
-    drive.session.initialize_globally()
-    drive.session.replace_tracker()
-    drive.image(4.2, lambda: GREY)
-    drive.go(4.05, 4.2, image_every=100)
-    assert not drive.answers[stamp(4.2)].estimate.has_pose
-
-
-def make_unsure_and_replace(drive):
-    session = drive.session
-    estimate = replace(session.last.estimate, status='uncertain')
-    session.last = replace(session.last, estimate=estimate)
-    session.replace_tracker()
-
-
-def have_an_error(drive):
-    drive.session.recover_from_error()
-
-
-@pytest.mark.parametrize('trouble', [make_unsure_and_replace, have_an_error])
-def test_trouble_on_the_way_does_not_bring_the_initial_pose_back(tiny_world, trouble):
-    given = GivenPose(straight_reference(0.0), COVARIANCE)
-    drive = Drive(tiny_world, InitialPoseSources(given=given))
-    drive.go(0.0, 4.0)
-    trouble(drive)
-    drive.image(4.2, lambda: GREY)
-    drive.go(4.05, 4.2, image_every=100)
-    assert not drive.answers[stamp(4.2)].estimate.localized
-    drive.go(4.25, 7.0)
-    assert drive.error(6.8) < 0.3
 
 
 def test_on_another_map_the_belief_starts_anew_even_after_a_new_tracker(drive):
@@ -583,19 +323,14 @@ def test_a_pose_given_after_the_switch_counts_on_the_new_map(drive):
 
 def test_a_map_that_grows_keeps_the_belief(drive):
     drive.go(0.0, 4.0)
-    belief = drive.session.tracking.tracker.localizer.belief
-    points = belief.poses.copy()
-    last = drive.session.last
-    image = NewImage(
-        last.stamp_ns, last.estimate.pose, drive.kernel_map.describer.describe(last.image.load())
-    )
+    localizer, last = drive.session.tracker.localizer, drive.session.last
+    describe = drive.kernel_map.describer.describe
+    image = NewImage(last.stamp_ns, last.estimate.pose, describe(last.image.load()))
     drive.kernel_map = with_images(drive.kernel_map, [image])
     drive.session.follow_map(drive.kernel_map)
-    localizer = drive.session.tracking.tracker.localizer
-    assert np.array_equal(localizer.belief.poses, points)
-    assert len(localizer.kernel_map) == 41
+    assert drive.session.tracker.localizer is localizer
     drive.go(4.05, 6.0)
-    assert drive.error(6.0) < 0.3
+    assert drive.error(6.0) < 0.3 and len(drive.session.tracker.kernel_map) == 41
 
 
 def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
@@ -615,7 +350,6 @@ def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):
 def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
     drive.go(0.0, 6.0)
     learnt = drive.answers[stamp(6.0)].estimate.odometry
-    assert learnt is not None
     starts = [
         drive.session.initialize_globally,
         lambda: drive.session.give_pose(GivenPose(straight_reference(6.0), COVARIANCE)),
@@ -625,9 +359,8 @@ def test_what_was_learnt_of_the_odometry_outlives_every_new_start(drive):
     for tick, start in enumerate(starts):
         start()
         drive.go(6.4 + tick * 0.4, 6.4 + tick * 0.4)
-        begun = drive.session.tracking.tracker.localizer.odometry.learnt
+        begun = drive.answers[stamp(6.4 + tick * 0.4)].estimate.odometry
         np.testing.assert_allclose(begun.values, learnt.values, atol=2e-3)
-        assert np.all(begun.deviations < 1.1 * learnt.deviations)
 
 
 def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
@@ -644,81 +377,3 @@ def test_a_saved_pose_brings_what_was_learnt_of_the_odometry(tiny_world):
     drive.go(0.8, 1.2)
     diagnostics = drive.answers[stamp(1.2)].estimate.diagnostics
     assert diagnostics['odometry_offset_x'] == pytest.approx(0.0, abs=1e-3)
-
-
-def count_calls(monkeypatch, owner, name, caller):
-    """Note at every call of a method how many calls it is away from a function that runs."""
-    counts, original = [], getattr(owner, name)
-
-    def counted(*arguments):
-        names = [frame.name for frame in traceback.extract_stack()]
-        counts.append(names[::-1].index(caller))
-        return original(*arguments)
-
-    monkeypatch.setattr(owner, name, counted)
-    return counts
-
-
-def test_from_the_callback_to_the_filter_are_five_calls(drive, monkeypatch):
-    drive.go(0.0, 1.0, image_every=100)
-    to_the_queue = count_calls(monkeypatch, ImageQueue, 'put', '_take')
-    to_the_filter = count_calls(monkeypatch, KernelBayesLocalizer, 'update', '_run')
-    callbacks, topic = [], SimpleNamespace(topic_name='image')
-    cameras = Cameras(
-        (), 'raw', 0.05, lambda *args: callbacks.append(args[2]) or topic, drive.session.add_image
-    )
-    cameras.active = True
-    image = Image(height=96, width=128, step=128, encoding='mono8', data=GREY.tobytes())
-    image.header.stamp = ns_to_stamp(stamp(1.0))
-    callbacks[0](image)
-    published = []
-    worker = Worker(drive.session, published.append, lambda level, text: None)
-    worker.start()
-    while not published:
-        time.sleep(0.01)
-    worker.stop()
-    assert to_the_queue == [2] and to_the_filter == [3]
-
-
-class TwoCameras:
-    """Two cameras without a network; `moments` are what they hand on."""
-
-    def __init__(self):
-        self._callbacks, self.moments = [], []
-        self.cameras = Cameras(
-            ('front/image', 'rear/image'),
-            'raw',
-            0.05,
-            self._subscribe,
-            lambda stamp_ns, load: self.moments.append((stamp_ns, load.sources)),
-        )
-        self.cameras.active = True
-
-    def _subscribe(self, message_type, topic, callback):
-        self._callbacks.append(callback)
-        return SimpleNamespace(topic_name=topic)
-
-    def send(self, *images):
-        for camera, seconds in images:
-            image = Image()
-            image.header.stamp = ns_to_stamp(stamp(seconds))
-            self._callbacks[camera](image)
-
-
-def test_images_that_wait_for_another_camera_are_dropped_when_the_work_ends():
-    two = TwoCameras()
-    two.send((0, 1.0), (1, 1.0), (0, 1.4))
-    two.cameras.active = False
-    assert two.cameras.dropped == {'waited for other cameras at the end': 1}
-    two.cameras.active = True
-    two.send((1, 60.0), (0, 60.01))
-    assert [stamp_ns for stamp_ns, _ in two.moments] == [stamp(1.0), stamp(60.01)]
-    assert None not in two.moments[-1][1]
-
-
-def test_no_camera_goes_on_alone_that_is_silent_as_well():
-    two = TwoCameras()
-    two.send((0, 1.0), (1, 1.0), (0, 2.0), (0, 4.0))
-    now = time.monotonic()
-    assert two.cameras.hints(now) == ['no images of rear: going on with front alone']
-    assert not two.cameras.hints(now + 10.0)

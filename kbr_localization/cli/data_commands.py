@@ -114,9 +114,9 @@ def play(
     # without the shipped profile Fast DDS loses raw images
     if profile := shared_file('config/fastdds.xml'):
         os.environ.setdefault(profile_variable(), str(profile))
-    from kbr_localization.ros.playback import player, schedule
+    from kbr_localization.ros import player
 
-    options = schedule.PlayerOptions(
+    options = player.PlayerOptions(
         rate=rate,
         start=start,
         duration=duration,

@@ -1,7 +1,7 @@
 """
 Odometry that jumps: a driver that was restarted, a pose that was sent by mistake.
 
-The rule is that of the node (`ros.session.odometry_buffer`): a few poses that do not continue the
+The rule is that of the node (`ros.odometry_buffer`): a few poses that do not continue the
 track are left out; more of them replace it, and the robot is assumed to have stood still between.
 """
 

@@ -51,11 +51,11 @@ def localize_over_ros(
         def start(name: str, module: str, parameters: dict[str, Any]) -> subprocess.Popen[str]:
             return stack.enter_context(_program(name, module, parameters, logs, env))
 
-        node = start('localization_node', 'node.node', node_parameters)
-        logger = start('pose_logger', 'playback.pose_logger', {})
+        node = start('localization_node', 'node', node_parameters)
+        logger = start('pose_logger', 'pose_logger', {})
         poses = _PoseReader(logger)
         _wait_until_listening(poses, node, logger)
-        player = start('player', 'playback.player', player_parameters)
+        player = start('player', 'player', player_parameters)
         # until the player is done and every frame has its pose, or none comes any more
         while player.poll() is None or not (len(poses.lines) >= frames or poses.silent):
             progress('localizing over DDS', min(len(poses.lines), frames), frames)

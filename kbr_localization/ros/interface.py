@@ -13,10 +13,9 @@ import textwrap
 from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.ros.parameters import parameters
-from kbr_localization.ros.parameters.node_config import InitialPose, NodeConfig
-from kbr_localization.ros.playback.player import PlayerParameters
-from kbr_localization.ros.recording.recorder import RecorderConfig
+from kbr_localization.ros import parameters
+from kbr_localization.ros.config import InitialPose, NodeConfig, RecorderConfig
+from kbr_localization.ros.player import PlayerParameters
 from kbr_localization.vision.config import VisionConfig
 import yaml
 

@@ -1,1 +1,0 @@
-"""What every executable of the package needs."""

@@ -1,0 +1,276 @@
+"""Parameters of the localization node, with the names of nav2_amcl where it has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+import re
+from typing import Any
+
+from kbr_localization.configuration import parameter, validate, with_default
+from kbr_localization.datasets.odometry_jumps import MAX_SPEED
+from kbr_localization.errors import ConfigurationError
+from kbr_localization.localization.methods.registry import METHODS
+from kbr_localization.se2 import FloatArray
+import numpy as np
+
+
+def parse_map_files(entries: Sequence[str]) -> dict[str, str]:
+    """Paths by name of entries `name=path`; raises ConfigurationError for a bad one."""
+    paths: dict[str, str] = {}
+    for entry in entries:
+        name, _, path = (part.strip() for part in entry.partition('='))
+        # a name becomes part of the name of a service
+        if not path or name in paths or not re.fullmatch('[A-Za-z](_?[A-Za-z0-9])*', name):
+            raise ConfigurationError(
+                "parameter 'map_files': expected name=path with different names of letters, "
+                f'digits and single underscores, got {entry!r}'
+            )
+        paths[name] = path
+    return paths
+
+
+def check_frames(config: Any) -> None:
+    """
+    Strip the slash before frames, which tf2 does not know.
+
+    Raises ConfigurationError unless `global_frame_id` and `odom_frame_id` are two names.
+    """
+    for name in ('global_frame_id', 'odom_frame_id', 'base_frame_id'):
+        if hasattr(config, name):
+            object.__setattr__(config, name, getattr(config, name).lstrip('/'))
+    frames = (config.global_frame_id, config.odom_frame_id)
+    if '' in frames or frames[0] == frames[1]:
+        raise ConfigurationError(
+            "parameters 'global_frame_id' and 'odom_frame_id': expected the names of two frames, "
+            f"as 'map' and 'odom', got {frames[0]!r} and {frames[1]!r}"
+        )
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """Parameters of the node; those of the filter are in `KbrConfig`."""
+
+    map_file: str = parameter(
+        '',
+        'map made by `kbr map build`, or a name out of map_files; after a change call ~/load_map',
+    )
+    map_files: tuple[str, ...] = parameter(
+        (),
+        'maps as name=path, such as one per floor: each has a service ~/load_map/<name>; with '
+        'map_file empty the first is loaded at the start',
+    )
+    method: str = parameter(
+        'kbr', 'localization method, see `kbr methods`', choices=tuple(METHODS)
+    )
+    image_transport: str = parameter(
+        'raw',
+        'raw: Image on image; compressed: CompressedImage on image/compressed',
+        choices=('raw', 'compressed'),
+    )
+    image_topics: tuple[str, ...] = parameter(
+        (),
+        'topics of several cameras, as in front/image and rear/image, in the order of the map; '
+        'empty: one camera on image',
+    )
+    sync_tolerance: float = parameter(
+        0.05, 'seconds by which images of several cameras that belong together differ', 0.0, 1.0
+    )
+    global_frame_id: str = parameter('map', 'frame of the map')
+    odom_frame_id: str = parameter('odom', 'frame of the odometry')
+    base_frame_id: str = parameter(
+        'base_footprint',
+        'frame of the robot; told when the odometry is of another one, which is then taken to be '
+        'at the same place in the plane',
+    )
+    tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
+    transform_tolerance: float = parameter(
+        1.0, 'seconds for which a published transform stays valid', 0.0, 60.0
+    )
+    initialize_globally: bool = parameter(
+        True, 'start without knowing the pose when there is no initial and no saved one'
+    )
+    set_initial_pose: bool = parameter(False, 'start from initial_pose')
+    always_reset_initial_pose: bool = parameter(
+        False, 'when activated again, start anew instead of from the last pose'
+    )
+    save_pose_rate: float = parameter(
+        0.5, 'how often the pose is saved, per second; 0 never', 0.0, 100.0
+    )
+    pose_file: str = parameter(
+        '', 'where the pose is saved; empty: saved_pose_filepath, or else a file in ~/.ros'
+    )
+    saved_pose_filepath: str = parameter(
+        '', "nav2_amcl's name for pose_file: the pose is saved beside that file, with .json"
+    )
+    initialize_at_saved_pose: bool = parameter(
+        False, 'start from the saved pose however old it is, as long as the map is the same'
+    )
+    saved_pose_max_age: float = parameter(
+        60.0, 'a saved pose older than that is not used, seconds', 0.0
+    )
+    random_seed: int = parameter(
+        0, 'seed of everything random; the same seed, the same run; -1: another one each time', -1
+    )
+    autostart: bool = parameter(
+        True, 'configure and activate at once; false leaves that to a lifecycle manager'
+    )
+    bond_heartbeat_period: float = parameter(
+        0.1,
+        'seconds between the heartbeats for a lifecycle manager, where the package bond is '
+        'installed and autostart is false; 0 forms no bond',
+        0.0,
+        10.0,
+    )
+    allow_parameter_qos_overrides: bool = parameter(
+        True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
+    )
+    # a raw image of 1920x1080 takes 6 MB
+    image_queue: int = parameter(16, 'images that may wait for their odometry', 1, 200)
+    image_backlog: int = parameter(
+        4, 'images that may wait for the computer; with more, only the newest is used', 1, 200
+    )
+    odometry_buffer: float = parameter(20.0, 'seconds of odometry to keep', 1.0, 3600.0)
+    max_speed: float = parameter(
+        MAX_SPEED,
+        'metres per second that the robot never exceeds: odometry that is further off than that, '
+        'and half a metre, was reset; as when it is back at zero after a pause',
+        0.01,
+    )
+    max_extrapolation: float = parameter(
+        0.1,
+        'images that come more often than that in seconds, or on top of each other, do not wait '
+        'long for their odometry: it is extrapolated by so much at most; 0 always waits',
+        0.0,
+        1.0,
+    )
+    no_data_timeout: float = parameter(
+        5.0, 'seconds without a message after which a hint is given', 0.5
+    )
+    particles: int = parameter(300, 'poses in particle_cloud', 1, 100_000)
+    grow_map: bool = parameter(
+        False, 'add images to the map where the pose is sure but no map image looks like the view'
+    )
+    grow_below: float = parameter(
+        0.6,
+        'similarity of the best match below which an image is added; best_similarity in '
+        '/diagnostics shows what is usual',
+        0.0,
+        1.0,
+    )
+    grow_max_sd: float = parameter(
+        0.25, 'an added image has a pose with at most that standard deviation, metres', 0.0
+    )
+    grow_spacing_d: float = parameter(
+        0.5, 'metres between added images that look the same way', 0.0, 100.0
+    )
+    grow_spacing_a: float = parameter(
+        0.5, 'radians between added images of the same place', 0.0, 7.0
+    )
+    grow_max_images: int = parameter(
+        1000, 'images that may be added to a map in all', 0, 1_000_000
+    )
+    grow_into: str = parameter(
+        '',
+        'folder for the maps with the added images, from which they are read at the next start; '
+        'empty: beside the map, as in office_grown.h5; see `kbr map grown`',
+    )
+    grow_in_place: bool = parameter(
+        False, 'replace the map file itself when images are added, which cannot be undone'
+    )
+
+    def __post_init__(self) -> None:
+        validate(self)
+        check_frames(self)
+        if self.grow_in_place and self.grow_into:
+            raise ConfigurationError(
+                "parameter 'grow_in_place' is true and 'grow_into' names a folder: give one of "
+                'them'
+            )
+        parse_map_files(self.map_files)
+
+
+@dataclass(frozen=True)
+class InitialPose:
+    """
+    The parameters initial_pose.x and so on, used with set_initial_pose.
+
+    The standard deviations are also those of a pose that somebody gives without any.
+    """
+
+    x: float = parameter(0.0, 'x in the map frame, metres')
+    y: float = parameter(0.0, 'y in the map frame, metres')
+    z: float = parameter(0.0, 'ignored, as the robot moves in a plane')
+    yaw: float = parameter(0.0, 'heading in the map frame, radians')
+    std_xy: float = parameter(
+        0.5, 'standard deviation of x and y, metres; also of a pose that comes without any', 1e-3
+    )
+    std_yaw: float = parameter(0.26, 'standard deviation of yaw, radians; likewise', 1e-3)
+
+    def __post_init__(self) -> None:
+        validate(self, 'initial_pose.')
+
+    @property
+    def covariance(self) -> FloatArray:
+        """Covariance (3, 3) of x, y, yaw."""
+        return np.diag([self.std_xy**2, self.std_xy**2, self.std_yaw**2])
+
+
+CHANGEABLE = (
+    'map_file',
+    'tf_broadcast',
+    'transform_tolerance',
+    'always_reset_initial_pose',
+    'save_pose_rate',
+    'saved_pose_max_age',
+    'no_data_timeout',
+    'particles',
+    'grow_map',
+    'grow_below',
+    'grow_max_sd',
+    'grow_spacing_d',
+    'grow_spacing_a',
+    'grow_max_images',
+)
+"""Node parameters that may change while it runs; all filter parameters may as well."""
+
+
+@dataclass(frozen=True)
+class RecorderConfig:
+    """Parameters of the recorder node."""
+
+    out: str = parameter('', 'run folder to write; an existing run is continued')
+    spacing_distance: float = parameter(
+        0.2, 'metres of way after which an image is recorded', 0.0, 100.0
+    )
+    spacing_angle: float = parameter(
+        0.2, 'radians of turning after which an image is recorded', 0.0, 7.0
+    )
+    max_pose_age: float = parameter(
+        2.0, 'seconds between an image and the nearest pose message at most', 0.01
+    )
+    max_position_sd: float = parameter(
+        0.5, 'poses with a larger standard deviation of x or y are not used, metres', 0.0
+    )
+    odometry_rate: float = parameter(20.0, 'odometry poses recorded per second', 1.0, 1000.0)
+    label: str = parameter('unknown', "the place's name, written beside every image")
+    jpeg_quality: int = parameter(95, 'quality of images that come raw', 1, 100)
+    image_queue: int = parameter(60, 'images that may wait for odometry and pose', 1, 200)
+    image_transport: str = with_default(NodeConfig, 'image_transport', 'raw')
+    image_topics: tuple[str, ...] = parameter(
+        (), 'topics of several cameras, as in front/image and rear/image; empty: one on image'
+    )
+    sync_tolerance: float = with_default(NodeConfig, 'sync_tolerance', 0.05)
+    pose_type: str = parameter(
+        'pose_with_covariance',
+        'type of the messages on pose; tf: global_frame_id to odom_frame_id or the robot, on /tf; '
+        'none: nothing knows the pose, and `kbr map build --poses odometry` finds it',
+        choices=('pose_with_covariance', 'pose', 'odometry', 'tf', 'none'),
+    )
+    global_frame_id: str = parameter('map', 'frame that the poses must have')
+    odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
+    no_data_timeout: float = with_default(NodeConfig, 'no_data_timeout', 5.0)
+
+    def __post_init__(self) -> None:
+        validate(self)
+        check_frames(self)

@@ -1,0 +1,141 @@
+"""
+Convert between ROS messages and arrays.
+
+Stamps are integer nanoseconds, poses are (3,) arrays of x, y in metres and heading in radians,
+covariances are (3, 3) of x, y, heading.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+import math
+from typing import Any
+
+from builtin_interfaces.msg import Time
+from geometry_msgs.msg import Pose, PoseArray, PoseWithCovarianceStamped
+from kbr_localization.datasets.poses import planar_pose
+from kbr_localization.errors import DatasetError, RosError
+from kbr_localization.localization.localizer import is_covariance
+from kbr_localization.se2 import FloatArray
+from nav_msgs.msg import Odometry
+import numpy as np
+from sensor_msgs.msg import CompressedImage, Image
+
+NANOSECONDS = 1_000_000_000
+PLANAR = np.ix_([0, 1, 5], [0, 1, 5])
+"""Entries of x, y and yaw in the 6x6 covariance of a ROS pose."""
+
+
+def optional_interface(module: str, name: str) -> Any:
+    """Return a message or service type such as `nav2_msgs.msg`, `Particle`; None without it."""
+    try:
+        return getattr(importlib.import_module(module), name, None)
+    except ImportError:
+        return None
+
+
+def type_name(message_type: type[Any]) -> str:
+    """Return the name of a message type in the ROS graph."""
+    return f'{message_type.__module__.split(".")[0]}/msg/{message_type.__name__}'
+
+
+def stamp_to_ns(stamp: Time) -> int:
+    """Integer nanoseconds of a stamp."""
+    return int(stamp.sec) * NANOSECONDS + int(stamp.nanosec)
+
+
+def ns_to_stamp(stamp_ns: int) -> Time:
+    """Stamp of integer nanoseconds."""
+    seconds, nanoseconds = divmod(int(stamp_ns), NANOSECONDS)
+    return Time(sec=seconds, nanosec=nanoseconds)
+
+
+def pose_to_message(pose: FloatArray) -> Pose:
+    """Pose message in the plane z = 0 of a pose (3,)."""
+    message = Pose()
+    message.position.x, message.position.y = float(pose[0]), float(pose[1])
+    message.orientation.z = math.sin(0.5 * float(pose[2]))
+    message.orientation.w = math.cos(0.5 * float(pose[2]))
+    return message
+
+
+def pose_from_message(message: Pose) -> FloatArray:
+    """
+    Pose (3,) of a message without roll and pitch.
+
+    Raises RosError for a number that is not finite and for a quaternion far from unit length.
+    """
+    try:
+        return planar_pose(message)
+    except DatasetError as error:
+        raise RosError(str(error)) from error
+
+
+def covariance_from_message(covariance: Any) -> FloatArray:
+    """Covariance (3, 3) of x, y, heading; raises RosError when it is not a covariance."""
+    planar = np.asarray(covariance, dtype=np.float64).reshape(6, 6)[PLANAR]
+    symmetric = np.asarray(0.5 * planar + 0.5 * planar.T)
+    if not is_covariance(symmetric) or np.diag(symmetric).max() > 1e12:
+        raise RosError(
+            'expected a finite covariance of x, y, yaw with variances from 0 to 1e+12, got '
+            f'{planar.tolist()}: check its sender'
+        )
+    return symmetric
+
+
+def pose_with_covariance(
+    stamp_ns: int, frame_id: str, pose: FloatArray, covariance: FloatArray
+) -> PoseWithCovarianceStamped:
+    """Stamped message of a pose (3,) and its covariance (3, 3); z, roll and pitch are zero."""
+    message = PoseWithCovarianceStamped()
+    message.header.stamp = ns_to_stamp(stamp_ns)
+    message.header.frame_id = frame_id
+    message.pose.pose = pose_to_message(pose)
+    full = np.zeros((6, 6))
+    full[PLANAR] = covariance
+    message.pose.covariance = full.reshape(36)
+    return message
+
+
+def pose_array(poses: FloatArray, stamp_ns: int, frame_id: str) -> PoseArray:
+    """Message of poses (n, 3)."""
+    message = PoseArray(poses=[pose_to_message(pose) for pose in poses])
+    message.header.stamp = ns_to_stamp(stamp_ns)
+    message.header.frame_id = frame_id
+    return message
+
+
+def odometry_message(
+    stamp_ns: int, pose: FloatArray, frame_id: str, child_frame_id: str
+) -> Odometry:
+    """Odometry message of a pose (3,) of the base; its velocity is left at zero."""
+    message = Odometry(child_frame_id=child_frame_id)
+    message.header.stamp = ns_to_stamp(stamp_ns)
+    message.header.frame_id = frame_id
+    message.pose.pose = pose_to_message(pose)
+    return message
+
+
+def image_message(image: np.ndarray, stamp_ns: int, frame_id: str) -> Image:
+    """Raw image message, mono8 of (height, width) or bgr8 of (height, width, 3) uint8."""
+    pixels = np.ascontiguousarray(image)
+    message = Image()
+    message.header.stamp = ns_to_stamp(stamp_ns)
+    message.header.frame_id = frame_id
+    message.height, message.width = pixels.shape[:2]
+    message.encoding = 'mono8' if pixels.ndim == 2 else 'bgr8'
+    message.step = pixels.strides[0]
+    # rclpy takes an array('B') as it is and checks bytes one by one (62 ms at 640x480)
+    message.data = array.array('B', pixels.tobytes())
+    return message
+
+
+def compressed_image_message(encoded: bytes, stamp_ns: int, frame_id: str) -> CompressedImage:
+    """Image message of JPEG or PNG bytes."""
+    message = CompressedImage()
+    message.header.stamp = ns_to_stamp(stamp_ns)
+    message.header.frame_id = frame_id
+    message.format = 'png' if encoded.startswith(b'\x89PNG') else 'jpeg'
+    message.data = array.array('B', encoded)
+    return message

@@ -1,1 +1,0 @@
-"""What the node listens to. Callbacks only convert and hand on."""

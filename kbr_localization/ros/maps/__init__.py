@@ -1,1 +1,0 @@
-"""What a node writes: the map that grows, and the last pose."""

@@ -1,1 +1,0 @@
-"""The localization node, its services and what it publishes."""

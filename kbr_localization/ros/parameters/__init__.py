@@ -1,1 +1,0 @@
-"""Parameters, parameter files and launch arguments."""

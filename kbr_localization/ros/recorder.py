@@ -1,0 +1,271 @@
+"""
+The recorder node: drive a robot that knows its pose, get a run for `kbr map build`.
+
+The pose may come from AMCL, SLAM or motion capture, as PoseWithCovarianceStamped, PoseStamped or
+Odometry on the topic `pose`, or as a transform on /tf. Without it the odometry is enough: then
+`kbr map build --poses odometry` makes the map.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+import math
+import sys
+import threading
+import time
+from typing import Any
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from geometry_msgs.msg import Pose, PoseArray, PoseStamped, PoseWithCovarianceStamped
+from kbr_localization import se2
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.images import shown_size
+from kbr_localization.datasets.multi_camera import camera_names, LazyImages
+from kbr_localization.errors import ConfigurationError, DatasetError, RosError
+from kbr_localization.files import expanded
+from kbr_localization.ros.config import RecorderConfig
+from kbr_localization.ros.conversions import (
+    covariance_from_message,
+    ns_to_stamp,
+    optional_interface,
+    pose_from_message,
+    pose_to_message,
+    stamp_to_ns,
+    type_name,
+)
+from kbr_localization.ros.diagnostics import ERROR, input_status, OK, status, StatusPublisher, WARN
+from kbr_localization.ros.image_queue import QueuedImage
+from kbr_localization.ros.inputs import Inputs, listen, look_at_publishers, MessageImage
+from kbr_localization.ros.outputs import LATCHED, TF_LISTENER_QOS
+from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_unknown
+from kbr_localization.ros.recording import RecordingSession
+from kbr_localization.ros.rules import diagnose, Topic
+from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
+from nav_msgs.msg import Odometry
+from rclpy.qos import QoSProfile, ReliabilityPolicy
+
+POSE_MESSAGES = {
+    'pose_with_covariance': PoseWithCovarianceStamped,
+    'pose': PoseStamped,
+    'odometry': Odometry,
+}
+POSE_QOS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+class RecorderNode(ParameterNode):
+    """
+    Record images with poses into a run folder.
+
+    Raises ConfigurationError for a parameter that is unknown or out of range, or without `out`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__('recorder', automatically_declare_parameters_from_overrides=True)
+        self.config = declare(self, RecorderConfig)
+        refuse_unknown(self, fields(RecorderConfig))
+        if not self.config.out:
+            raise ConfigurationError("parameter 'out' is empty: give a run folder to write")
+        self._log = NodeLogger(self.get_logger())
+        topics = self.config.image_topics
+        cameras = camera_names(topics) if len(topics) > 1 else ()
+        self._recording = ColdRecording(expanded(self.config.out), *cameras)
+        self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
+        self._inputs = Inputs(self, self.config, self.session, self._log)
+        self._cameras = [topic.name for topic in self._inputs.topics[:-1]]
+        self._sizes: dict[str, tuple[int, int]] = {}
+        self._size_changes: dict[str, str] = {}
+        self._look_at_sizes(self._recording.last_files())
+        self._newest_odometry: Odometry | None = None
+        self._poses = self._subscribe_to_poses()
+        self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
+        self._path = PoseArray()
+        self._reporter = StatusPublisher(self, self._report)
+        self._worker = Worker(self.session, self._show, self._log)
+        self._inputs.active = True
+        self._worker.start()
+        verb = 'going on with' if self._recording.count else 'recording into'
+        self.get_logger().info(f'{verb} {self.config.out}: {self._recording.count} images so far')
+
+    def close(self) -> None:
+        """Stop recording and complete the run."""
+        self._inputs.active = False
+        self._worker.stop()
+        try:
+            self.session.close()
+        finally:
+            dropped = format_counts(self.session.dropped + self._inputs.dropped)
+            images = f'{self.session.recorded} images, dropped: {dropped}'
+            poses = f'poses dropped: {format_counts(self.session.poses_dropped)}'
+            self.get_logger().info(f'{self.config.out}: {images}; {poses}')
+
+    def _subscribe_to_poses(self) -> Any:
+        config, now = self.config, time.monotonic()
+        if config.pose_type == 'none':
+            self._recording.without_poses()
+            self.session.needs_poses = False
+            return None
+        self._recording.with_poses()
+        if config.pose_type == 'tf':
+            return self._subscribe_to_tf()
+        message_type: Any = POSE_MESSAGES[config.pose_type]
+        create = partial(self.create_subscription, message_type, 'pose', self._take_pose, POSE_QOS)
+        subscription = listen(self, 'pose', create)
+        return Topic(subscription.topic_name, type_name(message_type), now, 'set pose_type')
+
+    def _subscribe_to_tf(self) -> Topic:
+        message_type = optional_interface('tf2_msgs.msg', 'TFMessage')
+        if message_type is None:
+            raise RosError("pose_type 'tf' needs tf2_msgs: install it, or record from a topic")
+        self.create_subscription(Odometry, 'odom', self._keep_odometry, POSE_QOS)
+        subscription = self.create_subscription(
+            message_type, '/tf', self._take_transforms, TF_LISTENER_QOS
+        )
+        sought = (
+            f'{self.config.global_frame_id} to {self.config.odom_frame_id} or to the frame of the '
+            'robot that the odometry names: see what they send, and set global_frame_id, '
+            'odom_frame_id'
+        )
+        name, now = subscription.topic_name, time.monotonic()
+        return Topic(name, type_name(message_type), now, sought=sought)
+
+    def _keep_odometry(self, message: Odometry) -> None:
+        self._newest_odometry = message
+
+    def _take_transforms(self, message: Any) -> None:
+        """
+        Take poses from transforms of the map frame to the odometry's frame, or to the robot.
+
+        A localizer stamps what it sends ahead of time, so map to odometry holds for the newest
+        odometry; a transform to the frame that the odometry moves has its own stamp.
+        """
+        odometry: Any = self._newest_odometry
+        for transform in message.transforms if odometry else ():
+            child = transform.child_frame_id.lstrip('/')
+            if transform.header.frame_id.lstrip('/') != self.config.global_frame_id:
+                continue
+            try:
+                to_odometry = child == self.config.odom_frame_id
+                if not (to_odometry or child == odometry.child_frame_id.lstrip('/')):
+                    continue
+                pose, stamp = _transform_pose(transform.transform), transform.header.stamp
+                if to_odometry:
+                    pose = se2.compose(pose, pose_from_message(odometry.pose.pose))
+                    stamp = odometry.header.stamp
+                self._add_pose(stamp_to_ns(stamp), pose, 0.0)
+            except RosError as error:
+                self._log('warning', f'transform not used: {error}')
+
+    def _take_pose(self, message: Any) -> None:
+        expected, frame_id = self.config.global_frame_id, message.header.frame_id
+        stamp_ns = stamp_to_ns(message.header.stamp)
+        if frame_id.lstrip('/') != expected:
+            self.session.poses_dropped['in another frame'] += 1
+            self._poses.saw(stamp_ns, time.monotonic())
+            self._log('warning', f'pose in frame {frame_id!r} not used: expected {expected!r}')
+            return
+        try:
+            if isinstance(message, PoseStamped):
+                pose, deviation = pose_from_message(message.pose), 0.0
+            else:
+                covariance = covariance_from_message(message.pose.covariance)
+                deviation = math.sqrt(max(covariance[0, 0], covariance[1, 1]))
+                pose = pose_from_message(message.pose.pose)
+        except RosError as error:
+            self.session.poses_dropped['not usable'] += 1
+            self._poses.saw(stamp_ns, time.monotonic())
+            self._log('warning', f'pose not used: {error}')
+            return
+        self._add_pose(stamp_ns, pose, deviation)
+
+    def _add_pose(self, stamp_ns: int, pose: se2.FloatArray, deviation: float) -> None:
+        self._poses.saw(stamp_ns, time.monotonic())
+        if self.config.pose_type == 'tf':
+            self._poses.repeated = 0  # SLAM repeats a transform faster than the odometry comes
+        if deviation <= self.config.max_position_sd:
+            self._inputs.standstill.add_known(pose)
+        self.session.add_pose(stamp_ns, pose, deviation)
+
+    def _encode(self, image: QueuedImage) -> list[bytes]:
+        """JPEG or PNG files, one for each camera; raises DatasetError where one has no image."""
+        load = image.load
+        sources: tuple[Any, ...] = load.sources if isinstance(load, LazyImages) else (load,)
+        if not all(isinstance(source, MessageImage) for source in sources):
+            raise DatasetError('a camera has no image at that moment: expected one of each')
+        files = [source.as_file(self.config.jpeg_quality) for source in sources]
+        self._look_at_sizes(files)
+        return files
+
+    def _look_at_sizes(self, files: list[bytes]) -> None:
+        """Tell an image whose size has changed: a map keeps one size per camera."""
+        for topic, data in zip(self._cameras, files, strict=False):
+            size = shown_size(data, topic)
+            if size is None:
+                continue
+            before = self._sizes.setdefault(topic, size)
+            if size == before:
+                continue
+            self._sizes[topic] = size
+            self._size_changes[topic] = (
+                f'images of {topic} are now {size[0]}x{size[1]}, were {before[0]}x{before[1]}: a '
+                'map keeps one size per camera: set the camera back, and record into a new folder'
+            )
+            self._log('warning', self._size_changes[topic], 0.0)
+
+    def _show(self, image: QueuedImage) -> None:
+        last = self._recording.last_image
+        if last is None or last.reference is None:
+            return
+        self._path.header.frame_id = self.config.global_frame_id
+        self._path.header.stamp = ns_to_stamp(image.stamp_ns)
+        self._path.poses.append(pose_to_message(last.reference))
+        self._path_publisher.publish(self._path)
+
+    def _report(self) -> list[DiagnosticStatus]:
+        now, config, session = time.monotonic(), self.config, self.session
+        facts, topics = self._inputs.facts(now), list(self._inputs.topics)
+        if self._poses is not None:
+            look_at_publishers(self, self._poses, POSE_QOS)
+            clock_ns = self.get_clock().now().nanoseconds
+            self._poses.measure(now, config.no_data_timeout, clock_ns)
+            topics.append(self._poses)
+            facts.poses = self._poses.name
+        facts.records_motion = min(config.spacing_distance, config.spacing_angle) > 0.0
+        hints, stall = diagnose(facts, topics), session.stall(now)
+        for line in filter(None, [*hints, stall]):
+            self._log('warning', line)
+        text = f'{session.recorded} images recorded'
+        level = ERROR if session.trouble else WARN if stall else OK
+        told = session.trouble or (f'{text}, but: {stall}' if stall else text)
+        values = {'images': session.recorded, 'folder': config.out}
+        poses = {f'poses dropped: {why}': n for why, n in session.poses_dropped.items()}
+        dropped = session.dropped + self._inputs.dropped
+        # changes of size stay in diagnostics, as the images do
+        hints += self._size_changes.values()
+        return [
+            status(self, 'recording', level, told, values),
+            input_status(self, topics, hints, dropped, session.odometry_counts, poses),
+        ]
+
+
+def _transform_pose(transform: Any) -> se2.FloatArray:
+    message = Pose(orientation=transform.rotation)
+    message.position.x, message.position.y = transform.translation.x, transform.translation.y
+    return pose_from_message(message)
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run the recorder node."""
+    return run_program(_run, args)
+
+
+def _run(stop: threading.Event) -> None:
+    node = RecorderNode()
+    try:
+        spin(node, stop)
+    finally:
+        node.close()
+        node.destroy_node()
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""From a robot that drives to a run for the map."""

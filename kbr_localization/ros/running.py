@@ -1,0 +1,219 @@
+"""How every program of the package starts, logs, runs its callbacks and ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+import gc
+import re
+import signal
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from kbr_localization.errors import KbrError, RosError
+import numpy as np
+import rclpy
+from rclpy.executors import SingleThreadedExecutor, TimeoutException
+from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
+
+WAKE_SECONDS = 0.2
+"""How long a node or a worker may take to notice that it shall stop."""
+NUMBER = re.compile(r'(?<![A-Za-z_\d])[-+.\d]+(?:[ex][-+.\d]+)*')
+"""Also 1e-05 and 640x480, but not the end of a name: cam0 and cam1 are two cameras."""
+
+
+class Stop(threading.Event):
+    """Event that signals set; `starting`: a second signal raises KeyboardInterrupt."""
+
+    starting = True
+
+
+@contextmanager
+def ros_context(args: Sequence[str] | None = None) -> Iterator[Stop]:
+    """
+    Initialize rclpy and give an event that SIGINT, SIGTERM and SIGHUP set.
+
+    An ignored SIGHUP stays ignored, as under `nohup`.
+    rclpy's own handlers would end the context before a node can save its state. Raises RosError
+    for wrong ROS arguments.
+    """
+    try:
+        rclpy.init(
+            args=None if args is None else list(args),
+            signal_handler_options=SignalHandlerOptions.NO,
+        )
+    except (UnicodeError, RuntimeError) as error:
+        text = re.sub(r',? at /\S+:\d+', '', str(error)).replace('\n', ' ')
+        raise RosError(f'the ROS arguments are not right: {text}') from error
+    stop = Stop()
+
+    def handle(*_: object) -> None:
+        if stop.is_set() and stop.starting:
+            raise KeyboardInterrupt
+        stop.set()
+
+    previous: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                previous[number] = signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        rclpy.try_shutdown()
+
+
+def run_program(body: Callable[[Stop], None], args: list[str] | None = None) -> int:
+    """
+    Run a node's body, which ends when its event is set; return the process's exit code.
+
+    0: done, or stopped by a signal. 2: bad input, told in one line on stderr.
+    """
+    # keep imported objects out of garbage collections, which would take 30 ms each
+    gc.freeze()
+    try:
+        with ros_context(args) as stop:
+            body(stop)
+    except KeyboardInterrupt:
+        return 0
+    except KbrError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+class Durations:
+    """The last durations of one kind, in seconds."""
+
+    def __init__(self, size: int = 300) -> None:
+        self._values: deque[float] = deque(maxlen=size)
+        self.add = self._values.append
+
+    def milliseconds(self) -> dict[str, float]:
+        """Median, 95th percentile and maximum in milliseconds; empty without values."""
+        if not self._values:
+            return {}
+        values = 1e3 * np.array(self._values)
+        return {
+            'p50': float(np.median(values)),
+            'p95': float(np.percentile(values, 95)),
+            'max': float(values.max()),
+        }
+
+
+def spin(node: Node, stop: threading.Event, durations: Durations | None = None) -> None:
+    """Serve a node's callbacks until told to stop, and note how long each took."""
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    took = Durations() if durations is None else durations
+    if isinstance(stop, Stop):
+        stop.starting = False
+    try:
+        while not stop.is_set():
+            try:
+                handler, _, _ = executor.wait_for_ready_callbacks(timeout_sec=WAKE_SECONDS)
+            except TimeoutException:
+                continue
+            started = time.perf_counter()
+            handler()
+            took.add(time.perf_counter() - started)
+            handler.result()  # raises what the callback raised
+    finally:
+        executor.shutdown()
+
+
+class NodeLogger:
+    """
+    Log to ROS, each kind of message now and then; kinds differ in more than numbers.
+
+    What lasts is logged after 5, 10, 20 and so on up to 300 s.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+        self._told: dict[str, tuple[float, float, float]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, level: str, text: str, quiet: float | None = None) -> None:
+        """Log a text at 'info', 'warning' or 'error', or once in `quiet` seconds."""
+        text = text if len(text) < 4000 else f'{text[:4000]}… ({len(text)} characters)'
+        kind, now, first = NUMBER.sub('#', text), time.monotonic(), 5.0 if quiet is None else quiet
+        with self._lock:
+            logged, wait, came = self._told.get(kind, (-np.inf, first, -np.inf))
+            wait = first if now - came > 2.0 * first else wait
+            if len(self._told) > 200:
+                self._told.clear()
+            if now - logged < wait:
+                self._told[kind] = (logged, wait, now)
+                return
+            longer = min(2.0 * wait, 300.0) if quiet is None else quiet
+            self._told[kind] = (now, longer, now)
+        # rclpy keeps the severity of a call site, so each level needs its own
+        if level == 'info':
+            self._logger.info(text)
+        elif level == 'warning':
+            self._logger.warning(text)
+        else:
+            self._logger.error(text)
+
+    def once(self, level: str, text: str) -> None:
+        """Log a text the first time only."""
+        self(level, text, np.inf)
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """List counts by reason, as in `3 too old, 1 broken image`; `none` without any."""
+    return ', '.join(f'{count} {reason}' for reason, count in counts.items()) or 'none'
+
+
+class Worker:
+    """
+    Call `work(timeout)` of a session in a thread, and `publish` with each result, until stopped.
+
+    `withdraw` gets a result that is there when the worker has been stopped. An unexpected error is
+    logged, and `session.recover_from_error` is called: a bug must not end the localization.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        publish: Callable[[Any], None],
+        log: Callable[[str, str], None],
+        withdraw: Callable[[Any], None] = lambda result: None,
+    ) -> None:
+        self._session, self._publish, self._log = session, publish, log
+        self._withdraw = withdraw
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name='worker', daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread finish what it is doing and end."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                result = self._session.work(WAKE_SECONDS)
+                if result is not None:
+                    take = self._withdraw if self._stop.is_set() else self._publish
+                    take(result)
+            except KbrError as error:
+                self._log('error', str(error))
+                self._stop.wait(WAKE_SECONDS)
+            except Exception:
+                self._log('error', f'internal error, starting anew:\n{traceback.format_exc()}')
+                self._session.recover_from_error()
+                self._stop.wait(WAKE_SECONDS)

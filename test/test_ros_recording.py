@@ -1,0 +1,281 @@
+"""Which images and odometry the recorder writes; no messages involved."""
+
+import time
+
+from helpers import textured_image
+from kbr_localization import se2
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold_recording import ColdRecording
+from kbr_localization.datasets.images import encode_jpeg
+from kbr_localization.errors import DatasetError
+from kbr_localization.ros.config import RecorderConfig
+from kbr_localization.ros.odometry_buffer import Added
+from kbr_localization.ros.recording import RecordingSession
+import numpy as np
+import pytest
+
+SECOND = 1_000_000_000
+START = 1_600_000_000 * SECOND
+ORIGIN = np.array([2.0, -1.0, 3.0])
+JPEG = encode_jpeg(textured_image(0), 'test')
+
+
+class Drive:
+    """A session fed with a drive along x at 0.5 m/s whose odometry has another origin."""
+
+    def __init__(self, path, **config):
+        self.told, encode = [], config.pop('encode', lambda image: JPEG)
+        self.recording = ColdRecording(path)
+        self.session = RecordingSession(
+            self.recording,
+            RecorderConfig(**config),
+            lambda level, text: self.told.append(text),
+            encode,
+        )
+
+    def odometry(self, seconds, origin=ORIGIN):
+        pose = se2.compose(origin, np.array([0.5 * seconds, 0.0, 0.0]))
+        return self.session.add_odometry(START + round(seconds * SECOND), pose)
+
+    def pose(self, seconds, deviation=0.1):
+        pose = np.array([0.5 * seconds, 0.0, 0.0])
+        self.session.add_pose(START + round(seconds * SECOND), pose, deviation)
+
+    def image(self, seconds):
+        self.session.add_image(START + round(seconds * SECOND), lambda: textured_image(0))
+
+    def go(self, start, end, pose_every=1.0, origin=ORIGIN):
+        for tick in range(round(start * 20), round(end * 20) + 1):
+            self.odometry(tick / 20, origin)
+            if tick % 2 == 0:
+                self.image(tick / 20)
+            if pose_every and tick % round(pose_every * 20) == 0:
+                self.pose(tick / 20)
+            self.work()
+
+    def work(self):
+        for _ in range(5):
+            self.session.work(0.0)
+
+    def positions(self):
+        run = open_dataset(self.recording.path)
+        return np.array([frame.reference[0] for frame in run]), run
+
+
+def test_images_are_spaced_and_get_the_pose_of_their_stamp(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
+    drive.go(0.0, 8.0)
+    positions, run = drive.positions()
+    steps = np.diff(positions)  # an image every 0.05 m
+    assert len(steps) > 10 and steps.min() > 0.247 and steps.max() < 0.3 + 1e-6
+    seconds = (run.stamps_ns - START) * 1e-9
+    np.testing.assert_allclose(positions, 0.5 * seconds, atol=1e-6)
+
+
+def test_a_robot_that_turns_on_the_spot_is_recorded_by_the_angle(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25, spacing_angle=0.2)
+    for number in range(41):
+        stamp_ns, turned = START + number * SECOND // 20, np.array([1.0, 0.0, -0.05 * number])
+        drive.session.add_odometry(stamp_ns, se2.compose(ORIGIN, turned))
+        drive.session.add_pose(stamp_ns, turned, 0.1)
+        drive.session.add_image(stamp_ns, lambda: textured_image(0))
+        drive.work()
+    drive.session.close()
+    headings = [frame.reference[2] for frame in open_dataset(tmp_path / 'run')]
+    np.testing.assert_allclose(headings, -0.2 * np.arange(11), atol=1e-6)
+
+
+def test_poses_that_come_seldom_are_carried_by_the_odometry(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=3.0)
+    drive.go(0.0, 8.0, pose_every=4.0)
+    positions, run = drive.positions()
+    assert len(positions) > 15
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_images_within_the_age_of_a_pose_are_recorded_and_no_others(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=1.0, spacing_distance=0.0)
+    drive.go(0.0, 1.95, pose_every=None)
+    drive.pose(1.95)
+    drive.go(2.0, 5.0, pose_every=None)
+    seconds = (drive.positions()[1].stamps_ns - START) * 1e-9
+    # of an image each 0.1 s, all of them but those of 0.9 s and before
+    np.testing.assert_allclose(seconds, np.arange(10, 30) / 10.0, atol=1e-6)
+
+
+def test_after_a_jump_of_the_odometry_images_wait_for_a_new_pose(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.0)
+    drive.go(0.0, 2.0)
+    drive.go(2.05, 4.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
+    before = drive.session.recorded
+    assert drive.recording.last_image.stamp_ns <= START + 2 * SECOND
+    drive.pose(4.0)
+    drive.go(4.05, 5.0, pose_every=None, origin=np.array([50.0, 0.0, 0.0]))
+    positions, run = drive.positions()
+    assert len(positions) > before + 5
+    np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_an_image_that_cannot_be_encoded_is_left_out_and_counted(tmp_path):
+    broken = START + SECOND
+
+    def encode(image):
+        if image.stamp_ns == broken:
+            raise DatasetError('no image')
+        return JPEG
+
+    drive = Drive(tmp_path / 'run', spacing_distance=0.0, encode=encode)
+    drive.go(0.0, 2.0)
+    stamps = drive.positions()[1].stamps_ns
+    assert broken not in stamps and START + SECOND // 2 in stamps
+    assert drive.session.dropped == {'broken image': 1}
+
+
+def test_without_a_pose_nothing_is_recorded_and_each_image_counted_once(tmp_path):
+    drive = Drive(tmp_path / 'run', max_pose_age=1.0)
+    drive.go(0.0, 4.0, pose_every=None)
+    assert drive.session.recorded == 0
+    images = len(range(0, 81, 2))
+    drive.session.close()
+    dropped = drive.session.dropped
+    assert dropped['no pose near enough in time'] > 10
+    assert set(dropped) == {
+        'no pose near enough in time',
+        'still without odometry or pose at the end',
+    }
+    assert sum(dropped.values()) == images
+
+
+def test_a_run_without_poses_is_recorded_by_the_odometry_and_stays_so(tmp_path):
+    drive = Drive(tmp_path / 'run', spacing_distance=0.25)
+    drive.recording.without_poses()
+    drive.session.needs_poses = False
+    drive.go(0.0, 8.0, pose_every=None)
+    drive.session.close()
+    run = open_dataset(tmp_path / 'run')
+    assert len(run) > 10 and all(frame.reference is None for frame in run)
+    with pytest.raises(DatasetError, match='give another folder to record with them'):
+        ColdRecording(tmp_path / 'run').with_poses()
+
+
+def test_uncertain_poses_are_not_used(tmp_path):
+    drive = Drive(tmp_path / 'run', max_position_sd=0.2)
+    drive.odometry(0.0)
+    drive.pose(0.0, deviation=0.3)
+    assert drive.session.poses_dropped == {'too uncertain': 1}
+    assert 'expected at most max_position_sd, 0.2 m' in drive.told[0]
+
+
+def test_images_of_which_none_is_recorded_are_told_until_one_is(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr('time.monotonic', lambda: now[0])
+    drive = Drive(tmp_path / 'run', max_pose_age=1.0)
+    said = []
+    for second in range(10):
+        drive.go(float(second), second + 0.95, pose_every=None if second < 8 else 1.0)
+        now[0] += 1.0
+        said.append(drive.session.stall(now[0]))
+    assert not any(said[:4]) and 'no pose near enough in time' in said[7] and not said[9]
+
+
+def test_a_run_is_continued_with_a_reset_odometry(tmp_path):
+    first = Drive(tmp_path / 'run')
+    first.go(0.0, 3.0)
+    first.session.close()
+    second = Drive(tmp_path / 'run')
+    second.go(4.0, 7.0, origin=np.array([100.0, 50.0, 0.0]))
+    second.session.close()
+    _, run = second.positions()
+    assert len(run) > 10
+    steps = se2.between(run.odometry.poses[:-1], run.odometry.poses[1:])
+    assert np.hypot(*steps[:, :2].T).max() < 0.1
+    again = Drive(tmp_path / 'run')  # a bag that starts over
+    recorded = again.session.recorded
+    again.go(0.0, 3.0)
+    assert again.session.recorded == recorded
+    assert again.session.dropped['not newer than the run'] > 5
+
+
+@pytest.mark.parametrize(('rate', 'recorded'), [(20.0, 81), (10.0, 41)])
+def test_odometry_is_written_at_its_rate_also_when_it_comes_a_little_early(
+    tmp_path, rate, recorded
+):
+    drive = Drive(tmp_path / 'run', odometry_rate=rate)
+    rng = np.random.default_rng(0)
+    for number in range(81):
+        drive.odometry(number / 20 + rng.uniform(-0.002, 0.002))
+        drive.work()
+    drive.session.close()
+    lines = (tmp_path / 'run' / 'odom_scans' / 'odom.tdf').read_text().splitlines()
+    assert abs(len(lines) - recorded) <= 1
+
+
+@pytest.mark.parametrize('ahead', [0.8, 5.0])
+def test_an_odometry_stamp_in_the_future_costs_nothing(tmp_path, ahead):
+    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    for one in (drive, whole):
+        one.go(0.0, 4.0)
+    stray = START + round((4.0 + ahead) * SECOND)
+    drive.session.add_odometry(stray, se2.compose(ORIGIN, [2.0, 0.0, 0.0]))
+    for one in (drive, whole):
+        one.go(4.05, 10.0)
+        one.session.close()
+    assert (Added.RETURNED.value in drive.session.odometry_counts) == (ahead > 1.0)
+    positions, run = drive.positions()
+    assert abs(len(positions) - len(whole.positions()[0])) <= 1
+    assert np.diff(run.odometry.stamps_ns).max() < 0.11 * SECOND
+    if ahead > 1.0:  # a nearer one is part of the track
+        np.testing.assert_allclose(positions, 0.5 * (run.stamps_ns - START) * 1e-9, atol=1e-6)
+
+
+def test_at_the_end_what_waits_is_recorded_or_counted(tmp_path):
+    drive = Drive(tmp_path / 'run')
+    for tick in range(120):
+        drive.odometry(tick / 20)
+        if tick % 20 == 0:
+            drive.pose(tick / 20)
+            drive.image(tick / 20)
+    drive.image(7.0)
+    drive.session.close()
+    assert drive.session.recorded == 6
+    assert drive.session.dropped == {'still without odometry or pose at the end': 1}
+
+
+@pytest.mark.parametrize('name', ['append_image', 'append_odometry'])
+def test_what_a_full_disk_does_not_take_is_written_when_there_is_room(tmp_path, monkeypatch, name):
+    drive, whole = Drive(tmp_path / 'run'), Drive(tmp_path / 'whole')
+    append, full = getattr(drive.recording, name), [True]
+
+    def fail(*arguments):
+        if full:
+            raise DatasetError('cannot record: No space left on device')
+        return append(*arguments)
+
+    monkeypatch.setattr(drive.recording, name, fail)
+    drive.go(0.0, 1.0)
+    assert drive.session.trouble == 'cannot record: No space left on device'
+    full.clear()
+    later = time.monotonic() + 10.0
+    monkeypatch.setattr('time.monotonic', lambda: later)
+    for one in (drive, whole):
+        one.go(1.05 if one is drive else 0.0, 3.0)
+        one.session.close()
+    assert drive.session.trouble == '' and 'recording goes on' in drive.told
+    assert drive.positions()[0].tolist() == whole.positions()[0].tolist()
+    files = [(tmp_path / run / 'odom_scans' / 'odom.tdf').read_text() for run in ('run', 'whole')]
+    assert files[0] == files[1]
+
+
+def test_what_is_not_written_at_the_end_is_an_error_and_counted(tmp_path, monkeypatch):
+    drive = Drive(tmp_path / 'run')
+    drive.go(0.0, 1.0)
+
+    def fail(*arguments):
+        raise DatasetError('No space left on device')
+
+    monkeypatch.setattr(drive.recording, 'append_image', fail)
+    drive.go(1.05, 2.0)
+    with pytest.raises(DatasetError, match='No space left'):
+        drive.session.close()
+    assert set(drive.session.dropped) == {'could not be written'}
+    Drive(tmp_path / 'run').session.close()
