@@ -99,6 +99,14 @@ def test_a_truncated_image_is_neither_decoded_nor_copied(tmp_path, suffix):
                 read()
 
 
+def test_a_damaged_png_is_refused_before_libpng_complains_of_it(capfd):
+    data = bytearray(cv2.imencode('.png', textured_image(0))[1].tobytes())
+    data[len(data) // 2] ^= 255
+    with pytest.raises(DatasetError, match='a chunk that is damaged'):
+        decode_image(bytes(data), 'it')
+    assert capfd.readouterr().err == ''
+
+
 @pytest.mark.parametrize('suffix', ['.png', '.jpg'])
 @pytest.mark.parametrize('shape', [(7, 11), (480, 640, 3), (1, 1)])
 def test_the_size_in_the_header_is_that_of_the_decoded_image(suffix, shape):

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 import struct
 from typing import Any, NamedTuple, Protocol, runtime_checkable
+import zlib
 
 import cv2
 from kbr_localization import conversions
@@ -267,11 +268,24 @@ def _checked_size(data: bytes, name: str) -> Size:
         # own, and cameras pad their files; within the frame the marker does not occur
         if size is None or data.rfind(b'\xff\xd9', _jpeg_frame(data)) < 0:
             raise _broken(name, f'a JPEG that is cut off after {len(data)} bytes')
-    elif data.startswith(_PNG_START[:4]) and b'IEND' not in data:
-        raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
+    elif data.startswith(_PNG_START[:4]):
+        _check_chunks(data, name)
     if size is None:
         raise _broken(name, f'{len(data)} bytes of another kind')
     return size
+
+
+def _check_chunks(data: bytes, name: str) -> None:
+    """Raise DatasetError for a damaged PNG, of which libpng would complain on stderr."""
+    at, kind = 8, b''
+    while kind != b'IEND':
+        length = int.from_bytes(data[at : at + 4], 'big')
+        kind, end = data[at + 4 : at + 8], at + 8 + length
+        if end + 4 > len(data):
+            raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
+        if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], 'big'):
+            raise _broken(name, 'a PNG with a chunk that is damaged')
+        at = end + 4
 
 
 def _jpeg_frame(data: bytes) -> int:
