@@ -141,6 +141,13 @@ def test_an_odometry_that_is_restarted_twice_goes_on_from_where_the_robot_is():
         begin += 3
 
 
+def test_another_source_goes_on_where_the_last_one_was():
+    buffer = filled(100)
+    assert buffer.add(stamp(100), np.zeros(3), anew=True) is Added.POSE_JUMP
+    assert len(buffer) == 1
+    np.testing.assert_allclose(buffer.continued(np.zeros(3)), drive(99))
+
+
 def test_a_robot_goes_on_as_before_for_a_while_but_not_after_a_gap():
     buffer = filled(100)
     expected = se2.compose(drive(99), 2.0 * se2.between(drive(98), drive(99)))

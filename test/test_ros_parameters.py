@@ -17,6 +17,7 @@ from kbr_localization.ros.launch_values import (
     unknown_arguments,
 )
 from kbr_localization.ros.parameters import SettableNode, Settings, shared_names
+from kbr_localization.ros.transforms import TransformListener
 import pytest
 import rclpy
 from rclpy.context import Context
@@ -162,6 +163,10 @@ def test_an_empty_list_is_none(make_node):
     assert not node.describe_parameter('image_topics').dynamic_typing
 
 
+def inputs_of(node, **values):
+    return Inputs(node, NodeConfig(**values), NO_SESSION, print, TransformListener(node, print))
+
+
 @pytest.mark.parametrize(
     'policy, value, shown',
     [
@@ -175,12 +180,12 @@ def test_a_qos_that_there_is_not_is_refused_with_the_topic(make_node, policy, va
         f'cannot listen to /image: expected parameters qos_overrides./image.sub.*, got .*{shown}'
     )
     with pytest.raises(ConfigurationError, match=says):
-        Inputs(node, NodeConfig(), NO_SESSION, print)
+        inputs_of(node)
 
 
 def test_a_qos_is_that_of_its_topic_alone(make_node):
     node = make_node(**{'qos_overrides./a/image.subscription.depth': 77})
-    Inputs(node, NodeConfig(image_topics=('a/image', 'b/image')), NO_SESSION, print)
+    inputs_of(node, image_topics=('a/image', 'b/image'))
     depths = {s.topic_name: s.qos_profile.depth for s in node.subscriptions}
     assert (depths['/a/image'], depths['/b/image']) == (77, 5)
 
@@ -188,15 +193,14 @@ def test_a_qos_is_that_of_its_topic_alone(make_node):
 def test_two_inputs_on_one_topic_are_refused_with_its_name(make_node):
     node = make_node(cli_args=['-r', 'odom:=/image'])
     with pytest.raises(ConfigurationError, match="cannot use 'odom' on /image: the node has"):
-        Inputs(node, NodeConfig(), NO_SESSION, print)
+        inputs_of(node)
 
 
 @pytest.mark.parametrize('topic', ['front-cam/image', 'cam/0/image'])
 def test_a_topic_that_ros_does_not_allow_is_refused_with_its_name(make_node, topic):
-    config = NodeConfig(image_topics=(topic, 'rear/image'))
     says = f"cannot use topic '{topic}': Invalid topic name: topic name .*: correct its name"
     with pytest.raises(ConfigurationError, match=says):
-        Inputs(make_node(), config, NO_SESSION, print)
+        inputs_of(make_node(), image_topics=(topic, 'rear/image'))
 
 
 def test_parameters_of_amcl_are_left_alone(make_node):

@@ -94,7 +94,9 @@ def test_what_is_wrong_is_told_on_diagnostics_and_in_the_log(ros):
         return all(words in node.output for words in says)
 
     ros.spin_until(told)
-    recorded.drive_until(lambda: diagnostics(recorded.reports, ': recording')[1]['images'] > '2')
+    recorded.drive_until(
+        lambda: int(diagnostics(recorded.reports, ': recording')[1].get('images', 0)) > 2
+    )
     small = textured_image(0)[:60, :80]
     recorded.robot.send_image = lambda seconds: Robot.send_image(recorded.robot, seconds, small)
     resized = 'a map keeps one size per camera'

@@ -1,6 +1,10 @@
 """What the rules say is wrong with the inputs of a node; no messages involved."""
 
+import time
+from types import SimpleNamespace
+
 from kbr_localization.ros.rules import diagnose, Facts, StampLead, Standstill, Topic, Unused
+from kbr_localization.ros.running import NodeLogger
 import numpy as np
 import pytest
 
@@ -179,12 +183,21 @@ def test_other_things_that_are_wrong_are_told_with_the_remedy():
     image, odometry = topic(), topic('/odom')
     facts = Facts(image, odometry, Standstill(), StampLead(), node='/localization')
     facts.silent_cameras, facts.cameras = 'rear', 'front'
-    facts.unused_images, facts.why_images = 7, 'broken image'
+    facts.off_tf = 0.5
     facts.unused_odometry, facts.why_odometry = 5, 'expected a finite'
     facts.rival = facts.namesake = True
     text = '\n'.join(diagnose(facts, []))
     assert 'no images of rear: going on with front alone' in text
-    assert '/image: none of the last 7 images could be used: broken image' in text
+    assert '/odom is 0.5 m or rad off odom to base_footprint on TF' in text
     assert '/odom: none of the last 5 messages could be used: expected a finite' in text
     assert 'somebody else also sends the transform map to odom' in text
     assert 'another node is called /localization too' in text
+
+
+def test_what_lasts_is_logged_less_and_less(monkeypatch):
+    told, now = [], 0.0
+    monkeypatch.setattr(time, 'monotonic', lambda: now)
+    log = NodeLogger(SimpleNamespace(warning=told.append))
+    for now in np.arange(0.0, 600.0):
+        log('warning', f'no data for {now:.0f} s on /image')
+    assert 4 < len(told) < 9

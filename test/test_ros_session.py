@@ -1,6 +1,7 @@
 """The session between messages and answers, with a real map and a real localizer."""
 
 from dataclasses import replace
+import time
 
 from helpers import START_NS, straight_reference, wall_image
 from kbr_localization import se2
@@ -331,6 +332,29 @@ def test_a_map_that_grows_keeps_the_belief(drive):
     assert drive.session.tracker.localizer is localizer
     drive.go(4.05, 6.0)
     assert drive.error(6.0) < 0.3 and len(drive.session.tracker.kernel_map) == 41
+
+
+def test_images_that_cannot_be_used_do_not_leave_the_pose_localized(drive):
+    """Nor is it localized again before an image is used, also where the covariance falls."""
+    drive.go(0.0, 6.0)
+    pose = se2.compose(ORIGIN, straight_reference(6.0))
+    for seconds in np.arange(6.5, 180.0, 0.5):
+        pose = se2.compose(pose, np.array([0.25, 0.0, 0.2]))  # rounds
+        drive.odometry(seconds, pose)
+        drive.image(seconds, lambda: np.zeros((48, 64), np.uint8))
+        drive.work()
+    later = [a.estimate.localized for t, a in drive.answers.items() if t > stamp(6.0)]
+    assert later[0] and not any(later[later.index(False) :])
+
+
+def test_the_pose_is_not_localized_for_long_without_a_camera(drive, monkeypatch):
+    drive.go(0.0, 6.0)
+    now = time.monotonic()
+    monkeypatch.setattr(time, 'monotonic', lambda: now + 3.0)
+    for seconds in np.arange(6.5, 180.0, 0.5):
+        drive.odometry(seconds)
+        drive.work()
+    assert drive.session.last.estimate.status == 'uncertain'
 
 
 def test_a_backlog_is_dropped_and_the_delay_stays_bounded(drive):

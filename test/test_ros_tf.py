@@ -1,12 +1,14 @@
-"""The transform from the map to the odometry frame, over real tf2_msgs."""
+"""Transforms over real tf2_msgs: map to odometry, and odometry that is on TF."""
 
-from geometry_msgs.msg import PoseWithCovarianceStamped
+from itertools import count
+
+from geometry_msgs.msg import PoseWithCovarianceStamped, TransformStamped
 from kbr_localization import se2
 from kbr_localization.ros import conversions
 from lifecycle_msgs.msg import Transition
 import numpy as np
 import pytest
-from ros_helpers import BEST_EFFORT, RELIABLE
+from ros_helpers import BEST_EFFORT, LATCHED, RELIABLE
 from ros_node_helpers import by_stamp, change_state, EVERY_IMAGE
 from ros_robot import Robot
 
@@ -24,12 +26,38 @@ def tf_world(ros, tf2, tiny_world):
         poses = ros.collect(PoseWithCovarianceStamped, 'amcl_pose')
         # of a rival, as micro-controllers send
         publisher = ros.node.create_publisher(TFMessage, '/tf', BEST_EFFORT)
+        static = ros.node.create_publisher(TFMessage, '/tf_static', LATCHED)
 
         def start(self, **values):
             values = {'pose_file': ros.folder / 'pose.json', **EVERY_IMAGE, **values}
             node = ros.start_node('node', map_file=tiny_world.map_file, environment=tf2, **values)
             self.robot.wait_for_listeners()
             return node
+
+        def send(self, publisher, parent, child, seconds, pose):
+            """Send a transform of a pose (3,)."""
+            message, at = TransformStamped(child_frame_id=child), conversions.pose_to_message(pose)
+            message.header.frame_id = parent
+            message.header.stamp = conversions.ns_to_stamp(self.robot.stamp_ns(seconds))
+            message.transform.translation.x = at.position.x
+            message.transform.translation.y = at.position.y
+            message.transform.rotation = at.orientation
+            publisher.publish(TFMessage(transforms=[message]))
+
+        def drive(self, seconds, wheels=None):
+            """Drive with the odometry on TF, and wheels that count this part of the metres."""
+            offset = np.array([-0.5, 0.0, 0.0])
+            self.send(self.static, 'base_link', 'base_footprint', 0.0, offset)
+            for tick in range(round(seconds * 20) + 1):
+                now = tick / 20
+                pose = self.robot.odometry_pose(now)
+                base_link = se2.compose(pose, se2.inverse(offset))
+                self.send(self.publisher, 'odom', 'base_link', now, base_link)
+                if wheels:
+                    self.robot.send_odometry(now, pose=self.robot.odometry_pose(wheels * now))
+                if tick % 8 == 0:
+                    self.robot.send_image(now)
+                ros.spin(0.02)
 
         def heard(self):
             own = [m.transforms[0] for m in self.messages]
@@ -125,17 +153,29 @@ def test_nothing_is_sent_without_a_belief_and_the_old_transform_not_after_a_star
     assert_nothing_more_is_sent(ros, tf_world)
 
 
-def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
-    from geometry_msgs.msg import TransformStamped
-    from tf2_msgs.msg import TFMessage
+@pytest.mark.parametrize('wheels', [None, 0.7])
+def test_the_odometry_is_that_of_tf_where_tf_has_it(ros, tf_world, wheels):
+    """Without a topic, or with the raw wheels on it while a filter sends TF."""
+    tf_world.start()
+    robot = tf_world.robot
+    tf_world.drive(6.0, wheels)
+    ros.spin_until(lambda: robot.stamp_ns(6.0) in by_stamp(tf_world.poses))
+    base = se2.compose(as_pose(tf_world.heard()[-1]), robot.odometry_pose(6.0))
+    assert np.hypot(*(base - robot.pose(6.0))[:2]) < 0.3
 
+
+def test_odometry_of_a_topic_that_is_off_tf_is_told(ros, tf_world):
+    node = tf_world.start(odom_source='topic')
+    tf_world.drive(6.0, wheels=0.7)
+    ros.spin_until(lambda: 'off odom to base_footprint on TF' in node.output)
+
+
+def test_another_sender_of_the_same_transform_is_told(ros, tf_world):
     node = tf_world.start(global_frame_id='/map', odom_frame_id='/odom')
-    other = TransformStamped()
-    other.header.frame_id, other.child_frame_id = 'map', 'odom'
+    seconds = count()
 
     def told():
-        other.header.stamp = ros.node.get_clock().now().to_msg()
-        tf_world.publisher.publish(TFMessage(transforms=[other]))
+        tf_world.send(tf_world.publisher, 'map', 'odom', next(seconds), np.zeros(3))
         return 'also sends the transform map to odom' in node.output
 
     ros.spin_until(told)

@@ -44,6 +44,8 @@ class Tracker:
         self._odometry: FloatArray | None = None
         self._update_requested = False
         self._prepared: tuple[Any, np.ndarray] | None = None
+        self._blind = self._doubtful = False
+        self._inside, self._variance = 1.0, 0.0
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
         """
@@ -117,10 +119,39 @@ class Tracker:
         if self._update_requested or self.localizer.wants_image():
             self._update_requested = False
             descriptor = self._descriptor(image)
+            self._blind = descriptor is None
             if descriptor is not None:
                 self.localizer.update(descriptor)
                 self.used += 1
-        return self.localizer.estimate()
+        return self._estimate()
+
+    def is_doubtful_at(self, odometry: FloatArray) -> bool:
+        """Whether the robot may have left `localized_radius` on the way to an odometry (3,)."""
+        config, start = self.kernel_map.filter_config, self._odometry
+        way = np.zeros(3) if start is None else se2.between(start, odometry)
+        noise = config.noise_scale * self.kernel_map.motion_noise.variances(way)
+        # errors of the heading move the robot aside
+        aside = noise[2] * (way[0] ** 2 + way[1] ** 2) / 3.0
+        variance = self._variance + max(noise[0], noise[1]) + aside
+        return self._mass_inside(variance) < config.localized_mass * self._inside
+
+    def _mass_inside(self, variance: float) -> float:
+        """Probability of `localized_radius` under a variance of x and y in square metres."""
+        radius = self.kernel_map.filter_config.localized_radius
+        return -float(np.expm1(-0.5 * radius**2 / max(variance, 1e-12)))
+
+    def _estimate(self) -> PoseEstimate:
+        """Call a pose uncertain once the odometry alone may have left `localized_radius`."""
+        estimate = self.localizer.estimate()
+        self._variance = float(np.linalg.eigvalsh(estimate.covariance[:2, :2])[-1])
+        inside = self._mass_inside(self._variance)
+        self._inside = self._inside if self._blind else inside
+        least = self.kernel_map.filter_config.localized_mass * self._inside
+        sure = estimate.localized and inside >= least
+        self._doubtful = self._blind and (self._doubtful or not sure)
+        if self._doubtful and estimate.localized:
+            return replace(estimate, status='uncertain')
+        return estimate
 
     def _will_want(self, odometry: FloatArray) -> bool:
         if self._update_requested or self.localizer.wants_image():

@@ -49,7 +49,7 @@ def check_frames(config: Any) -> None:
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """Parameters of the node; those of the filter are in `KbrConfig`."""
+    """Parameters of the node; `KbrConfig` has the filter's."""
 
     map_file: str = parameter(
         '',
@@ -82,6 +82,12 @@ class NodeConfig:
         'base_footprint',
         'frame of the robot; told when the odometry is of another one, which is then taken to be '
         'at the same place in the plane',
+    )
+    odom_source: str = parameter(
+        'auto',
+        'where the odometry comes from: tf: odom_frame_id to base_frame_id on /tf; topic: odom; '
+        'auto: /tf as soon as it has that, until then odom',
+        choices=('auto', 'tf', 'topic'),
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')
     transform_tolerance: float = parameter(
@@ -195,7 +201,7 @@ class InitialPose:
     """
     The parameters initial_pose.x and so on, used with set_initial_pose.
 
-    The standard deviations are also those of a pose that somebody gives without any.
+    The standard deviations also apply to a given pose without covariance.
     """
 
     x: float = parameter(0.0, 'x in the map frame, metres')
@@ -269,6 +275,8 @@ class RecorderConfig:
     )
     global_frame_id: str = parameter('map', 'frame that the poses must have')
     odom_frame_id: str = with_default(NodeConfig, 'odom_frame_id', 'odom')
+    base_frame_id: str = with_default(NodeConfig, 'base_frame_id', 'base_footprint')
+    odom_source: str = with_default(NodeConfig, 'odom_source', 'auto')
     no_data_timeout: float = with_default(NodeConfig, 'no_data_timeout', 5.0)
 
     def __post_init__(self) -> None:

@@ -114,11 +114,12 @@ def input_status(
 
 
 class Reporter:
-    """Diagnostics of an active localization, and a warning every two seconds without a pose."""
+    """Diagnostics of an active localization; without a pose a warning every two seconds."""
 
     def __init__(self, node: Node, localization: Localization, log: NodeLogger) -> None:
         self._node, self._localization, self._log = node, localization, log
         self._unused, self._namesake = Unused(), Debounce()
+        self._started = time.monotonic()
         self._publisher = StatusPublisher(node, self._report)
         self.destroy = self._publisher.destroy
 
@@ -127,17 +128,21 @@ class Reporter:
         session, inputs = parts.session, parts.inputs
         facts = self._facts(now)
         hints, missing = diagnose(facts, inputs.topics), self._missing(now, facts)
-        if missing:
+        unusable = self._unusable(facts.image.name)
+        # whoever is started together with the node takes as long as it does
+        if missing and now - self._started >= parts.settings.config.no_data_timeout:
             self._log('warning', f'no pose: {missing}', 1.9)
         for hint in hints:
             self._log('warning', hint)
+        # each kind of unusable image is in the log already
+        hints += [unusable] if unusable else []
         last, map_facts = session.last, parts.growing.facts()
         estimate = None if last is None or not last.is_known else last.estimate
         clock_ns = self._node.get_clock().now().nanoseconds
         age = None if last is None else (clock_ns - last.stamp_ns) * 1e-9
         failure, text = parts.growing.failure, '{map}: {images} images'.format(**map_facts)
         return [
-            localization_status(self._node, estimate, missing, age),
+            localization_status(self._node, estimate, missing or unusable, age),
             input_status(
                 self._node,
                 inputs.topics,
@@ -159,11 +164,8 @@ class Reporter:
     def _facts(self, now: float) -> Facts:
         parts, session = self._localization, self._localization.session
         facts = parts.inputs.facts(now)
-        unusable = session.dropped['broken image'] + session.dropped['unusable image']
-        facts.unused_images = self._unused(session.used, unusable)
-        facts.why_images = session.tracker.last_error or 'see the log'
         facts.not_localized = session.last is not None and not session.last.estimate.localized
-        facts.rival = parts.outputs.rival()
+        facts.rival = parts.outputs.transforms.has_rival
         here = (self._node.get_name(), self._node.get_namespace())
         count = self._node.get_node_names_and_namespaces().count(here)
         facts.namesake = self._namesake(count > 1, now)
@@ -190,9 +192,15 @@ class Reporter:
         age = now - session.last.image.received
         if age > STALE_SECONDS:
             return f'no image on {image.name} could be used for {age:.0f} s'
-        if facts.unused_images:  # the pose is that of the odometry alone
-            return f'none of the last {facts.unused_images} images could be used'
         return ''
+
+    def _unusable(self, topic: str) -> str:
+        """Return why none of the last images could be used; empty if one could."""
+        session = self._localization.session
+        refused = session.dropped['broken image'] + session.dropped['unusable image']
+        count = self._unused(session.used, refused)
+        why = session.tracker.last_error or 'see the log'
+        return f'{topic}: none of the last {count} images could be used: {why}' if count else ''
 
     def _load_status(self) -> DiagnosticStatus:
         outputs = self._localization.outputs

@@ -27,10 +27,6 @@ import numpy as np
 
 SURE_MASS = 0.95
 """Fraction of the belief about the pose from which an image may join the map."""
-SURE_TRAVEL = 2.0
-"""Metres for which the pose has been sure before an image joins the map by itself."""
-CURRENT_SECONDS = 2.0
-"""An older image is not the current one."""
 RETRY_SECONDS = 10.0
 """Between two writings of a growing map, and two attempts at a file that another process has."""
 
@@ -39,10 +35,10 @@ class MapGrowth:
     """
     Decide which images join a map; everything belongs to the worker's thread.
 
-    Images join by themselves only while the filter has proof that the robot is on the map, and
-    only of places that have changed: in another light every view matches badly. A view that
-    matches badly may also be that of a covered or stuck camera, so it is a candidate until the map
-    is recognised again behind it. `counts`: images added, and good ones not added by reason.
+    An image is added automatically only while the filter has confirmed the map, and only where
+    the place has changed: in another light every view matches badly. A covered or stuck camera
+    also matches badly, so an image is a candidate until a later one matches the map again.
+    `counts`: images added, and good ones not added, by reason.
     """
 
     def __init__(self, config: Callable[[], NodeConfig], kernel_map: KernelMap) -> None:
@@ -71,10 +67,11 @@ class MapGrowth:
         config, estimate = self._config(), answer.estimate
         sure = self._is_sure(answer)
         alive = self._follow(answer, sure)
-        wanted = config.grow_map and sure and self._travel >= SURE_TRAVEL
+        # sure for two metres
+        wanted = config.grow_map and sure and self._travel >= 2.0
         if not (wanted and estimate.updated and alive):
             return None
-        # a method that does not report its similarity never adds by itself
+        # a method without `best_similarity` adds nothing automatically
         best = np.array(estimate.diagnostics.get('best_similarity', math.inf))
         similarity = float(self._map.per_camera(best))
         self._recent.append(similarity)
@@ -95,7 +92,7 @@ class MapGrowth:
         Raises LocalizationError when there is none, when it is old, or when its pose is unsure.
         """
         config = self._config()
-        if answer is None or age > CURRENT_SECONDS:
+        if answer is None or age > 2.0:
             when = 'no image has been used' if answer is None else f'the last is {age:.1f} s old'
             raise LocalizationError(f'no current image to add: {when}; see /diagnostics')
         if not self._is_sure(answer):
@@ -159,7 +156,7 @@ class MapGrowth:
         return ''
 
     def _settle(self) -> KernelMap | None:
-        """Add the candidates, but for those that look like another one taken elsewhere."""
+        """Add the candidates except those that look like a candidate of another place."""
         images, self._candidates = self._candidates, []
         if not images:
             return None
@@ -177,8 +174,8 @@ class MapGrowth:
         """
         Similarity below which an image shows nothing of a building; 0 for a map of one place.
 
-        Halfway between that of noise and the least that an image of the map has with its best
-        match at another place.
+        The mean of two similarities: of noise, and the smallest that an image of the map has with
+        its best match at another place.
         """
         some = np.unique(np.linspace(0, len(self._map) - 1, 300).astype(np.intp))
         poses, rows = self._map.poses[some], self._map.descriptors[some]
@@ -277,7 +274,7 @@ class GrowingMap:
         return kernel_map
 
     def save(self) -> str:
-        """Write what was added, in any thread; return the path. A failure is told and retried."""
+        """Write the added images, in any thread; return the path. Failures are logged, retried."""
         # one at a time, or the thread with the older map might write last
         with self._writing:
             with self._lock:

@@ -11,10 +11,7 @@ import time
 
 from kbr_localization import se2
 from kbr_localization.datasets.frame import Image
-from kbr_localization.ros.odometry_buffer import Coverage, OdometryBuffer
-
-FAR_AHEAD_NS = 10_000_000_000
-"""An image that far ahead of a later one has the stamp of another clock."""
+from kbr_localization.ros.odometry_buffer import Coverage, OdometryBuffer, SECOND
 
 
 @dataclass(frozen=True)
@@ -97,7 +94,8 @@ class ImageQueue:
 
     def _bound(self, now_ns: int) -> None:
         """Drop images of another clock, and above `size` all but the oldest and the newest."""
-        kept = [image for image in self._images if image.stamp_ns <= now_ns + FAR_AHEAD_NS]
+        # more than 10 s ahead of a later image: a stamp of another clock
+        kept = [image for image in self._images if image.stamp_ns <= now_ns + 10 * SECOND]
         self._drop('stamps went back', len(self._images) - len(kept))
         surplus = max(len(kept) - self._size, 0)
         self._drop('too many wait for odometry', surplus)
@@ -125,8 +123,8 @@ class Feed:
     """
     Images and the odometry that they wait for.
 
-    An image waits until the odometry has reached its stamp, so that answers are those of an
-    offline run. When the next image is there already, or when images come more often than
+    An image waits until the odometry has reached its stamp, so that answers equal an offline
+    run's. When the next image is there already, or when images come more often than
     `max_extrapolation_ns` and half the time to the next one is over, the odometry is extrapolated
     by at most that much. `prepared`: the waiting image that is described already.
     """

@@ -10,6 +10,7 @@ import math
 import time
 from typing import Any
 
+from kbr_localization import se2
 from kbr_localization.datasets.images import (
     check_compressed_format,
     decode_image,
@@ -19,9 +20,16 @@ from kbr_localization.datasets.images import (
 from kbr_localization.datasets.multi_camera import camera_names, LazyImages, Synchronizer
 from kbr_localization.errors import ConfigurationError, RosError
 from kbr_localization.ros.conversions import pose_from_message, stamp_to_ns, type_name
-from kbr_localization.ros.odometry_buffer import Added
+from kbr_localization.ros.odometry_buffer import (
+    Added,
+    Coverage,
+    OdometryBuffer,
+    SECOND,
+    Stamped,
+)
 from kbr_localization.ros.rules import Facts, StampLead, Standstill, Topic, Unused
 from kbr_localization.ros.running import NodeLogger
+from kbr_localization.ros.transforms import TF_QOS, TransformListener
 from nav_msgs.msg import Odometry
 import numpy as np
 from rclpy.exceptions import InvalidTopicNameException
@@ -134,7 +142,9 @@ class Inputs:
 
     `config`: a NodeConfig or RecorderConfig. `session` has `add_image`, `add_odometry` and
     `odometry_counts`. Images of several cameras are handed on together. `active`: whether images
-    are handed on. `on_odometry` gets the stamp and outcome of each newest odometry.
+    are handed on. `on_odometry` gets the stamp of each newest odometry, and whether the last one
+    was a stray. `newest`: its stamp and pose (3,). `base`: the frame whose odometry is taken from
+    `listener`, empty while the topic is used.
     """
 
     def __init__(
@@ -143,16 +153,17 @@ class Inputs:
         config: Any,
         session: Any,
         log: NodeLogger,
-        on_odometry: Callable[[int, Added], None] = lambda stamp_ns, outcome: None,
+        listener: TransformListener,
+        on_odometry: Callable[[int, bool], None] = lambda stamp_ns, after_stray: None,
     ) -> None:
         self._node, self._config, self._session, self._log = node, config, session, log
-        self._on_odometry, self._active = on_odometry, False
+        self._listener, self._on_odometry, self._active = listener, on_odometry, False
         self.cameras = camera_names(config.image_topics) if len(config.image_topics) > 1 else ()
         self._synchronizer: Synchronizer[MessageImage] = Synchronizer(
             self.cameras, config.sync_tolerance
         )
         self._matched = time.monotonic()
-        self._subscriptions: list[Any] = []
+        self._subscriptions: dict[str, Any] = {}
         compressed = config.image_transport == 'compressed'
         image_type: Any = CompressedImage if compressed else Image
         self._images = []
@@ -163,10 +174,18 @@ class Inputs:
                 self._subscribe(image_type, topic + ending, take, qos_profile_sensor_data)
             )
             self._images[-1].type_remedy = 'set image_transport'
-        qos = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
-        self.odometry = self._subscribe(Odometry, 'odom', self._take_odometry, qos)
-        self.odometry.exclusive = True
-        self.topics = [*self._images, self.odometry]
+        self.newest: Stamped | None = None
+        self.base = self._child_frame = ''
+        self._other_source = False
+        self._checked: Stamped | None = None
+        self._tf_track = OdometryBuffer(5 * SECOND)
+        if config.odom_source == 'tf':
+            self.odometry = self._topic_of_transforms()
+        else:
+            qos = QoSProfile(depth=200, reliability=ReliabilityPolicy.BEST_EFFORT)
+            self.odometry = self._subscribe(Odometry, 'odom', self._take_odometry, qos)
+            self.odometry.exclusive = True
+        listener.callbacks.append(self._take_transforms)
         self._refused, self._why_refused = 0, ''
         self._unused = Unused()
         self._lead, self.standstill = StampLead(), Standstill()
@@ -188,20 +207,33 @@ class Inputs:
         return max(self._images, key=lambda topic: topic.last or 0.0)
 
     @property
+    def topics(self) -> list[Topic]:
+        """Return the topics that are listened to."""
+        return [*self._images, self.odometry]
+
+    @property
+    def frame(self) -> str:
+        """Return the frame that the odometry moves."""
+        return self.base or self._child_frame
+
+    @property
     def dropped(self) -> Any:
         """Count images that found none of the other cameras to go with, by reason."""
         return self._synchronizer.dropped
 
     def destroy(self) -> None:
         """Stop listening."""
-        for subscription in self._subscriptions:
+        for subscription in self._subscriptions.values():
             self._node.destroy_subscription(subscription)
 
     def facts(self, now: float) -> Facts:
         """Measure the topics and return what is known of the inputs; once a second."""
         clock_ns = self._node.get_clock().now().nanoseconds
-        for topic, subscription in zip(self.topics, self._subscriptions, strict=True):
-            look_at_publishers(self._node, topic, subscription.qos_profile)
+        for topic in self.topics:
+            subscription = self._subscriptions.get(topic.name)
+            look_at_publishers(
+                self._node, topic, subscription.qos_profile if subscription else TF_QOS
+            )
             topic.measure(now, self._config.no_data_timeout, clock_ns)
         for topic in self._images:
             topic.sibling = '' if topic.publishers else self._sibling(topic.name)
@@ -221,7 +253,12 @@ class Inputs:
             cameras=', '.join(name for name in self.cameras if name not in silent),
             unmatched=bool(self.cameras) and not silent and all(lively) and unmatched,
             sync_tolerance=self._config.sync_tolerance,
-            frames=(self._config.global_frame_id, self._config.odom_frame_id),
+            off_tf=self._off_tf(),
+            frames=(
+                self._config.global_frame_id,
+                self._config.odom_frame_id,
+                self._config.base_frame_id,
+            ),
             node=self._node.get_fully_qualified_name(),
         )
 
@@ -243,7 +280,7 @@ class Inputs:
             message_type,
             name,
             take,
-            copy(qos),  # parameters change that of this topic alone
+            copy(qos),  # parameters change it for this topic only
             qos_overriding_options=options,
         )
         topic = Topic(name, type_name(message_type), time.monotonic())
@@ -257,7 +294,7 @@ class Inputs:
         except UnsupportedEventTypeError:
             subscription = listen(self._node, name, create)  # a DDS that does not count them
         topic.name = subscription.topic_name
-        self._subscriptions.append(subscription)
+        self._subscriptions[topic.name] = subscription
         return topic
 
     def _take_image(self, camera: int, message: Any) -> None:
@@ -286,13 +323,63 @@ class Inputs:
             self._refused, self._why_refused = self._refused + 1, str(error)
             self._log('warning', f'odometry not used: {error}')
             return
+        self._child_frame = message.child_frame_id.lstrip('/')
         twist = message.twist.twist
         speed = math.hypot(twist.linear.x, twist.linear.y)
-        self.standstill.add(stamp_ns, pose, speed, twist.angular.z)
-        outcome = self._session.add_odometry(stamp_ns, pose)
+        self._add_odometry(stamp_ns, pose, speed, twist.angular.z)
+
+    def _take_transforms(self) -> None:
+        """Take the odometry from TF if it has a newer one, and from then on."""
+        config = self._config
+        for frame in filter(None, (config.base_frame_id, self._child_frame)):
+            found = self._listener.pose(config.odom_frame_id, frame)
+            if found is not None and found[0]:  # static ones alone tell no motion
+                break
+        else:
+            return
+        if config.odom_source == 'topic':
+            self._tf_track.add(*found)
+        elif frame != self.base or self.newest is None or found[0] != self.newest[0]:
+            if frame != self.base:
+                self._use_transforms(frame)
+            self.odometry.saw(found[0], time.monotonic())
+            self._add_odometry(*found)
+            self._other_source = False
+
+    def _use_transforms(self, frame: str) -> None:
+        """Take the odometry of a frame from TF and stop listening to the topic."""
+        text = f'the odometry is that of TF, {self._config.odom_frame_id} to {frame}'
+        self._log('info', text, 0.0)
+        self._other_source, self.base = self.newest is not None, frame
+        subscription = self._subscriptions.pop(self.odometry.name, None)
+        if subscription is not None:
+            self._node.destroy_subscription(subscription)
+        self.odometry = self._topic_of_transforms()
+
+    def _topic_of_transforms(self) -> Topic:
+        if self._listener.type is None:
+            raise RosError("odom_source 'tf' needs tf2_msgs: install it, or set 'topic'")
+        name, kind = self._listener.subscriptions[0].topic_name, type_name(self._listener.type)
+        sought = f'{self._config.odom_frame_id} to {self._config.base_frame_id}'
+        return Topic(name, kind, time.monotonic(), sought=sought)
+
+    def _off_tf(self) -> float:
+        """Metres or radians between the topic's pose of a second ago and TF's."""
+        checked, self._checked = self._checked, self.newest
+        if checked is None or self._tf_track.coverage(checked[0]) is not Coverage.READY:
+            return 0.0
+        step = se2.between(self._tf_track.at(checked[0]), checked[1])
+        return max(math.hypot(step[0], step[1]), abs(float(step[2])))
+
+    def _add_odometry(
+        self, stamp_ns: int, pose: se2.FloatArray, speed: float = 0.0, turn_rate: float = 0.0
+    ) -> None:
+        self.newest = (stamp_ns, pose)
+        self.standstill.add(stamp_ns, pose, speed, turn_rate)
+        outcome = self._session.add_odometry(stamp_ns, pose, self._other_source)
         # a stray stamp from the future on /tf would make listeners refuse all that follows
         if outcome.leads and self._active:
-            self._on_odometry(stamp_ns, outcome)
+            self._on_odometry(stamp_ns, outcome is Added.RETURNED)
 
     def _check_frames(self, frame_id: str, child_frame_id: str) -> None:
         expected = self._config.odom_frame_id
@@ -302,7 +389,7 @@ class Inputs:
                 f'odometry comes in frame {frame_id!r}, but odom_frame_id is {expected!r}: '
                 'the transform would hang in the air; set one of them',
             )
-        base = getattr(self._config, 'base_frame_id', '')
+        base = self._config.base_frame_id
         if base and child_frame_id and child_frame_id.lstrip('/') != base:
             self._log.once(
                 'info',

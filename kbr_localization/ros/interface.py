@@ -1,7 +1,7 @@
 """
 The ROS interface as text, made from the code: config/localization.yaml and docs/ros_interface.md.
 
-`python -m kbr_localization.ros.interface` in the source tree writes both files anew.
+`python -m kbr_localization.ros.interface` in the source tree writes both files.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ by a test. An empty list is `['']` to ROS tools; `[]` is taken as well.
 INPUT_TOPICS = """\
 | name | type | |
 |---|---|---|
-| `image` | sensor_msgs/Image | camera, `image_transport: raw` |
+| `image` | sensor_msgs/Image | `image_transport: raw`; the frame of the camera is not needed |
 | `image/compressed` | sensor_msgs/CompressedImage | camera, `image_transport: compressed` |
 | those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
-| `odom` | nav_msgs/Odometry | wheel odometry |
+| `odom` | nav_msgs/Odometry | wheel odometry, where `odom_source` takes it |
+| `/tf`, `/tf_static` | tf2_msgs/TFMessage | odometry, where `odom_source` takes it |
 """
 LOCALIZATION_TOPICS = f"""\
 {INPUT_TOPICS}\
@@ -130,7 +131,7 @@ def interface_page() -> str:
 
 
 def main() -> None:
-    """Write both files anew."""
+    """Write both files."""
     root = Path(__file__).resolve().parents[2]
     (root / 'config' / 'localization.yaml').write_text(parameter_file())
     (root / 'docs' / 'ros_interface.md').write_text(interface_page())

@@ -72,7 +72,7 @@ def arguments(config_class: Any = NodeConfig, **defaults: str | None) -> list[An
     """
     Declare launch arguments by name and default; without a default (None) one must be given.
 
-    Those of parameters have the description of `config_class`, and empty leaves the parameter.
+    Parameters have the description of `config_class`; an empty argument leaves the default.
     """
     known = fields(PlayerParameters) | fields(config_class)
     texts = {name: field.metadata['description'] for name, field in known.items()} | ARGUMENTS
@@ -140,7 +140,7 @@ def parameter_file(
     node: str, config_class: Any, value: Value, overrides: Sequence[str], **fixed: Any
 ) -> ParameterFile:
     """
-    Write the parameters of a node: those of `params_file` and the arguments that are not empty.
+    Write the parameters of a node: `params_file` and the arguments that are not empty.
 
     `overrides`: arguments that become parameters of the same name; `fixed`: values that nothing
     overrides.
@@ -205,7 +205,7 @@ def package_node(
 
 
 def ends_with_failure(node: Node) -> RegisterEventHandler:
-    """End everything, and `ros2 launch` with exit code 1, when a node fails by itself."""
+    """End `ros2 launch` with exit code 1 when a node fails."""
 
     def on_exit(event: ProcessExited, context: LaunchContext) -> None:
         if event.returncode != 0 and not context.is_shutdown:
@@ -256,7 +256,7 @@ def map_server_nodes(value: Value) -> list[Node]:
 
 
 def is_true(value: Value, name: str) -> bool:
-    """Whether an argument says so; empty does not. Raises ConfigurationError for other words."""
+    """Parse an argument; empty is false. Raises ConfigurationError for other words."""
     text = value(name).lower()
     if text not in ('true', '1', 'yes', 'on', '', 'false', '0', 'no', 'off'):
         raise ConfigurationError(f'{name}: expected true or false, got {value(name)!r}')
@@ -264,7 +264,7 @@ def is_true(value: Value, name: str) -> bool:
 
 
 def rviz_node(value: Value) -> Node:
-    """Make RViz with the package's view, if the argument `rviz` says so."""
+    """Make RViz with the package's view, if the argument `rviz` is true."""
     return Node(
         package='rviz2',
         executable='rviz2',

@@ -37,11 +37,9 @@ from kbr_localization.ros.saved_pose import (
     too_old,
 )
 from kbr_localization.ros.session import Answer, GivenPose, InitialPoseSources, Session
+from kbr_localization.ros.transforms import TransformListener
 import numpy as np
 from rclpy.node import Node
-
-NEAR_METRES, FAR_METRES = 10.0, 100.0
-"""From the nearest image of the map: warn of a given pose beyond the first, refuse the second."""
 
 
 class Localization:
@@ -54,7 +52,7 @@ class Localization:
     def __init__(
         self, node: Node, settings: Settings, log: NodeLogger, callback_durations: Durations
     ) -> None:
-        self._node, self._settings, self._log = node, settings, log
+        self._node, self.settings, self._log = node, settings, log
         self.callback_durations = callback_durations
         config = settings.config
         path = pose_file(config, node)
@@ -75,7 +73,8 @@ class Localization:
             ImageQueue(config.image_queue, config.image_backlog),
             round(config.max_extrapolation * SECOND),
         )
-        self.outputs = Outputs(node, config, in_use.kernel_map)
+        self._listener = TransformListener(node, log)
+        self.outputs = Outputs(node, config, in_use.kernel_map, self._listener)
         if not self.outputs.has_nav2:
             log.once(
                 'info',
@@ -83,8 +82,12 @@ class Localization:
                 'there is no service set_initial_pose',
             )
         sources = self._initial_pose_sources(saved)
-        self.session = Session(self._make_tracker, sources, log, self.outputs.forget, self._feed)
-        self.inputs = Inputs(node, config, self.session, log, self.outputs.follow_odometry)
+        self.session = Session(
+            self._make_tracker, sources, log, self.outputs.transforms.forget, self._feed
+        )
+        self.inputs = Inputs(
+            node, config, self.session, log, self._listener, self.outputs.transforms.send
+        )
         self._reporter: Reporter | None = None
         self._worker: Worker | None = None
         self._switching = False
@@ -96,11 +99,16 @@ class Localization:
 
     def start(self) -> None:
         """Begin to work."""
-        if self._settings.config.always_reset_initial_pose and self.session.has_belief:
+        if self.settings.config.always_reset_initial_pose and self.session.has_belief:
             self.session.forget_belief()
-            self.outputs.forget()
+            self.outputs.transforms.forget()
         self._reporter = Reporter(self._node, self, self._log)
-        self._worker = Worker(self.session, self._publish, self._log, self._withdraw)
+        self._worker = Worker(
+            self.session,
+            self._publish,
+            self._log,
+            lambda answer: self.session.withdraw(answer, 'when the node was deactivated'),
+        )
         self._worker.start()
         self.inputs.active = True
 
@@ -128,6 +136,7 @@ class Localization:
         self.stop()
         self._background.shutdown()
         self.growing.close()
+        self._listener.destroy()
         self.inputs.destroy()
         self.outputs.destroy()
 
@@ -143,8 +152,8 @@ class Localization:
 
     def follow_settings(self, before: KbrConfig) -> None:
         """Use changed parameters."""
-        self.outputs.follow_config(self._settings.config)
-        if self._settings.filter != before and not self._switching:
+        self.outputs.follow_config(self.settings.config)
+        if self.settings.filter != before and not self._switching:
             self.session.replace_tracker()
 
     def check_is_near(self, pose: se2.FloatArray) -> None:
@@ -154,9 +163,9 @@ class Localization:
             f'x {pose[0]:.2f} m, y {pose[1]:.2f} m is {distance:.0f} m from the nearest image of '
             'the map'
         )
-        if distance > FAR_METRES:
+        if distance > 100.0:
             raise RosError(f'{text}: give a pose on it, or load the map of that place')
-        if distance > NEAR_METRES:
+        if distance > 10.0:
             self._log('warning', f'initial pose {text}: the robot may not be found there', 0.0)
 
     def read_map(self, name: str = '') -> MapInUse:
@@ -167,24 +176,24 @@ class Localization:
         """
         with suppress(MapError):  # the file may be the one that is in use and grows
             self.growing.save()
-        config = self._settings.config
+        config = self.settings.config
         in_use = read_map(name or config.map_file, config, self._log)
         kernel_map = in_use.kernel_map
-        self._tracker_on(kernel_map, self._settings.filter_on(kernel_map.filter_config))
+        self._tracker_on(kernel_map, self.settings.filter_on(kernel_map.filter_config))
         return in_use
 
     def follow_map(self, in_use: MapInUse) -> None:
         """Take the filter parameters of a map that will be in use."""
         self._switching = True
         try:
-            self._settings.follow_map(in_use.kernel_map.filter_config)
+            self.settings.follow_map(in_use.kernel_map.filter_config)
         finally:
             self._switching = False
 
     def use_map(self, in_use: MapInUse) -> None:
         """Go on with another map; for `Session.switch_map`."""
         self.growing.use(in_use)
-        self.outputs.forget()
+        self.outputs.transforms.forget()
         self.outputs.show_map(in_use.kernel_map)
 
     def add_current(self) -> str:
@@ -209,18 +218,15 @@ class Localization:
             self._use_grown(grown)
         self._poses.offer(lambda: self._saved_pose(answer))
 
-    def _withdraw(self, answer: Answer) -> None:
-        self.session.withdraw(answer, 'when the node was deactivated')
-
     def _use_grown(self, kernel_map: KernelMap) -> None:
-        self.session.follow_map(replace(kernel_map, filter_config=self._settings.filter))
-        self.outputs.follow_map(kernel_map)
+        self.session.follow_map(replace(kernel_map, filter_config=self.settings.filter))
+        self.outputs.map = kernel_map
 
     def _make_tracker(self) -> Tracker:
-        return self._tracker_on(self.growing.in_use.kernel_map, self._settings.filter)
+        return self._tracker_on(self.growing.in_use.kernel_map, self.settings.filter)
 
     def _tracker_on(self, kernel_map: KernelMap, filter_config: KbrConfig) -> Tracker:
-        config = self._settings.config
+        config = self.settings.config
         configured = replace(kernel_map, filter_config=filter_config)
         seed = config.random_seed if config.random_seed >= 0 else secrets.randbits(32)
         return Tracker(configured, make_localizer(config.method, configured, seed))
@@ -242,7 +248,7 @@ class Localization:
 
     def _first_map(self, saved: SavedPose | None) -> MapInUse:
         """Read the map that the robot was on a moment ago, or the one of the parameters."""
-        config, log = self._settings.config, self._log
+        config, log = self.settings.config, self._log
         known = parse_map_files(config.map_files)
         if saved is not None and saved.map_name in known and saved.map_name != config.map_file:
             log('info', f'going on with map {saved.map_name}, where the robot was last')
@@ -253,7 +259,7 @@ class Localization:
         return read_map(config.map_file, config, log)
 
     def _initial_pose_sources(self, saved: SavedPose | None) -> InitialPoseSources:
-        config, pose = self._settings.config, self._settings.initial_pose
+        config, pose = self.settings.config, self.settings.initial_pose
         if saved is not None and saved.map_id != self.growing.in_use.map_id:
             self._log('info', 'saved pose not used: it is of another map')
             saved = None

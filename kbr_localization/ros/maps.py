@@ -61,8 +61,8 @@ def read_map(wanted: str, config: NodeConfig, log: Log) -> MapInUse:
     """
     Read a map by its path or its name in `map_files`; empty means the first of these.
 
-    Images that were added to it are in another file, which is read in its place: beside it, as in
-    office_grown.h5, or of the same name in `grow_into`; unless `grow_in_place` is set. Raises
+    Images that were added to it are in another file, which is read instead: office_grown.h5 in the
+    same folder, or a file of the same name in `grow_into`; unless `grow_in_place` is set. Raises
     ConfigurationError when none is named or it is of other cameras than `image_topics`, and
     MapError when it cannot be read.
     """
@@ -111,7 +111,7 @@ def check_cameras(cameras: Sequence[str], topics: Sequence[str], path: Path) -> 
 
 
 def map_id(kernel_map: KernelMap) -> str:
-    """Short hash of a map's poses but for what was added to it while localizing."""
+    """Short hash of a map's poses without the images that were added while localizing."""
     poses = np.ascontiguousarray(kernel_map.poses[~grown(kernel_map)])
     return hashlib.sha256(poses.tobytes()).hexdigest()[:16]
 

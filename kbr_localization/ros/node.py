@@ -37,8 +37,6 @@ from rclpy.task import Future
 from std_srvs.srv import Empty, Trigger
 
 Result = TypeVar('Result')
-SMALLEST_DEVIATION = 0.05
-"""Metres and radians: a given pose is not taken to be more certain."""
 BUSY = 'another map is being read: call again when it is there'
 SERVICE_QOS = QoSProfile(depth=1000)
 """With the default of ten, requests of many clients at once are lost without an answer."""
@@ -194,7 +192,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         if self.active:
             # of requests for a map that is being read the last one counts
             self._kept_pose, self._start_globally = None, True
-            self.log('info', 'global localization asked for', 0.0)
+            self.log('info', 'global localization asked for', 1.0)
             self._configured().session.initialize_globally()
         else:
             self.log('warning', 'global localization asked for, but the node is not active')
@@ -213,7 +211,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
         return response
 
     def _take_initial_pose(self, message: PoseWithCovarianceStamped) -> None:
-        # each click is told, but not each of a stream of poses
+        # log each click, but not each of a stream of poses
         try:
             given = self._given_pose(message)
             x, y, yaw = given.pose
@@ -242,11 +240,12 @@ class LocalizationNode(SettableNode, LifecycleNode):
             covariance = self.settings.initial_pose.covariance
         stamp_ns = conversions.stamp_to_ns(message.header.stamp)
         check_start(pose, covariance)
-        floor = SMALLEST_DEVIATION**2 - np.diag(covariance)
+        # nobody knows a pose better than to 5 cm and 0.05 rad
+        floor = 0.05**2 - np.diag(covariance)
         return GivenPose(pose, covariance + np.diag(np.maximum(floor, 0.0)), stamp_ns or None)
 
     def _begin_from(self, given: GivenPose) -> None:
-        """Start anew from a pose when the node is active; raises RosError far off the map."""
+        """Restart from a pose when the node is active; raises RosError far off the map."""
         if self.localization is not None:
             self.localization.check_is_near(given.pose)
         if self.active:
@@ -340,7 +339,7 @@ class LocalizationNode(SettableNode, LifecycleNode):
 
     def _log_answer(self, service: str, response: Trigger.Response) -> None:
         level = 'info' if response.success else 'error'
-        self.log(level, f'{service}: {response.message}', 0.0)
+        self.log(level, f'{service}: {response.message}', 1.0)
 
 
 async def _in(submit: Callable[[Callable[[], None]], Any], action: Callable[[], Result]) -> Result:

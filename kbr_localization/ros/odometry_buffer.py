@@ -29,8 +29,6 @@ SECOND = 1_000_000_000
 MAX_SAMPLES = 20_000
 MAX_GAP_NS = 2 * SECOND
 """No interpolation between samples that are further apart."""
-JUMP_BACK_NS, JUMP_AHEAD_NS = SECOND, 10 * SECOND
-"""Samples that are behind or ahead of the newest by more do not continue the track."""
 
 Stamped = tuple[int, se2.FloatArray]
 """A stamp in nanoseconds and a pose (3,)."""
@@ -107,17 +105,20 @@ class OdometryBuffer:
         self._aside: list[Stamped] = []
         self._correction = np.zeros(3)
 
-    def add(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
+    def add(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
         """
         Take in a sample (3,) and say what became of it.
 
-        After TIME_JUMP and POSE_JUMP the buffer holds only the samples since the jump.
+        After TIME_JUMP and POSE_JUMP the buffer holds only the samples since the jump. `anew`: the
+        sample is the first from another source, a POSE_JUMP.
         """
         if not np.all(np.isfinite(pose)):
             return Added.NOT_FINITE
         if not self._stamps:
             return self._append(stamp_ns, pose)
-        if 0 <= self._stamps[-1] - stamp_ns <= JUMP_BACK_NS:
+        if anew:
+            return self._jump([(stamp_ns, pose)])
+        if 0 <= self._stamps[-1] - stamp_ns <= SECOND:
             return self._insert(stamp_ns, pose)
         newest = (self._stamps[-1], self._poses[-1])
         if self._continues(newest, stamp_ns, pose) and not self._is_nearer_aside(stamp_ns, pose):
@@ -185,7 +186,7 @@ class OdometryBuffer:
         return Added.INSERTED
 
     def _continues(self, last: Stamped, stamp_ns: int, pose: se2.FloatArray) -> bool:
-        return stamp_ns - last[0] <= JUMP_AHEAD_NS and self._may_follow(last, stamp_ns, pose)
+        return stamp_ns - last[0] <= 10 * SECOND and self._may_follow(last, stamp_ns, pose)
 
     def _may_follow(self, last: Stamped, stamp_ns: int, pose: se2.FloatArray) -> bool:
         """Whether a robot may have come from one sample to a later one, however much later."""
@@ -226,13 +227,18 @@ class OdometryBuffer:
             self._aside = []
             outcome = Added.TIME_GAP
         else:
-            correction = se2.compose(self.continued(self._poses[-1]), se2.inverse(first))
-            self.clear()
-            self._correction = correction
-            outcome = Added.POSE_JUMP
+            return self._jump(track)
         for stamp_ns, pose in track:
             self._append(stamp_ns, pose)
         return outcome
+
+    def _jump(self, track: list[Stamped]) -> Added:
+        correction = se2.compose(self.continued(self._poses[-1]), se2.inverse(track[0][1]))
+        self.clear()
+        self._correction = correction
+        for stamp_ns, pose in track:
+            self._append(stamp_ns, pose)
+        return Added.POSE_JUMP
 
     def _newest_is_stray(self, stamp_ns: int, pose: se2.FloatArray) -> bool:
         if len(self._stamps) < 2 or stamp_ns >= self._stamps[-1]:

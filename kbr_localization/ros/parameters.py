@@ -139,7 +139,7 @@ def _changed(config: Config, given: Iterable[Parameter[Any]]) -> Config:
 
 
 def given_names(node: Node) -> set[str]:
-    """Names of the parameters that a file or a command line gave, but for those of rclpy."""
+    """Names of the parameters given by files or the command line, without rclpy's own."""
     built_in = ('use_sim_time', 'start_type_description_service', 'qos_overrides.')
     names = node.get_parameters_by_prefix('')  # Humble has no list_parameters
     return {name for name in names if not name.startswith(built_in)}
@@ -149,8 +149,8 @@ def refuse_unknown(node: Node, known: Iterable[str], passed: Iterable[str] = ())
     """
     Raise ConfigurationError for given parameters that the node does not have.
 
-    Returns given names that are in `passed`, or in a section for all nodes of a parameter file:
-    those of other nodes may stay in a file that is used for both.
+    Returns given names that are in `passed`, or in a section for all nodes of a parameter file,
+    which may hold parameters of other nodes.
     """
     others = sorted(given_names(node) - set(known))
     allowed = {*passed, *shared_names(sys.argv, node.get_name())}

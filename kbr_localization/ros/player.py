@@ -25,8 +25,9 @@ from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.files import expanded
 from kbr_localization.progress import Progress, silent, terminal_progress
 from kbr_localization.ros import conversions
-from kbr_localization.ros.conversions import NANOSECONDS, ns_to_stamp
+from kbr_localization.ros.conversions import ns_to_stamp
 from kbr_localization.ros.inputs import listen
+from kbr_localization.ros.odometry_buffer import SECOND
 from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_unknown
 from kbr_localization.ros.running import ros_context, run_program, WAKE_SECONDS
 from nav_msgs.msg import Odometry
@@ -118,12 +119,12 @@ def schedule(dataset: Dataset, start: float = 0.0, duration: float = 0.0) -> lis
     odometry = [Event(int(stamp), 'odometry', index) for index, stamp in enumerate(stamps)]
     images = [Event(dataset[index].stamp_ns, 'image', index) for index in range(len(dataset))]
     events = sorted([*odometry, *images], key=lambda event: event.stamp_ns)
-    first_ns = (events[0].stamp_ns if events else 0) + round(start * NANOSECONDS)
-    last_ns = first_ns + round((duration or LONGEST_S) * NANOSECONDS)
+    first_ns = (events[0].stamp_ns if events else 0) + round(start * SECOND)
+    last_ns = first_ns + round((duration or LONGEST_S) * SECOND)
     chosen = [event for event in events if first_ns <= event.stamp_ns <= last_ns]
     if not any(event.kind == 'image' for event in chosen):
         piece = f'from {start:g} s ' + (f'for {duration:g} s' if duration > 0 else 'on')
-        length = (events[-1].stamp_ns - events[0].stamp_ns) / NANOSECONDS if events else 0.0
+        length = (events[-1].stamp_ns - events[0].stamp_ns) / SECOND if events else 0.0
         raise DatasetError(
             f'no image to play in {dataset.name!r} {piece}: the run has {length:.1f} s, choose '
             'another run, start or duration'
@@ -142,7 +143,7 @@ class Played:
 
     def __str__(self) -> str:
         """Summary in one line."""
-        sent = ', '.join(f'{count} {kind}' for kind, count in self.sent.items())
+        sent = ', '.join(f'{count} {kind}' for kind, count in sorted(self.sent.items()))
         left_out = ', '.join(f'{count} {reason}' for reason, count in self.skipped.items())
         verb = 'published' if self.complete else 'stopped after'
         return f'{verb} {sent} in {self.seconds:.1f} s' + (
@@ -229,7 +230,7 @@ class Player:
         first_ns = self._events[0].stamp_ns
         self._publish_clock(first_ns)
         self._spin_until(time.monotonic() + self._options.settle)
-        started, per_second = time.monotonic(), self._options.rate * NANOSECONDS
+        started, per_second = time.monotonic(), self._options.rate * SECOND
         for done, event in enumerate(self._events, start=1):
             due = started + (event.stamp_ns - first_ns) / per_second
             # the clock is never behind what is sent

@@ -1,8 +1,8 @@
 """
 Print the poses on `amcl_pose`, one JSON object a line, for programs that know nothing of ROS.
 
-The first line says that a publisher was found. A pose has the status that the node said last on
-/diagnostics, once a second.
+The first line is printed when a publisher is found. A pose has the last status on /diagnostics,
+which comes once a second.
 
 `python -m kbr_localization.ros.pose_logger --ros-args -r amcl_pose:=/robot/amcl_pose`
 """
@@ -67,7 +67,7 @@ class PoseLogger(Node):
 
 
 def main(args: list[str] | None = None) -> int:
-    """Print poses until the process is told to stop."""
+    """Print poses until a signal comes."""
     return run_program(_run, args)
 
 

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from diagnostic_msgs.msg import DiagnosticStatus
-from geometry_msgs.msg import Pose, PoseArray, PoseStamped, PoseWithCovarianceStamped
+from geometry_msgs.msg import PoseArray, PoseStamped, PoseWithCovarianceStamped
 from kbr_localization import se2
 from kbr_localization.datasets.cold_recording import ColdRecording
 from kbr_localization.datasets.images import shown_size
@@ -27,7 +27,6 @@ from kbr_localization.ros.config import RecorderConfig
 from kbr_localization.ros.conversions import (
     covariance_from_message,
     ns_to_stamp,
-    optional_interface,
     pose_from_message,
     pose_to_message,
     stamp_to_ns,
@@ -36,12 +35,14 @@ from kbr_localization.ros.conversions import (
 from kbr_localization.ros.diagnostics import ERROR, input_status, OK, status, StatusPublisher, WARN
 from kbr_localization.ros.image_queue import QueuedImage
 from kbr_localization.ros.inputs import Inputs, listen, look_at_publishers, MessageImage
-from kbr_localization.ros.outputs import LATCHED, TF_LISTENER_QOS
+from kbr_localization.ros.outputs import LATCHED
 from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_unknown
 from kbr_localization.ros.recording import RecordingSession
 from kbr_localization.ros.rules import diagnose, Topic
 from kbr_localization.ros.running import format_counts, NodeLogger, run_program, spin, Worker
+from kbr_localization.ros.transforms import TransformListener
 from nav_msgs.msg import Odometry
+import numpy as np
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 
 POSE_MESSAGES = {
@@ -70,12 +71,13 @@ class RecorderNode(ParameterNode):
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(expanded(self.config.out), *cameras)
         self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
-        self._inputs = Inputs(self, self.config, self.session, self._log)
+        self._listener = TransformListener(self, self._log)
+        self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
         self._cameras = [topic.name for topic in self._inputs.topics[:-1]]
         self._sizes: dict[str, tuple[int, int]] = {}
         self._size_changes: dict[str, str] = {}
         self._look_at_sizes(self._recording.last_files())
-        self._newest_odometry: Odometry | None = None
+        self._used_links: dict[str, int] = {}
         self._poses = self._subscribe_to_poses()
         self._path_publisher = self.create_publisher(PoseArray, '~/recorded_poses', LATCHED)
         self._path = PoseArray()
@@ -113,47 +115,34 @@ class RecorderNode(ParameterNode):
         return Topic(subscription.topic_name, type_name(message_type), now, 'set pose_type')
 
     def _subscribe_to_tf(self) -> Topic:
-        message_type = optional_interface('tf2_msgs.msg', 'TFMessage')
-        if message_type is None:
+        if self._listener.type is None:
             raise RosError("pose_type 'tf' needs tf2_msgs: install it, or record from a topic")
-        self.create_subscription(Odometry, 'odom', self._keep_odometry, POSE_QOS)
-        subscription = self.create_subscription(
-            message_type, '/tf', self._take_transforms, TF_LISTENER_QOS
-        )
+        self._listener.callbacks.append(self._take_transforms)
         sought = (
             f'{self.config.global_frame_id} to {self.config.odom_frame_id} or to the frame of the '
             'robot that the odometry names: see what they send, and set global_frame_id, '
             'odom_frame_id'
         )
-        name, now = subscription.topic_name, time.monotonic()
-        return Topic(name, type_name(message_type), now, sought=sought)
+        name = self._listener.subscriptions[0].topic_name
+        return Topic(name, type_name(self._listener.type), time.monotonic(), sought=sought)
 
-    def _keep_odometry(self, message: Odometry) -> None:
-        self._newest_odometry = message
-
-    def _take_transforms(self, message: Any) -> None:
+    def _take_transforms(self) -> None:
         """
         Take poses from transforms of the map frame to the odometry's frame, or to the robot.
 
         A localizer stamps what it sends ahead of time, so map to odometry holds for the newest
         odometry; a transform to the frame that the odometry moves has its own stamp.
         """
-        odometry: Any = self._newest_odometry
-        for transform in message.transforms if odometry else ():
-            child = transform.child_frame_id.lstrip('/')
-            if transform.header.frame_id.lstrip('/') != self.config.global_frame_id:
+        newest = self._inputs.newest
+        for frame in (self.config.odom_frame_id, self._inputs.frame):
+            parent, stamp_ns, pose = self._listener.links.get(frame, ('', 0, np.zeros(3)))
+            is_new = stamp_ns != self._used_links.get(frame)
+            if newest is None or parent != self.config.global_frame_id or not is_new:
                 continue
-            try:
-                to_odometry = child == self.config.odom_frame_id
-                if not (to_odometry or child == odometry.child_frame_id.lstrip('/')):
-                    continue
-                pose, stamp = _transform_pose(transform.transform), transform.header.stamp
-                if to_odometry:
-                    pose = se2.compose(pose, pose_from_message(odometry.pose.pose))
-                    stamp = odometry.header.stamp
-                self._add_pose(stamp_to_ns(stamp), pose, 0.0)
-            except RosError as error:
-                self._log('warning', f'transform not used: {error}')
+            self._used_links[frame] = stamp_ns
+            if frame == self.config.odom_frame_id:
+                stamp_ns, pose = newest[0], se2.compose(pose, newest[1])
+            self._add_pose(stamp_ns, pose, 0.0)
 
     def _take_pose(self, message: Any) -> None:
         expected, frame_id = self.config.global_frame_id, message.header.frame_id
@@ -245,12 +234,6 @@ class RecorderNode(ParameterNode):
             status(self, 'recording', level, told, values),
             input_status(self, topics, hints, dropped, session.odometry_counts, poses),
         ]
-
-
-def _transform_pose(transform: Any) -> se2.FloatArray:
-    message = Pose(orientation=transform.rotation)
-    message.position.x, message.position.y = transform.translation.x, transform.translation.y
-    return pose_from_message(message)
 
 
 def main(args: list[str] | None = None) -> int:

@@ -28,8 +28,6 @@ import numpy as np
 
 NEARLY = 0.99
 """A camera that sends just at the spacing must not lose every other image to rounding."""
-MOST_UNWRITTEN = 100_000
-"""Odometry poses that wait for room on the disk: an hour of them."""
 STALL_SECONDS = 5.0
 """While images come in and none is recorded, after which that is told."""
 
@@ -87,9 +85,11 @@ class SettledOdometry:
         self._held: list[Stamped] = []
         self.until_ns = -1
 
-    def add(self, stamp_ns: int, pose: se2.FloatArray) -> tuple[Added, list[Stamped]]:
+    def add(
+        self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False
+    ) -> tuple[Added, list[Stamped]]:
         """Take in a sample (3,); return what became of it, and the samples that are settled."""
-        outcome = self.buffer.add(stamp_ns, pose)
+        outcome = self.buffer.add(stamp_ns, pose, anew)
         if outcome is Added.INSERTED:  # behind the newest one
             self.until_ns = max(self.until_ns, stamp_ns)
             return outcome, [(stamp_ns, pose)]
@@ -119,7 +119,7 @@ class SettledOdometry:
 
 class RecordingSession:
     """
-    Images, odometry and poses on their way to a run. Thread-safe but for `work`.
+    Images, odometry and poses on their way to a run. Thread-safe except `work`.
 
     `encode` gives the JPEG or PNG files of an image. `needs_poses`: images wait for a pose, else
     they are recorded by the odometry alone. `trouble`: what keeps the session from writing; it is
@@ -164,10 +164,10 @@ class RecordingSession:
         """Images in the run."""
         return self._recording.count
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
-        """Take in a raw odometry pose (3,)."""
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
+        """Take in a raw odometry pose (3,); `anew`: the first from another source."""
         with self._news:
-            outcome, settled = self._odometry.add(stamp_ns, pose)
+            outcome, settled = self._odometry.add(stamp_ns, pose, anew)
             self.odometry_counts[outcome.value] += 1
             if outcome in (Added.TIME_JUMP, Added.POSE_JUMP):
                 self._log('warning', f'{outcome.value} in the odometry: poses are awaited anew')
@@ -234,7 +234,8 @@ class RecordingSession:
             recorded = None if self._held is None else self._record(*self._held)
         except DatasetError as error:
             with self._news:
-                self._unwritten = [*unwritten, *self._unwritten][-MOST_UNWRITTEN:]
+                # of an hour, at most
+                self._unwritten = [*unwritten, *self._unwritten][-100_000:]
             self.trouble, self._retry_at = str(error), time.monotonic() + 1.0
             self._log('error', f'{error}; it is tried again')
             return None

@@ -18,22 +18,10 @@ import numpy as np
 
 STALE_SECONDS = 2.0
 """Without a message, after which an input is said to be missing."""
-GHOST_SECONDS = 30.0
-"""How long DDS may show a publisher or a node that was killed."""
-CLOCKS_DIFFER = 10.0
-"""Seconds between a stamp and the node's clock."""
-IMAGES_AHEAD, IMAGES_BEHIND = 0.5, 0.8
-"""
-Seconds by which stamps of images may lead or lag those of the odometry that arrives then.
-
-Odometry takes up to 0.1 s. Exposure, readout, buffers, JPEG and network take up to 0.7 s.
-"""
-STILL, MOVING = 0.01, 0.05
-"""Metres or radians within which odometry stands still; per second, at which a robot moves."""
 
 
 class Debounce:
-    """Tell a condition that has held for longer than DDS shows a killed process."""
+    """Report a condition after 30 s, for which DDS may show a process that was killed."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -44,7 +32,7 @@ class Debounce:
             self._since = None
         elif self._since is None:
             self._since = now
-        return self._since is not None and now - self._since >= GHOST_SECONDS
+        return self._since is not None and now - self._since >= 30.0
 
 
 class Unused:
@@ -187,7 +175,7 @@ TOPIC_RULES: tuple[tuple[Callable[[Topic], Any], str], ...] = (
         '{t.name}: the stamps do not advance: restart the sender',
     ),
     (
-        lambda t: abs(t.ahead) >= CLOCKS_DIFFER,
+        lambda t: abs(t.ahead) >= 10.0,
         '{t.name}: stamps are {t.clock_side} the clock of this node: check use_sim_time here and '
         'at the sender',
     ),
@@ -204,9 +192,9 @@ class Standstill:
     """
     How long the odometry has stood still, by its stamps.
 
-    `driven`: seconds of these in which its twist was that of a robot that moves; `speed` and
-    `turn_rate`: the last such twist in m/s and rad/s. `known_metres`: how far known poses have
-    gone meanwhile in five steps or more.
+    `driven`: seconds meanwhile in which its twist was not zero; `speed` and `turn_rate`: the last
+    such twist in m/s and rad/s. `known_metres`: how far known poses moved meanwhile in five steps
+    or more.
     """
 
     def __init__(self) -> None:
@@ -220,10 +208,10 @@ class Standstill:
     ) -> None:
         """Take in an odometry pose (3,) and its twist."""
         x, y, turn = (0.0, 0.0, 0.0) if self._at is None else se2.between(self._at, pose)
-        still = math.hypot(x, y) <= STILL and abs(turn) <= STILL
+        still = max(math.hypot(x, y), abs(turn)) <= 0.01
         if self._at is None or stamp_ns < self._since_ns or not still:
             self._since_ns, self._at, self.driven, self._known = stamp_ns, pose, 0.0, []
-        elif max(speed, abs(turn_rate)) >= MOVING:
+        elif max(speed, abs(turn_rate)) >= 0.05:
             # at most 1 s each, where messages are lost
             self.driven += min(max((stamp_ns - self._last_ns) * 1e-9, 0.0), 1.0)
             self.speed, self.turn_rate = speed, turn_rate
@@ -287,12 +275,12 @@ class Facts:
     """
     Facts about all inputs of a node.
 
-    `unused_images`, `unused_odometry`: how many of the last seconds could not be used, of which
-    none could; `why_images`, `why_odometry`: what was wrong with the last one. `silent_cameras`:
-    those left out; `cameras`: the others. `unmatched`: all cameras send, but never together.
-    `not_localized`: whether motion is waited for. `records_motion`: whether the node records where
-    the robot moves. `rival`: another node broadcasts the same transform. `namesake`: another node
-    has the same name.
+    `unused_odometry`: how many of the last seconds could not be used, if none could;
+    `why_odometry`: what was wrong with the last one. `silent_cameras`: those left out; `cameras`:
+    the others. `unmatched`: all cameras send, but never together. `not_localized`: whether motion
+    is waited for. `records_motion`: whether the node records where the robot moves. `rival`:
+    another node broadcasts the same transform. `namesake`: another node has the same name.
+    `off_tf`: metres or radians between the topic's odometry and TF's.
     """
 
     image: Topic
@@ -300,8 +288,6 @@ class Facts:
     standstill: Standstill
     lead: StampLead
     poses: str = ''
-    unused_images: int = 0
-    why_images: str = ''
     unused_odometry: int = 0
     why_odometry: str = ''
     silent_cameras: str = ''
@@ -313,7 +299,8 @@ class Facts:
     rival: bool = False
     namesake: bool = False
     node: str = ''
-    frames: tuple[str, str] = ('map', 'odom')
+    frames: tuple[str, str, str] = ('map', 'odom', 'base_footprint')
+    off_tf: float = 0.0
 
     @property
     def stands(self) -> bool:
@@ -344,10 +331,6 @@ NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
         '{f.why_odometry}',
     ),
     (
-        lambda f: f.unused_images,
-        '{f.image.name}: none of the last {f.unused_images} images could be used: {f.why_images}',
-    ),
-    (
         lambda f: f.standstill.driven >= 5.0,
         '{f.odometry.name}: the pose has stood still for {f.standstill.seconds:.0f} s but its '
         'twist says {f.standstill.speed:.2g} m/s and {f.standstill.turn_rate:.2g} rad/s: this '
@@ -371,18 +354,25 @@ NODE_RULES: tuple[tuple[Callable[[Facts], Any], str], ...] = (
         'wheels',
     ),
     (
-        lambda f: f.lead.seconds > IMAGES_AHEAD,
+        # odometry takes up to 0.1 s
+        lambda f: f.lead.seconds > 0.5,
         'stamps of {f.image.name} are {f.lead.median:.1f} s ahead of those of {f.odometry.name} '
         'as both arrive, expected at most 0.5 s: their clocks differ: an image is paired with the '
         'odometry of its stamp, so set the clocks by each other (chrony), or see how the drivers '
         'stamp',
     ),
     (
-        lambda f: f.lead.seconds < -IMAGES_BEHIND,
+        # exposure, readout, buffers, JPEG and network take up to 0.7 s
+        lambda f: f.lead.seconds < -0.8,
         'stamps of {f.image.name} are {f.lead.lag:.1f} s behind those of {f.odometry.name} as '
         'both arrive, expected at most 0.8 s: their clocks differ, or images come that late: an '
         'image is paired with the odometry of its stamp, so set the clocks by each other '
         '(chrony), or see how the drivers stamp',
+    ),
+    (
+        lambda f: f.off_tf > 0.3,
+        '{f.odometry.name} is {f.off_tf:.1f} m or rad off {f.frames[1]} to {f.frames[2]} on TF, '
+        'and so is the robot on TF: set odom_source to tf, or end the other sender',
     ),
     (
         lambda f: f.rival,

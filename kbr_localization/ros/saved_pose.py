@@ -70,7 +70,7 @@ class SavedPose:
 
 
 def too_old(age: float, most: float) -> str:
-    """Say that a pose of some seconds ago, or of later than now, is not used."""
+    """Return the text for a saved pose that is too old, or of the future."""
     return (
         f'saved pose not used: it is {age:.0f} s old, expected 0 to {most:g} s: raise '
         'saved_pose_max_age, or give a pose'

@@ -22,6 +22,7 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import Tracker
 from kbr_localization.ros.image_queue import Feed, OdometryAt, QueuedImage
 from kbr_localization.ros.odometry_buffer import Added, Coverage
+from kbr_localization.ros.rules import STALE_SECONDS
 from kbr_localization.ros.saved_pose import SavedPose, too_old
 import numpy as np
 
@@ -34,7 +35,7 @@ class GivenPose:
     """
     A pose (3,) with covariance (3, 3) to start from; `stamp_ns` None means now.
 
-    `confirmed`: it is that of a belief that images had confirmed. `odometry`: continued pose (3,)
+    `confirmed`: images had confirmed it. `odometry`: continued pose (3,)
     at the stamp, None where only the buffer may know.
     """
 
@@ -101,7 +102,7 @@ class Session:
     The state of a running localization.
 
     `make_tracker`: makes a fresh tracker. `log`: called with level and text. `on_reset`: called
-    when time jumps back or the odometry is reset. Thread-safe but for `work`, which belongs to one
+    when time jumps back or the odometry is reset. Thread-safe except `work`, which belongs to one
     thread. `last`: the last answer of the belief, `answered`: how many had a pose, `used`: how
     many of them had an image that was compared with the map.
     """
@@ -143,10 +144,14 @@ class Session:
         waiting = (self._given or self._kept or self.sources.given) is not None
         return not (self.has_belief or self.sources.globally or waiting)
 
-    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray) -> Added:
-        """Take in a raw odometry pose (3,); a jump back in time resets the session."""
+    def add_odometry(self, stamp_ns: int, pose: se2.FloatArray, anew: bool = False) -> Added:
+        """
+        Take in a raw odometry pose (3,); a jump back in time resets the session.
+
+        `anew`: it is the first from another source.
+        """
         with self._news:
-            outcome = self.feed.buffer.add(stamp_ns, pose)
+            outcome = self.feed.buffer.add(stamp_ns, pose, anew)
             self.odometry_counts[outcome.value] += 1
             if outcome is Added.TIME_JUMP:
                 self._forget('the odometry jumped back in time', stamp_ns)
@@ -164,12 +169,12 @@ class Session:
             self._news.notify()
 
     def give_pose(self, given: GivenPose) -> None:
-        """Start anew from a pose, carried by odometry from its stamp to the next image."""
+        """Restart from a pose, carried by odometry from its stamp to the next image."""
         with self._lock:
             self._given = given
 
     def initialize_globally(self) -> None:
-        """Start anew with no knowledge of the pose, at the next image."""
+        """Restart without a pose at the next image."""
         with self._lock:
             self._given = None  # the last request counts
         self.request(self._begin_globally)
@@ -200,7 +205,7 @@ class Session:
 
     def switch_map(self, change: Callable[[], None]) -> None:
         """
-        Go on with another map, from a pose that is given from now on, or anew.
+        Use another map, and restart from a pose that is given from now on, or globally.
 
         `change` is called by the worker; from then on `make_tracker` must use the other map.
         """
@@ -229,7 +234,7 @@ class Session:
             self._forget(reason)
 
     def forget_belief(self) -> None:
-        """Start anew at the next image, as its sources say."""
+        """Restart at the next image from the first source that has a pose."""
         with self._lock:
             self.has_belief, self._outdated, self.last = False, True, None
 
@@ -241,7 +246,7 @@ class Session:
         self._count(reason)
 
     def recover_from_error(self) -> None:
-        """Start anew after an unexpected error, globally once there has been an answer."""
+        """Restart after an unexpected error, globally once there has been an answer."""
         self._count('internal error')
         if self.answered:
             self.request(self._begin_globally)
@@ -254,12 +259,13 @@ class Session:
         Do what there is to do, waiting for it at most `timeout` seconds.
 
         Returns the answer to an image that was used. An image or odometry that the localizer
-        refuses is told and counted; other errors are for the caller.
+        refuses is logged and counted; other errors are raised.
         """
         image = self._next_image(timeout)
         self.do_requests()
         if image is None:
             self._prepare()
+            self._doubt()
             return None
         started = time.monotonic()
         odometry = self._begin(image)
@@ -300,6 +306,18 @@ class Session:
             if odometry is None or not self.has_belief:
                 return
         self.tracker.prepare(image.load, odometry.continued)
+
+    def _doubt(self) -> None:
+        """Call the last pose uncertain once the robot may have left it, while no image comes."""
+        with self._lock:
+            last, newest_ns = self.last, self.feed.buffer.newest_ns
+            if last is None or newest_ns is None or not last.estimate.localized:
+                return
+            odometry = self.feed.odometry_at(newest_ns)
+            if odometry is None or time.monotonic() - last.image.received < STALE_SECONDS:
+                return
+            if self.tracker.is_doubtful_at(odometry.continued):
+                self.last = replace(last, estimate=replace(last.estimate, status='uncertain'))
 
     def _begin(self, image: QueuedImage) -> OdometryAt | None:
         """Return the odometry at an image that the belief can take in, else None."""
@@ -376,7 +394,7 @@ class Session:
             self._failures[reason] += count
 
     def _forget(self, reason: str, begun_ns: int | None = None) -> None:
-        """Forget all but a given pose of the time that begins anew at a stamp."""
+        """Forget all but a pose given for the time that begins at a stamp."""
         self.feed.queue.clear('before a time jump')
         stamp_ns = None if self._given is None else self._given.stamp_ns
         if begun_ns is None or stamp_ns is None or stamp_ns - begun_ns > AHEAD_NS:
