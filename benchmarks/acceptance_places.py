@@ -18,6 +18,7 @@ from benchmarks import acceptance_real
 import cv2
 from joblib import delayed, Parallel
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
+from kbr_localization.datasets.odometry_jumps import without_jumps
 from kbr_localization.evaluation.described import describe_run, DescribedRun, LookupDescriber
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
@@ -75,13 +76,16 @@ class Taken:
 
     def dataset(self, name: str) -> DescribedRun:
         """Return it as a run whose images are their own descriptors."""
+        # jumps of the odometry are left out, as where a data set is read
+        track, _ = without_jumps(OdometryTrack(self.stamps_ns, self.odometry))
+        stamps = np.clip(self.stamps_ns, track.stamps_ns[0], track.stamps_ns[-1])
+        odometry = [track.at(int(stamp)) for stamp in stamps]
         frames = tuple(
             Frame(int(stamp), functools.partial(np.asarray, seen), told, true, f'{name} {index}')
             for index, (stamp, told, true, seen) in enumerate(
-                zip(self.stamps_ns, self.odometry, self.reference, self.descriptors, strict=True)
+                zip(self.stamps_ns, odometry, self.reference, self.descriptors, strict=True)
             )
         )
-        track = OdometryTrack(self.stamps_ns, self.odometry)
         return DescribedRun(name, track, {}, frames, self.descriptors[:0], 0.0)
 
     def save(self, path: Path) -> None:

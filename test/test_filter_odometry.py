@@ -34,7 +34,7 @@ def test_the_noise_of_steps_is_carried_to_the_last_frame():
     size = 200_000
     points = np.zeros((size, 3))
     for step in steps:
-        calibration.predict(step, [])
+        calibration.predict(step)
         deviations = np.sqrt(NOISE.variances(step))
         points = se2.compose(points, step)
         points = se2.compose(points, deviations * rng.standard_normal((size, 3)))
@@ -52,7 +52,7 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
     for motion in wander(rng, 30):
         u = reported(motion, TRUE)
         before = belief.odometry[0]
-        calibration.predict(u, [belief])
+        calibration.predict(u, belief)
         slope, noise = calibration._effects, calibration.noise + 1e-12 * np.eye(3)
         error = se2.between(u, motion)  # nothing is mapped
         total = noise + slope @ calibration.covariance @ slope.T
@@ -60,7 +60,7 @@ def test_the_law_of_the_errors_is_that_of_linear_regression():
         whitened = np.linalg.solve(
             np.linalg.cholesky(total + 1e-12 * np.eye(3)), error - slope @ before
         )
-        calibration.disperse([belief], FixedDraw(whitened), learn=True)
+        calibration.disperse(belief, FixedDraw(whitened), learn=True)
         precision = precision + slope.T @ np.linalg.solve(noise, slope)
         weighted = weighted + slope.T @ np.linalg.solve(noise, error)
     plain = np.linalg.solve(precision, weighted)
@@ -71,8 +71,10 @@ def test_what_is_known_of_the_odometry_is_forgotten_as_the_way_goes_on():
     calibration = calibration_of()
     before = calibration.covariance.copy()
     for _ in range(50):
-        calibration.predict(np.array([2.0, 0.0, 0.0]), [])
-    calibration.disperse([], np.random.default_rng(0), learn=False)
+        calibration.predict(np.array([2.0, 0.0, 0.0]))
+    calibration.disperse(
+        Points(np.zeros((1, 3)), np.ones(1)), np.random.default_rng(0), learn=False
+    )
     prior = KNOWN.for_a_drive('learnt').covariance
     np.testing.assert_allclose(calibration.covariance, before + 100.0 * CHANGE_RATE * prior)
 
@@ -91,8 +93,8 @@ def follow(calibration, belief, truth, motions, rng, told=TRUE):
     """Drive motions with wheels whose errors are `told`; images tell the pose to 2 cm."""
     for motion in motions:
         truth = se2.compose(truth, motion)
-        calibration.predict(reported(motion, told), [belief])
-        calibration.disperse([belief], rng, learn=True)
+        calibration.predict(reported(motion, told), belief)
+        calibration.disperse(belief, rng, learn=True)
         apart = se2.between(truth, belief.poses) / [0.02, 0.02, 0.01]
         belief = belief.reweighted(np.exp(-0.5 * np.sum(apart**2, axis=1)))
         if belief.effective_size() < 250:
@@ -208,7 +210,7 @@ def test_a_heading_that_jumped_turns_the_motion_back():
     for number in jumped[:5]:
         calibration = calibration_of('off')
         point = Points(turn[[number]], np.ones(1), errors[[number]])
-        calibration.predict(step, [point])
+        calibration.predict(step, point)
         angle = -turn[number, 2]
         expected = se2.compose(turn[number], [*0.2 * np.array([np.cos(angle), np.sin(angle)]), 0])
         np.testing.assert_allclose(point.poses[0], expected, atol=1e-6)
@@ -220,7 +222,7 @@ def test_standing_still_changes_nothing():
     belief = Points(np.zeros((4, 3)), np.full(4, 0.25))
     before = calibration.covariance.copy()
     for _ in range(5):
-        calibration.predict(np.zeros(3), [belief])
-        calibration.disperse([belief], np.random.default_rng(0), learn=True)
+        calibration.predict(np.zeros(3), belief)
+        calibration.disperse(belief, np.random.default_rng(0), learn=True)
     np.testing.assert_allclose(belief.poses, 0.0, atol=1e-4)
     np.testing.assert_allclose(calibration.covariance, before, rtol=1e-6)

@@ -9,13 +9,17 @@ from kbr_localization.kernels.off_map import off_map_bayes_rule
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter import image_model
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages, PairLaw
-from kbr_localization.localization.filter.covariance import stated_covariance
+from kbr_localization.localization.filter.covariance import INDEPENDENT, stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.filter.pose_kernel import PoseKernel, PoseSearch
+from kbr_localization.localization.filter.pose_kernel import (
+    PoseKernel,
+    PoseSearch,
+    SCALES,
+    SHARES,
+)
 from kbr_localization.localization.filter.run_mean import PRIOR, RunMean
 from kbr_localization.localization.filter.strata import (
-    BORN,
     ELSEWHERE,
     evidence,
     Informative,
@@ -24,7 +28,6 @@ from kbr_localization.localization.filter.strata import (
     sample_about,
     sample_from_image,
     Strata,
-    weigh,
 )
 from kbr_localization.localization.filter.wrong_places import statistics_of, with_statistics
 from kbr_localization.localization.map.similarity import FullSimilarity
@@ -48,33 +51,42 @@ def sets_of(*places, size=40):
     rng = np.random.default_rng(0)
     spread = np.diag([0.02, 0.02, 0.002])
     points = [Points.gaussian(straight(at), spread, size, rng) for at in places]
-    return Points(np.stack([p.poses for p in points]), np.stack([p.weights for p in points]))
+    poses = np.concatenate([p.poses for p in points])
+    return Points(poses, np.full(len(poses), 1.0 / len(poses)))
+
+
+def strata_at(*places, size=30):
+    strata = [Strata.born(sets_of(at, size=size), 0.0) for at in places]
+    joined = strata[0]
+    for one in strata[1:]:
+        joined = joined.joined(one)
+    return joined
 
 
 # the kernel of poses and the prediction
 
 
-def test_without_noise_the_kernel_is_a_gaussian_on_plane_and_circle():
+def test_without_noise_the_kernel_is_the_mixture_on_plane_and_circle():
     rng = np.random.default_rng(0)
     left, right = random_poses(rng, 30, 1.0), random_poses(rng, 20, 1.0)
-    z, u = (se2.to_plane_and_circle(poses) / KERNEL.widths for poses in (left, right))
-    plain = np.exp(-0.5 * ((z[:, np.newaxis] - u) ** 2).sum(axis=2))
+    z, u = (se2.to_plane_and_circle(poses) / KERNEL.bandwidths for poses in (left, right))
+    square = ((z[:, np.newaxis] - u) ** 2).sum(axis=2)
+    plain = sum(a * np.exp(-0.5 * square / w**2) for a, w in zip(SHARES, SCALES, strict=True))
     np.testing.assert_allclose(KERNEL.gram(left, right), plain, atol=2e-6)
+    np.testing.assert_allclose(plain, np.exp(-np.sqrt(square)), atol=0.08)
 
 
 def test_the_prediction_is_the_conditional_kernel_mean_of_the_toolbox():
     """Noise of the position alone: [MbKSR] eq. 21 as `kernels.noise` has it, without k(z, z)."""
     rng = np.random.default_rng(1)
     poses, points = random_poses(rng, 20, 1.0), random_poses(rng, 5, 1.0)
-    kernel = GaussianKernel(np.diag(KERNEL.widths**2), normalised=False)
-    noise = np.diag([0.09, 0.09, 0.0])
-    embedded = GaussianNoise(np.diag([0.09, 0.09, 1e-12, 1e-12])).conditional_kernel_mean(
-        GaussianKernel(np.diag(KERNEL.widths**2), normalised=True)
-    )
+    noise, expected = np.diag([0.09, 0.09, 0.0]), 0.0
+    embedded_noise = GaussianNoise(np.diag([0.09, 0.09, 1e-12, 1e-12]))
     z, u = se2.to_plane_and_circle(poses), se2.to_plane_and_circle(points)
-    peak = GaussianKernel(np.diag(KERNEL.widths**2), normalised=True).cross_gram(u[:1], u[:1])
-    assert kernel.cross_gram(u[:1], u[:1]) == pytest.approx(1.0)
-    expected = embedded.cross_gram(z, u) / peak
+    for share, scale in zip(SHARES, SCALES, strict=True):
+        kernel = GaussianKernel(np.diag((scale * KERNEL.bandwidths) ** 2), normalised=True)
+        mean = embedded_noise.conditional_kernel_mean(kernel).cross_gram(z, u)
+        expected = expected + share * mean / kernel.cross_gram(u[:1], u[:1])
     np.testing.assert_allclose(KERNEL.gram(poses, points, noise), expected, atol=2e-6)
 
 
@@ -97,7 +109,7 @@ def test_pairs_are_entries_of_the_matrix_and_all_that_are_in_reach():
     np.testing.assert_allclose(KERNEL.pairs(poses, points, i, j, NOISE), gram[i, j], atol=2e-6)
     left_out = gram.copy()
     left_out[i, j] = 0.0
-    assert left_out.max() < 0.01
+    assert left_out.max() < 0.01 and len(i) < gram.size
     near = search.near(points[:1])
     assert set(np.flatnonzero(KERNEL.gram(poses, points[:1])[:, 0] > 0.005)) <= set(near)
 
@@ -113,26 +125,16 @@ def plain_b(model, poses):
 
 
 def test_likelihood_and_coverage_are_those_of_the_plain_formula():
+    """Both for points at one place and for points anywhere."""
     model, points = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0)
-    seen = seen_at(3.0)
-    ((r, c),) = model.evaluate([points], [np.full(2, 0.5)], seen)
+    seen, no_noise = seen_at(3.0), np.zeros((3, 3))
     k_y = np.exp((seen.similarities - seen.best) / CONFIG.image_bandwidth**2)
-    b, on_map = plain_b(model, points.poses.reshape(-1, 3)), plain_b(model, MAP.poses)
-    np.testing.assert_allclose(r.ravel(), k_y @ b / (k_y @ on_map).mean(), rtol=2e-3, atol=1e-3)
+    b, on_map = plain_b(model, points.poses), plain_b(model, MAP.poses)
     whole = 1.0 + model.kernel.ridge
-    np.testing.assert_allclose(c.ravel(), np.clip(b.sum(axis=0) * whole, 0, 1), atol=2e-3)
-
-
-def test_one_set_of_points_and_several_have_the_same_likelihood():
-    model, points, seen = ImageModel(MAP, CONFIG), sets_of(3.1, 8.0), seen_at(3.0)
-    prior = np.full(2, 0.5)
-    ((r, c),) = model.evaluate([points], [prior], seen, NOISE)
-    for number in range(2):
-        ((one, covered),) = model.evaluate(
-            [points.select(np.array([number]))], [prior[:1]], seen, NOISE
-        )
-        np.testing.assert_allclose(one[0], r[number], rtol=0.02, atol=0.02)
-        np.testing.assert_allclose(covered[0], c[number], atol=0.01)
+    for crowd in (40, 80):
+        r, c = model.evaluate(points.poses, points.weights, crowd, seen, no_noise)
+        np.testing.assert_allclose(r, k_y @ b / (k_y @ on_map).mean(), rtol=0.02, atol=0.02)
+        np.testing.assert_allclose(c, np.clip(b.sum(axis=0) * whole, 0, 1), atol=0.01)
 
 
 @pytest.mark.parametrize('delta', [0.01, 1.0])
@@ -140,33 +142,29 @@ def test_a_finite_delta_is_the_kernel_bayes_rule_off_the_map(delta):
     model = ImageModel(MAP, replace(CONFIG, delta=delta))
     points, seen = sets_of(3.1), seen_at(3.0)
     weights = np.random.default_rng(0).dirichlet(np.ones(40))
-    points = Points(points.poses, weights[np.newaxis])
-    ((r, _),) = model.evaluate([points], [np.ones(1)], seen)
-    near = model.in_reach(points.poses[0])
+    r, _ = model.evaluate(points.poses, weights, 40, seen, np.zeros((3, 3)))
+    near = model.in_reach(points.poses)
     part = MAP.subset(near)
     local = model.kernel.gram(part.poses, part.poses).astype(float)
     smoother = np.linalg.solve(
         local + model._ridge * np.eye(len(near)),
-        model.kernel.gram(part.poses, points.poses[0]).astype(float),
+        model.kernel.gram(part.poses, points.poses).astype(float),
     )
     gram_y = np.exp((model.centring.gram(near, near) - 1.0) / CONFIG.image_bandwidth**2)
     k_y = np.exp((seen.similarities[near] - seen.best) / CONFIG.image_bandwidth**2)
     plain = off_map_bayes_rule(smoother, 0.5 * (gram_y + gram_y.T), weights, k_y, delta)
-    found = weights * r[0]
+    found = weights * r
     np.testing.assert_allclose(found / found.sum(), plain / plain.sum(), rtol=0.02, atol=1e-4)
 
 
 def test_a_large_delta_is_the_conditional_kernel_mean():
-    points, seen = [sets_of(3.1, 8.0)], seen_at(3.0)
-    prior = [np.full(2, 0.5)]
+    points, seen = sets_of(3.1, 8.0), seen_at(3.0)
     finite = ImageModel(MAP, replace(CONFIG, delta=0.5 * image_model.LARGE_DELTA))
-    limit = ImageModel(MAP, CONFIG)
-    for one, other in zip(
-        finite.evaluate(points, prior, seen)[0],
-        limit.evaluate(points, prior, seen)[0],
-        strict=True,
-    ):
-        np.testing.assert_allclose(one, other, rtol=0.03, atol=0.02)
+    found, limit = (
+        model.evaluate(points.poses, points.weights, 40, seen, np.zeros((3, 3)))
+        for model in (finite, ImageModel(MAP, CONFIG))
+    )
+    np.testing.assert_allclose(found, limit, rtol=0.03, atol=0.02)
 
 
 def test_spacing_and_lateral_offset_are_those_of_the_map():
@@ -201,37 +199,43 @@ def test_mode_and_moments_of_points_with_two_hills():
     np.testing.assert_allclose(np.diag(covariance), [0.01, 0.04, 0.01], rtol=0.3)
 
 
-def test_resampling_keeps_the_law_of_every_set():
+def test_resampling_keeps_the_law_of_every_stratum():
     rng = np.random.default_rng(0)
-    poses, weights = rng.standard_normal((3, 2000, 3)), rng.dirichlet(np.ones(2000), 3)
-    points = Points(poses, weights, rng.standard_normal((3, 2000, 7)))
-    found = points.resampled(5000, rng)
-    for number in range(3):
+    strata = strata_at(1.0, 5.0, 9.0, size=2000)
+    weights = rng.dirichlet(np.ones(2000), 3)
+    odometry = rng.standard_normal((6000, 7))
+    strata.points = Points(strata.points.poses, weights.ravel(), odometry)
+    found = strata.resampled(5000, rng)
+    assert found.sizes.tolist() == [5000, 30, 30]
+    for number, error in enumerate((0.02, 0.3, 0.3)):
+        before, after = (s.select(np.array([number])).points for s in (strata, found))
         for name in ('poses', 'odometry'):
-            mean = weights[number] @ getattr(points, name)[number]
-            np.testing.assert_allclose(getattr(found, name)[number].mean(axis=0), mean, atol=0.02)
+            mean = weights[number] @ getattr(before, name)
+            np.testing.assert_allclose(
+                after.weights @ getattr(after, name), mean, atol=3.0 * error
+            )
+    np.testing.assert_allclose(found.sums(found.points.weights), 1.0)
 
 
 def test_points_without_likelihood_keep_their_weights():
-    points = Points(np.zeros((2, 3, 3)), np.full((2, 3), 1 / 3))
-    found = points.reweighted(np.array([[0.0, 0.0, 0.0], [1.0, 3.0, 0.0]]))
-    np.testing.assert_allclose(found.weights, [[1 / 3, 1 / 3, 1 / 3], [0.25, 0.75, 0.0]])
+    points = Points(np.zeros((3, 3)), np.array([0.25, 0.25, 0.5]))
+    np.testing.assert_allclose(points.reweighted(np.zeros(3)).weights, points.weights)
+    np.testing.assert_allclose(points.reweighted(np.array([1, 3, 0])).weights, [0.25, 0.75, 0])
 
 
 # strata
 
 
 def test_weighing_has_the_likelihood_of_the_mixture_for_its_mean():
-    model, here = ImageModel(MAP, CONFIG), sets_of(3.0)
-    stratum = Strata.born(here.select(0), 0.0)
-    before = stratum.points.weights
-    weigh([stratum], model, seen_at(3.0), np.zeros((3, 3)), 0.8, 0.0)
-    ((r, c),) = model.evaluate([here], [np.ones(1)], seen_at(3.0))
-    factors = 0.8 * r[0] + 1.0 - 0.8 * c[0].mean()
-    assert stratum.likelihood[0] == pytest.approx(factors.mean())
-    np.testing.assert_allclose(
-        stratum.points.weights[0], before[0] * factors / factors.mean(), rtol=1e-6
-    )
+    model, strata, no_noise = ImageModel(MAP, CONFIG), strata_at(3.0, 8.0), np.zeros((3, 3))
+    before = strata.points.weights
+    r, c = model.evaluate(strata.points.poses, before / 2.0, 30, seen_at(3.0), no_noise)
+    strata.weigh(model, seen_at(3.0), no_noise, 0.8, 0.0)
+    for number, part in enumerate((slice(30), slice(30, 60))):
+        factors = 0.8 * r[part] + 1.0 - 0.8 * c[part].mean()
+        assert strata.likelihood[number] == pytest.approx(factors.mean())
+        found = strata.points.weights[part]
+        np.testing.assert_allclose(found, before[part] * factors / factors.mean(), rtol=1e-6)
 
 
 def test_evidence_of_a_wrong_place_is_none_on_average():
@@ -242,32 +246,44 @@ def test_evidence_of_a_wrong_place_is_none_on_average():
 
 
 def test_the_prior_of_a_place_is_its_mean_coverage():
-    stratum = Strata.born(sets_of(1.0).select(0), 2.0)
-    assert stratum.posterior[0] == pytest.approx(2.0)
+    stratum = Strata.born(sets_of(1.0), 2.0)
+    assert stratum.posterior()[0] == pytest.approx(2.0)
     stratum.coverage = np.zeros(1)
-    stratum.age(1.0)
-    assert stratum.posterior[0] == pytest.approx(2.0 + np.log(OFF_MAP))
+    stratum.judge(1.0, 2.0, 10.0)
+    assert stratum.posterior()[0] == pytest.approx(2.0 + np.log(OFF_MAP))
+
+
+def test_log_odds_have_a_highest_value_and_an_image_does_not_count_for_its_own_stratum():
+    strata = strata_at(1.0, 5.0)
+    strata.likelihood = np.full(2, 100.0)
+    strata.judge(1.0, 2.0, 1.5)
+    gained = float(evidence(100.0, 1.0, 2.0))
+    np.testing.assert_allclose(strata.log_odds, [1.5, 1.5 - gained])
+    strata.judge(1.0, 2.0, 1.5)
+    np.testing.assert_allclose(strata.log_odds, [1.5, 1.5 - gained])
 
 
 def test_the_newest_and_the_likeliest_strata_are_kept():
-    one = Strata.none()
+    strata = Strata.born(sets_of(1.0), 1.0)
     for number in range(30):
-        one = one.joined(
-            Strata.born(sets_of(1.0, size=30).select(0), -float(number), number % 2 == 1)
-        )
-        one.age(1.0)
-    kept = one.select(one.best())
-    assert (np.sum(~kept.led), np.sum(kept.led)) == (ELSEWHERE, LED)
-    assert kept.log_odds.max() == 0.0 and kept.ages.min() == 1
+        led = number % 2 == 1
+        strata = strata.joined(Strata.born(sets_of(9.0, size=30), -float(number), led))
+        strata.ages = strata.ages + 1
+    nowhere = np.zeros(len(strata.points), dtype=bool)
+    kept, changed = strata.choose(nowhere)
+    assert not changed and len(kept) == 1 + ELSEWHERE + LED
+    assert (np.sum(~kept.led), np.sum(kept.led)) == (1 + ELSEWHERE, LED)
+    assert kept.log_odds[1:].max() == 0.0 and kept.ages.min() == 1
 
 
-def test_strata_at_one_place_are_believed_together():
-    both = Strata.none()
-    for log_odds in (1.0, 1.0, -3.0):
-        both = both.joined(Strata.born(sets_of(1.0, size=30).select(0), log_odds))
-    both.gather(1.5)
-    assert both.log_odds.max() == pytest.approx(np.logaddexp.reduce([1.0, 1.0, -3.0]))
-    assert BORN < -5.0
+def test_the_likeliest_stratum_is_believed_and_those_at_one_place_together():
+    strata = strata_at(1.0, 5.0, 5.0, 1.0)
+    strata.log_odds = np.array([1.5, 1.0, 1.0, -3.0])
+    near = np.arange(120) >= 90  # the last one is where the belief is
+    found, changed = strata.choose(near)
+    assert changed and len(found) == 3
+    assert found.log_odds[0] == pytest.approx(1.0 + np.log(2.0))
+    assert found.here.poses[:, 0].mean() == pytest.approx(5.0, abs=0.2)
 
 
 def test_the_share_of_informative_images_is_learnt():
@@ -352,8 +368,8 @@ def test_the_stated_covariance_shrinks_with_evidence_down_to_what_the_map_tells(
         stated_covariance(spread, noise, 0.3, z, model, CONFIG)[0, 0] for z in (0.0, 2.0, 50.0)
     ]
     floor = model.spacing**2 / 12.0
-    assert stated[0] > stated[1] > stated[2] > 0.25 * 0.04
-    assert stated[2] == pytest.approx(0.25 * 0.04 + floor * np.cos(0.3) ** 2, rel=0.2)
+    assert stated[0] > stated[1] > stated[2] > INDEPENDENT * 0.04
+    assert stated[2] == pytest.approx(INDEPENDENT * 0.04 + floor * np.cos(0.3) ** 2, rel=0.2)
     before_images = stated_covariance(spread, noise, 0.3, None, model, CONFIG)
     np.testing.assert_allclose(before_images, spread)
 

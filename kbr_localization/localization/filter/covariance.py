@@ -23,7 +23,7 @@ from kbr_localization.localization.filter.image_model import ImageModel
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-INDEPENDENT, SHARED = 0.25, 3.0  # a, e
+INDEPENDENT, SHARED = 0.4, 3.0  # a, e
 MOUNTING = 0.04  # b: rad
 
 

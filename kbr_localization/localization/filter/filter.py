@@ -28,14 +28,11 @@ from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.filter.run_mean import RunMean
 from kbr_localization.localization.filter.strata import (
     BORN,
-    evidence,
     Informative,
-    log_sum,
     sample_about,
     sample_from_image,
     SMALL,
     Strata,
-    weigh,
 )
 from kbr_localization.localization.localizer import (
     Localizer,
@@ -53,27 +50,29 @@ from kbr_localization.localization.update_gate import UpdateGate
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-START_FACTOR = 4  # points of a global start, as a multiple of the points while tracking
-SURER = 5.0  # nats beyond the limit, at most: the log odds of a carried robot
-SPREAD = 0.14  # bandwidths by which the points of an unconfirmed belief are spread
-MEMORY = 16.0  # images of the recent mean log likelihood
-MOST_NEW = 0.5  # bandwidths of way that an image counts for, at most
-LOOK = 0.5  # seconds after which an image is looked at though the odometry stands
-PACE = 0.7, 0.5  # metres and radians a second of a motion that the odometry does not tell
-STILL = 0.01  # metres and radians of a pose that jitters while the robot stands
-WRONG = 0.5  # probability from which on the odometry counts as wrong
-_LONGEST = 3.0  # seconds between images in which a robot goes on at that pace
+SURER = 5.0
+"""Nats beyond the limit that log odds may reach: the odds of a robot that was carried."""
+CARRIED = 0.02
+"""Part of the motions unknown to the odometry in which a robot is carried to any place."""
+SPREAD = 0.14
+"""Bandwidths by which the points of an unconfirmed belief are spread."""
+MEMORY = 16.0
+"""Images of the recent mean log likelihood."""
+MOST_NEW = 0.5
+"""Bandwidths of way that an image counts for, at most."""
+LOOK = 0.5
+"""Seconds after which an image is looked at though the odometry stands."""
+PACE = np.array([0.7, 0.7, 0.5])
+"""Metres and radians a second of a motion that the odometry does not report."""
 
 
 class KernelBayesLocalizer(Localizer):
     """
     The localizer `kbr`: see `Localizer` for its interface.
 
-    `here`: the stratum that is believed, None before a start; `others`: those that compete with
-    it; `most`: the highest log odds that any of them may have.
+    `strata`: the first is believed, the others compete with it; none before a start. `most`: the
+    highest log odds that any of them may have.
     """
-
-    here: Strata | None
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class KernelBayesLocalizer(Localizer):
 
     def initialize_globally(self) -> None:
         """Start anywhere on the map: the first image draws the points."""
-        self.here, self.others = None, Strata.none()
+        self.strata: Strata | None = None
         self.run_mean = RunMean(len(self.kernel_map), 2.0 * self.config.localized_radius)
         self.informative = Informative()
         self.gate.reopen()
@@ -106,7 +105,7 @@ class KernelBayesLocalizer(Localizer):
         self._starts, self._updated = True, False
         self._since = np.zeros(3)  # the motion since the last image
         self._last_image: np.ndarray | None = None
-        self._led_metres = 0.0
+        self._led_metres = self._carried = 0.0
         self._recent = np.zeros(2)  # sums of log Lambda here and of its weights, with forgetting
 
     def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
@@ -116,25 +115,25 @@ class KernelBayesLocalizer(Localizer):
 
     def confirm(self) -> None:
         """Call the belief localized until images refute it: it continues a confirmed one."""
-        if self.here is not None:
-            self.here.log_odds = np.array([self.most])
+        if self.strata is not None:
+            self.strata.log_odds[0] = self.most
 
     @property
     def belief(self) -> Points:
-        """Return the points (m,) that are believed."""
-        assert self.here is not None
-        return self.here.points.select(0)
+        """The points (m,) that are believed."""
+        assert self.strata is not None
+        return self.strata.here
 
     @property
     def confirmed(self) -> bool:
         """Whether images speak for the belief more than they do for any wrong place."""
         limit = self.statistics.evidence_limit
-        return self.here is not None and float(self.here.posterior[0]) > limit
+        return self.strata is not None and float(self.strata.log_odds[0]) > limit
 
     @property
     def odometry_wrong(self) -> bool:
         """Whether consecutive images say that the robot moves otherwise than the odometry says."""
-        return self.consecutive.probability >= WRONG
+        return self.consecutive.probability > 0.5
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """Continue with the belief on a map that has more images at its end."""
@@ -150,7 +149,7 @@ class KernelBayesLocalizer(Localizer):
 
     def particles(self, size: int) -> FloatArray:
         """Poses (size, 3) drawn from the belief; none without one."""
-        if self.here is None:
+        if self.strata is None:
             return np.zeros((0, 3))
         return self.belief.resampled(size, np.random.default_rng(0)).poses
 
@@ -177,27 +176,31 @@ class KernelBayesLocalizer(Localizer):
         self.gate.add(odometry_increment)
         self.consecutive.predict(odometry_increment)
         self.run_mean.predict(odometry_increment)
-        if self.here is not None:
-            self.odometry.predict(odometry_increment, [self.here.points, self.others.points])
+        if self.strata is not None:
+            self.odometry.predict(odometry_increment, self.strata.points)
 
     def update(self, descriptor: np.ndarray) -> None:
         """Take in an image by its descriptor (d,): is it due, is it new, and what does it say."""
-        due, seconds = self.gate.due(), self._now - self._looked
+        due, seconds, before = (
+            self.gate.due(),
+            self._now - self._looked,
+            self.consecutive.probability,
+        )
         self._looked = self._now
         self.consecutive.update(descriptor, seconds)
+        self._carried = max(self._carried, CARRIED * (self.consecutive.probability - before))
         if not due and not self.odometry_wrong:
             return
         # the same image to the last bit, though the robot has moved: the camera is stuck
-        last, moved = self._last_image, np.abs(self._since).max() > STILL
+        last, moved = self._last_image, np.abs(self._since).max() > 0.01
         self._last_image, self._since = np.array(descriptor), np.zeros(3)
         if moved and last is not None and np.array_equal(descriptor, last):
             self.gate.restart()
             self.diagnostics['frozen_images'] += 1
             return
         nearby = None
-        if self.kernel_map.is_large and self.here is not None:
-            poses = [s.points.poses.reshape(-1, 3) for s in (self.here, self.others)]
-            nearby = self.model.in_reach(np.concatenate(poses))
+        if self.kernel_map.is_large and self.strata is not None:
+            nearby = self.model.in_reach(self.strata.points.poses)
         self.step(self.kernel_map.compare(descriptor, self._starts, nearby))
 
     def update_similarities(self, similarities: FloatArray) -> None:
@@ -214,62 +217,73 @@ class KernelBayesLocalizer(Localizer):
         # Compare relative to the other images of this run.
         seen = self.run_mean.subtract(self.model.centring.of(compared))
         if self._starts:
-            self._start_from(self._sample_start(seen))
-        if self.here is None:
+            size = 4 * self.config.points
+            self._start_from(sample_from_image(self.model, seen, size, self.rng))
+        if self.strata is None:
             return
-        # Add the motion that the odometry does not tell, where consecutive images show one.
-        metres = self._add_untold_motion(metres)
+        # Add the motion that the odometry does not report, where consecutive images show one.
+        metres = self._add_unreported_motion(metres)
         confirmed = self.confirmed
         noise = self.odometry.total_noise(confirmed)
         # Let strata be born: where this image could be, and with a grossly wrong odometry.
         if self.config.carried_rate > 0.0:
-            self._bear(seen, max(metres, self.config.update_min_d))
+            self._bear(self.strata, seen, max(metres, self.config.update_min_d))
         # Predict by the model-based kernel sum rule, and weigh by the conditional kernel mean.
-        blocks, rate = [self.here, self.others], self.config.outlier_rate
-        weigh(blocks, self.model, seen, noise, self.informative.probability, rate)
+        informative, outlier_rate = self.informative.probability, self.config.outlier_rate
+        self.strata.weigh(self.model, seen, noise, informative, outlier_rate)
         # Judge every stratum by the odds of this image against a wrong place.
-        self._judge(self.new_part(metres))
+        new = self.new_part(metres)
+        self.strata.judge(new, self.statistics.reference_log_likelihood, self.most)
+        self._remember(float(self.strata.likelihood[0]), float(self.strata.coverage[0]), new)
         # Keep what a confirmed belief has learnt of the odometry, for the next start.
+        belief = self.strata.here
         if confirmed:
-            self.odometry.resume_from(self.odometry.law(self.belief))
+            self.odometry.resume_from(self.odometry.law(belief))
         # Believe the likeliest stratum.
-        self.diagnostics['recoveries'] += self._choose()
+        mode = belief.mode(self.model.kernel.widths)
+        near = self.strata.points.within(mode, self.config.localized_radius)
+        self.strata, changed = self.strata.choose(near)
+        self.diagnostics['recoveries'] += changed
         # Draw points from the posterior kernel mean, and learn the odometry's errors.
-        self._resample()
-        self.odometry.disperse([self.here.points, self.others.points], self.rng, learn=confirmed)
+        self.strata = self.strata.resampled(self.config.points, self.rng)
+        self.odometry.disperse(self.strata.points, self.rng, learn=confirmed)
         if not self.confirmed:
-            self._spread()
+            self._spread(self.strata)
 
     def estimate(self) -> PoseEstimate:
         """Summarize the belief about its highest mode."""
-        if self.here is None:
+        if self.strata is None:
             return nothing_known(self.diagnostics, self._updated)
-        config, belief = self.config, self.belief
+        config, belief, limit = self.config, self.belief, self.statistics.evidence_limit
         mode = belief.mode(self.model.kernel.widths)
         pose, spread, mass = belief.moments_about(mode, config.localized_radius)
-        elsewhere = self._probability_elsewhere(mode)
-        confidence = mass * (1.0 - elsewhere)
-        confirmed = self.confirmed and not self.odometry_wrong
-        status = status_of(confidence, config.localized_mass, confirmed)
+        posterior = self.strata.posterior()
+        away = ~self.strata.points.within(mode, config.localized_radius)
+        odds = np.exp(posterior - np.logaddexp.reduce(posterior))
+        elsewhere = float(odds[1:] @ self.strata.sums(self.strata.points.weights * away)[1:])
+        confidence, confirmed = mass * (1.0 - min(elsewhere, 1.0)), self.confirmed
+        status = status_of(
+            confidence, config.localized_mass, confirmed and not self.odometry_wrong
+        )
         sums, weight = self._recent
         mean = float(sums / weight) if weight > 0.0 else 0.0
         if weight >= 0.5 * MEMORY and mean < self.statistics.typical_log_likelihood:
             status = NOT_ON_THIS_MAP
         covariance = unknown()
         if status not in NO_POSE:
-            z = mean if self.here.ages[0] else None
+            z = mean if self.strata.ages[0] else None
             noise, heading = self.odometry.noise, float(pose[2])
             covariance = stated_covariance(spread, noise, heading, z, self.model, config)
             covariance = covariance + self.kernel_map.uncertainty_at(pose)
         details = self.diagnostics | {
             'elsewhere': elsewhere,
-            'evidence': float(self.here.posterior[0]),
-            'evidence_limit': self.statistics.evidence_limit,
+            'evidence': float(posterior[0]),
+            'evidence_limit': limit,
             'log_likelihood': mean,
             'mass_in_radius': mass,
             'odometry_wrong': self.consecutive.probability,
-            'effective_points': float(belief.effective_size()),
-            'map_confirmed': float(self.confirmed),
+            'effective_points': belief.effective_size(),
+            'map_confirmed': float(confirmed),
         }
         details |= self.odometry.described(belief)
         learnt = self.odometry.learnt
@@ -279,7 +293,7 @@ class KernelBayesLocalizer(Localizer):
         """
         Return the part of an image that is new, so many metres after the last one: 0 to 1.
 
-        Places that look alike do so for many images: an image of a camera that takes few counts no
+        Wrong places resemble many images in a row: an image of a camera that takes few counts no
         more than one after half a bandwidth.
         """
         return 1.0 - float(np.exp(-min(metres / self.config.position_bandwidth, most)))
@@ -287,108 +301,47 @@ class KernelBayesLocalizer(Localizer):
     def _start_from(self, points: Points) -> None:
         self._starts = False
         self.odometry.begin(points)
-        self.here = Strata.born(points, 0.0)
+        self.strata = Strata.born(points, 0.0)
 
-    def _sample_start(self, seen: Similarity) -> Points:
-        return sample_from_image(self.model, seen, START_FACTOR * self.config.points, self.rng)
-
-    def _add_untold_motion(self, metres: float) -> float:
+    def _add_unreported_motion(self, metres: float) -> float:
         """Return the way since the last image, at least what the odometry may have missed."""
-        seconds, self._updated_at = min(self._now - self._updated_at, _LONGEST), self._now
+        # a robot goes on at that pace for a few seconds
+        seconds, self._updated_at = min(self._now - self._updated_at, 3.0), self._now
         if not self.odometry_wrong:
             return metres
-        metres = max(metres, PACE[0] * seconds)
-        hidden = np.diag([metres, metres, max(metres, PACE[1] * seconds)]) ** 2
-        self.odometry.noise = self.odometry.noise + self.consecutive.probability * hidden
-        return metres
+        hidden = np.maximum(PACE * seconds, [metres, metres, metres])
+        self.odometry.noise += self.consecutive.probability * np.diag(hidden**2)
+        return float(hidden[0])
 
-    def _bear(self, seen: Similarity, metres: float) -> None:
+    def _bear(self, strata: Strata, seen: Similarity, metres: float) -> None:
         """Let strata be born: where this image could be, and with a grossly wrong odometry."""
-        assert self.here is not None
-        belief, config = self.belief, self.config
+        belief, config = strata.here, self.config
         born = sample_from_image(self.model, seen, SMALL, self.rng, few=True)
         born.odometry = belief.resampled(SMALL, self.rng).odometry  # the robot is the same
-        rate = max(config.carried_rate * metres, 1e-12)
-        carried = log_sum(self.here, self.others) + np.log(rate)
-        self.others = self.others.joined(Strata.born(born, float(np.logaddexp(carried, BORN))))
-        self._led_metres += metres
+        rate = max(config.carried_rate * metres, 1e-12) + self._carried
+        carried = float(np.logaddexp.reduce(strata.log_odds) + np.log(rate))
+        joined = strata.joined(Strata.born(born, float(np.logaddexp(carried, BORN))))
+        self._led_metres, self._carried = self._led_metres + metres, 0.0
         if self._led_metres > config.position_bandwidth:
             led = belief.resampled(SMALL, self.rng)
             errors, turn = gross_errors(SMALL, self.rng)
             led.odometry = led.odometry + errors
             led.move(turn)
-            log_odds = float(self.here.log_odds[0] + np.log(CHANGE_RATE * self._led_metres))
-            self.others = self.others.joined(Strata.born(led, log_odds, led=True))
+            log_odds = float(strata.log_odds[0] + np.log(CHANGE_RATE * self._led_metres))
+            joined = joined.joined(Strata.born(led, log_odds, led=True))
             self._led_metres = 0.0
+        self.strata = joined
 
-    def _judge(self, new: float) -> None:
-        """Change the log odds of all strata by an image of which so much is new."""
-        here, others = self.here, self.others
-        assert here is not None
-        k = self.statistics.reference_log_likelihood
-        # a led stratum is at the belief's place but for the odometry; an image says nothing about
-        # the stratum that was born from it
-        covered = np.where(others.led, here.coverage, others.coverage)
-        counts = (others.ages > 0) | others.led
-        others.log_odds = others.log_odds + new * counts * evidence(others.likelihood, covered, k)
-        here.log_odds = here.log_odds + new * evidence(here.likelihood, here.coverage, k)
-        highest = max(here.log_odds[0], others.log_odds.max(initial=-np.inf))
-        beyond = max(highest - self.most, 0.0)
-        here.log_odds = np.maximum(here.log_odds - beyond, BORN)
-        # where a stratum is unlikely elsewhere, another one would be born
-        others.log_odds = np.maximum(others.log_odds - beyond, np.where(others.led, -np.inf, BORN))
-        here.age(new)
-        others.age(new)
-        likelihood, coverage = float(here.likelihood[0]), float(here.coverage[0])
+    def _remember(self, likelihood: float, coverage: float, new: float) -> None:
+        """Learn from what the last image said of the belief."""
         weight = new * coverage
         keep = (1.0 - 1.0 / MEMORY) ** weight
         self._recent = keep * self._recent + weight * np.array([np.log(likelihood), 1.0])
         self.informative.learn(likelihood, coverage)
 
-    def _choose(self) -> bool:
-        """Believe the likeliest stratum, drop unlikely ones; tell whether the belief changed."""
-        assert self.here is not None
-        mode = self.belief.mode(self.model.kernel.widths)
-        near = self.others.points.within(mode, self.config.localized_radius)
-        at_place = (self.others.points.weights * near).sum(axis=1) > 0.5
-        others = self.others.select(np.flatnonzero(self.others.led | ~at_place))
-        others.gather(float(self.here.posterior[0]))
-        likeliest = int(np.argmax(others.posterior)) if len(others) else 0
-        changed = len(others) > 0 and others.posterior[likeliest] > self.here.posterior[0]
-        if changed:
-            left, self.here = self.here, others.select(np.array([likeliest]))
-            self.here.led = np.zeros(1, dtype=bool)
-            left.points = left.points.resampled(SMALL, self.rng)
-            others = others.select(np.arange(len(others)) != likeliest).joined(left)
-        self.others = others.select(others.best())
-        return bool(changed)
-
-    def _resample(self) -> None:
-        """Resample the belief, and the strata of which few points carry the weight."""
-        assert self.here is not None
-        points, size = self.here.points, self.config.points
-        if len(points) != size or points.effective_size()[0] < 0.5 * size:
-            self.here.points = points.resampled(size, self.rng)
-        points = self.others.points
-        few = (points.effective_size() < 0.5 * SMALL)[:, np.newaxis]
-        drawn = points.resampled(SMALL, self.rng)
-        self.others.points = Points(
-            np.where(few[..., np.newaxis], drawn.poses, points.poses),
-            np.where(few, drawn.weights, points.weights),
-            np.where(few[..., np.newaxis], drawn.odometry, points.odometry),
-        )
-
-    def _spread(self) -> None:
+    def _spread(self, strata: Strata) -> None:
         """Spread the points of a belief that images have not confirmed: regularisation."""
-        assert self.here is not None
-        h, a = self.config.position_bandwidth, self.config.heading_bandwidth
-        errors = self.rng.standard_normal(self.here.points.poses.shape)
-        self.here.points.move(errors * SPREAD * np.array([h, h, a]))
-
-    def _probability_elsewhere(self, mode: FloatArray) -> float:
-        """Return the posterior probability of the other strata, where not at a pose (3,)."""
-        assert self.here is not None
-        total = log_sum(self.here, self.others, posterior=True)
-        near = self.others.points.within(mode, self.config.localized_radius)
-        away = 1.0 - (self.others.points.weights * near).sum(axis=1)
-        return min(float(np.exp(self.others.posterior - total) @ away), 1.0)
+        errors = np.zeros(strata.points.poses.shape)
+        size, widths = strata.sizes[0], self.model.kernel.bandwidths[[0, 1, 3]]
+        errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * widths
+        strata.points.move(errors)

@@ -16,19 +16,14 @@ delta -> infinity. A finite delta replaces k_Y by delta f, f = (G_Y diag(mu) + d
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from kbr_localization import se2
 from kbr_localization.errors import LocalizationError
 from kbr_localization.kernels.off_map import observation_weights
 from kbr_localization.localization.config import KbrConfig
-from kbr_localization.localization.filter.points import MAX_HEADING_DIFF, Points
-from kbr_localization.localization.filter.pose_kernel import (
-    Indices,
-    NO_NOISE,
-    PoseKernel,
-    PoseSearch,
-)
+from kbr_localization.localization.filter.points import MAX_HEADING_DIFF
+from kbr_localization.localization.filter.pose_kernel import Indices, PoseKernel, PoseSearch
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.kernel_map import EXACT_IMAGES, KernelMap
 from kbr_localization.localization.map.similarity import Similarity
@@ -36,10 +31,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.linalg import lapack
 
-_BLOCK = 10.0  # widths of k_X: points of a large map are solved by squares of this side
-_FACTORS = 8  # Cholesky factors that are kept
-_SAMPLES = 300  # places that measure the spacing of a map
-_SMALLEST = 1e-100
 LARGE_DELTA = 1e6
 """From here on kernel Bayes' rule is the conditional kernel mean at the image."""
 
@@ -71,7 +62,7 @@ class ImageModel:
             # mean over the map's poses: sum_j b_i(X_j), with A^-1 already applied to 1
             self._on_map = np.asarray(self.kernel.gram(self.poses, self.poses) @ self._ones)
 
-    def in_reach(self, points: FloatArray, noise: FloatArray = NO_NOISE) -> Indices:
+    def in_reach(self, points: FloatArray, noise: FloatArray | None = None) -> Indices:
         """Return increasing indices of the map's poses in reach of any of the points (m, 3)."""
         return self._search.near(points, noise)
 
@@ -81,41 +72,37 @@ class ImageModel:
 
     def evaluate(
         self,
-        sets: Sequence[Points],
-        priors: Sequence[FloatArray],
+        poses: FloatArray,
+        prior: FloatArray,
+        crowd: int,
         seen: Similarity,
-        noise: FloatArray = NO_NOISE,
-    ) -> list[tuple[FloatArray, FloatArray]]:
+        noise: FloatArray,
+    ) -> FloatArray:
         """
-        Return r and c (s, m) of an image at sets of points, in expectation over noise of these.
+        Return r and c (2, m) of an image at points (m, 3), in expectation over their noise.
 
-        `sets`: points (s, m, 3); `priors`: weights (s,) of each, which a finite delta needs;
-        `noise`: (3, 3) in the frames of the points ([MbKSR] eq. 21).
+        `prior`: weights (m,) of the points, which a finite delta needs; `crowd`: how many of the
+        first points are at one place; `noise`: (3, 3) in the frames of the points (eq. 21).
         """
         known = np.arange(len(self.poses)) if self._whole else seen.known
         k_y = self.image_kernel(seen.at(known), seen.best)
-        mean = max(float(self._on_map[known] @ k_y) / len(self.poses), _SMALLEST)
-        exact = self._whole and self.config.delta >= LARGE_DELTA
-        rows = np.stack([self._solve(known, k_y), self._ones]) if exact else None
-        found = []
-        for points, prior in zip(sets, priors, strict=True):
-            poses, shape = points.poses.reshape(-1, 3), points.weights.shape
-            if rows is None:
-                weights = (prior[:, np.newaxis] * points.weights).ravel()
-                values = self._by_parts(poses, weights, seen, noise)
-            elif len(prior) == 1:
-                near = self.in_reach(poses, noise)
-                gram = self.kernel.gram(self.poses[near], poses, noise)
-                values = np.asarray(rows[:, near].astype(np.float32) @ gram, dtype=np.float64)
-            else:
-                i, j = self._search.pairs(poses, noise)
-                gram = self.kernel.pairs(self.poses, poses, i, j, noise)
-                values = np.stack([np.bincount(j, of[i] * gram, len(poses)) for of in rows])
-            ratios = np.maximum(values[0], 0.0) / mean
-            # c is 1 at an image of the map
-            covered = np.clip(values[1] * (1.0 + self.kernel.ridge), 0.0, 1.0)
-            found.append((ratios.reshape(shape), covered.reshape(shape)))
-        return found
+        mean = max(float(self._on_map[known] @ k_y) / len(self.poses), 1e-100)
+        if self._whole and self.config.delta >= LARGE_DELTA:
+            rows, here = np.stack([self._solve(known, k_y), self._ones]), poses[:crowd]
+            near = self.in_reach(here, noise)
+            gram = self.kernel.gram(self.poses[near], here, noise)
+            values = [rows[:, near].astype(np.float32) @ gram]
+            if len(poses) > crowd:
+                i, j = self._search.pairs(poses[crowd:], noise)
+                pairs = self.kernel.pairs(self.poses, poses[crowd:], i, j, noise)
+                apart = len(poses) - crowd
+                values.append(np.stack([np.bincount(j, row[i] * pairs, apart) for row in rows]))
+            found = np.concatenate(values, axis=1)
+        else:
+            found = self._by_parts(poses, prior, seen, noise)
+        # c is 1 at an image of the map
+        covered = np.clip(found[1] * (1.0 + self.kernel.ridge), 0.0, 1.0)
+        return np.stack([np.maximum(found[0], 0.0) / mean, covered])
 
     def _by_parts(
         self, poses: FloatArray, weights: FloatArray, seen: Similarity, noise: FloatArray
@@ -145,7 +132,7 @@ class ImageModel:
 
     def _parts(self, poses: FloatArray, noise: FloatArray) -> Iterator[tuple[Indices, Indices]]:
         """Group poses (m, 3) by place; yield each group and the map's poses in its reach."""
-        squares = np.floor(poses[:, :2] / (_BLOCK * self.kernel.widths[0]))
+        squares = np.floor(poses[:, :2] / (6.0 * self.kernel.bandwidths[0]))
         _, group = np.unique(squares @ [1.0, 2.0**20], return_inverse=True)
         for number in range(int(group.max(initial=-1)) + 1):
             members = np.flatnonzero(group == number)
@@ -170,7 +157,7 @@ class ImageModel:
                 )
             self._factors[key] = factor
         self._factors.move_to_end(key)
-        while len(self._factors) > _FACTORS:
+        while len(self._factors) > 8:
             self._factors.popitem(last=False)
         return np.asarray(lapack.dpotrs(self._factors[key], right_side, lower=1)[0])
 
@@ -183,7 +170,7 @@ class ImageModel:
         """
         crowds, nearest, across = [], [], []
         runs = kernel_map.run_index
-        for index in range(0, len(self.poses), max(1, len(self.poses) // _SAMPLES)):
+        for index in range(0, len(self.poses), max(1, len(self.poses) // 300)):
             here = self.poses[[index]]
             near = self.in_reach(here)
             crowds.append(float(self.kernel.gram(here, self.poses[near]).sum()) - 1.0)

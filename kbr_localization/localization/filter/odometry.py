@@ -14,8 +14,6 @@ Points whose p is right stay where the images are; the others die out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from kbr_localization import se2
 from kbr_localization.localization.calibration import (
     Calibration,
@@ -31,8 +29,6 @@ import numpy as np
 
 CHANGE_RATE = 3e-5
 """Probability, per metre, that the odometry becomes another one: other tyres, slipping wheels."""
-_GROSS = 1.15, 2.5  # factors by which a grossly wrong odometry is wrong
-_SMALLEST = 1e-12 * np.eye(3)
 _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
     NAMES.index, ('mounting', 'lateral_scale', 'forward_scale', 'turn_scale')
 )
@@ -88,7 +84,7 @@ class OdometryModel:
         deviations = zip(NAMES, law.deviations, strict=True)
         return values | {f'odometry_{n}_sd': float(deviation) for n, deviation in deviations}
 
-    def predict(self, increment: FloatArray, points: Sequence[Points]) -> None:
+    def predict(self, increment: FloatArray, points: Points | None = None) -> None:
         """Move points by an odometry increment (3,), corrected by the errors of each."""
         motion, effect = moved_with_effects(increment, self.expected + self._about)
         effect[:, _LATERAL] *= self._free_lateral_motion(increment)
@@ -98,18 +94,15 @@ class OdometryModel:
         self._effects = carried @ self._effects + effect
         self._metres += float(np.hypot(increment[0], increment[1]))
         slope = (se2.rotation(motion[2]) @ effect).T
-        for some in points:
-            some.move(motion + (some.odometry - self._about) @ slope)
+        if points is not None:
+            points.move(motion + (points.odometry - self._about) @ slope)
 
     def total_noise(self, learn: bool) -> FloatArray:
         """Return Q + S V S^T (3, 3), the noise since the last update; Q alone without learning."""
-        if not learn:
-            return np.asarray(self.noise + _SMALLEST)
-        return np.asarray(
-            self.noise + self._effects @ self.covariance @ self._effects.T + _SMALLEST
-        )
+        effects = self._effects * learn
+        return np.asarray(self.noise + effects @ self.covariance @ effects.T + 1e-12 * np.eye(3))
 
-    def disperse(self, points: Sequence[Points], rng: np.random.Generator, learn: bool) -> None:
+    def disperse(self, points: Points, rng: np.random.Generator, learn: bool) -> None:
         """
         Draw the noise since the last update for each point, and learn the errors from it.
 
@@ -119,10 +112,9 @@ class OdometryModel:
         total = self.total_noise(learn)
         gain = np.linalg.solve(total, effects @ prior).T
         root = np.linalg.cholesky(total)
-        for some in points:
-            errors = rng.standard_normal(some.poses.shape) @ root.T
-            some.move(errors)
-            some.odometry = some.odometry + errors @ gain.T
+        errors = rng.standard_normal(points.poses.shape) @ root.T
+        points.move(errors)
+        points.odometry = points.odometry + errors @ gain.T
         posterior = prior - gain @ effects @ prior
         changed = min(CHANGE_RATE * self._metres, 1.0) * self._prior
         self.covariance = 0.5 * (posterior + posterior.T) + changed
@@ -152,7 +144,7 @@ def gross_errors(size: int, rng: np.random.Generator) -> tuple[FloatArray, Float
     that the robot moves in another direction than it says.
     """
     errors, turn = np.zeros((size, SIZE)), np.zeros((size, 3))
-    low, high = np.log(_GROSS)
+    low, high = np.log([1.15, 2.5])
     factors = np.exp(rng.uniform(low, high, size) * rng.choice([-1.0, 1.0], size))
     kind = rng.integers(5, size=size)
     errors[:, _FORWARD] = np.where(kind < 2, 1.0 - factors, 0.0)

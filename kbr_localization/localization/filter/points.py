@@ -3,7 +3,7 @@ Weighted poses: the points of a kernel mean, m = sum_j w_j k_X(., U_j).
 
 Each point carries the mean of its own Gaussian law of the systematic errors of the odometry
 (`odometry`), as in a Rao-Blackwellised particle filter. A pose is within a radius of another one
-only where it faces the same way. Leading axes hold several sets of points.
+only where it faces the same way.
 """
 
 from __future__ import annotations
@@ -20,18 +20,15 @@ from scipy.spatial.distance import cdist
 
 MAX_HEADING_DIFF = 1.0
 """Radians: poses whose headings differ by more are different places."""
-GRID = 2.0 ** np.array([0, 18, 36, 42])
-"""Weights (4,) that give each cell of a grid of (x, y, cos, sin) a number."""
-_MODE_STARTS, _MODE_STEPS = 4, 15  # of the search for the highest mode
 
 
 @dataclass(eq=False)
 class Points:
     """
-    `poses` (..., m, 3) with `weights` (..., m) that add up to one.
+    `poses` (m, 3) with `weights` (m,) that add up to one.
 
-    `odometry`: (..., m, 7) errors of the odometry by point (`calibration.NAMES`); zero if not
-    given. Replace the arrays, never change them in place: points share them.
+    `odometry`: (m, 7) errors of the odometry by point (`calibration.NAMES`); zero if not given.
+    Replace the arrays, never change them in place: points share them.
     """
 
     poses: FloatArray
@@ -40,11 +37,11 @@ class Points:
 
     def __post_init__(self) -> None:
         if self.odometry.ndim == 1:
-            self.odometry = np.zeros((*self.weights.shape, SIZE))
+            self.odometry = np.zeros((len(self.weights), SIZE))
 
     def __len__(self) -> int:
-        """Count the points of each set."""
-        return int(self.weights.shape[-1])
+        """Count the points."""
+        return len(self.weights)
 
     @staticmethod
     def gaussian(
@@ -57,32 +54,22 @@ class Points:
         poses[:, 2] = se2.wrap_angle(poses[:, 2])
         return Points(poses, np.full(size, 1.0 / size))
 
-    def select(self, index: NDArray[Any] | int | None) -> Points:
-        """Select sets of points."""
+    def select(self, index: NDArray[Any] | slice) -> Points:
+        """Select points."""
         return Points(self.poses[index], self.weights[index], self.odometry[index])
 
     def reweighted(self, factors: FloatArray) -> Points:
-        """Multiply the weights by factors (..., m) and normalise them, where the sum is not 0."""
+        """Multiply the weights by factors (m,) and normalise them, where the sum is not 0."""
         weights = self.weights * factors
-        total = weights.sum(axis=-1, keepdims=True)
-        usable = (total > 0.0) & np.isfinite(total)
-        weights = np.where(usable, weights / np.where(usable, total, 1.0), self.weights)
-        return Points(self.poses, weights, self.odometry)
+        total = float(weights.sum())
+        usable = total > 0.0 and np.isfinite(total)
+        return Points(self.poses, weights / total if usable else self.weights, self.odometry)
 
     def resampled(self, size: int, rng: np.random.Generator) -> Points:
-        """Draw equally weighted points of the same law, by systematic resampling of each set."""
-        weights = self.weights.reshape(-1, len(self))
-        number = np.arange(len(weights))[:, np.newaxis]
-        shares = np.minimum(np.cumsum(weights, axis=1), 1.0) + number
-        ticks = (rng.random((len(weights), 1)) + np.arange(size)) / size + number
-        chosen = np.searchsorted(shares.ravel(), ticks.ravel()).reshape(ticks.shape)
-        chosen = np.minimum(chosen, (number + 1) * len(self) - 1)
-        shape = (*self.weights.shape[:-1], size)
-        return Points(
-            self.poses.reshape(-1, 3)[chosen].reshape(*shape, 3),
-            np.full(shape, 1.0 / size),
-            self.odometry.reshape(-1, SIZE)[chosen].reshape(*shape, SIZE),
-        )
+        """Draw equally weighted points of the same law, by systematic resampling."""
+        drawn = self.select(systematic(self.weights, np.array([len(self)]), np.array([size]), rng))
+        drawn.weights = np.full(size, 1.0 / size)
+        return drawn
 
     def mixed(self, other: Points, share: float) -> Points:
         """Mix with other points, whose total weight becomes `share`."""
@@ -92,19 +79,19 @@ class Points:
             np.concatenate([self.odometry, other.odometry]),
         )
 
-    def effective_size(self) -> FloatArray:
-        """Return 1 / sum w^2 of each set."""
-        return np.asarray(1.0 / np.sum(self.weights**2, axis=-1))
+    def effective_size(self) -> float:
+        """Return 1 / sum w^2."""
+        return float(1.0 / np.sum(self.weights**2))
 
     def move(self, increments: FloatArray) -> None:
-        """Move the points by increments (..., 3) in their own frames."""
+        """Move the points by increments (m, 3) or (3,) in their own frames."""
         self.poses = se2.compose(self.poses, increments)
 
     def within(self, pose: FloatArray, radius: float) -> NDArray[np.bool_]:
-        """Find points (..., m) within `radius` metres of a pose (3,) that face as it does."""
-        offsets = self.poses - pose
-        near = np.hypot(offsets[..., 0], offsets[..., 1]) <= radius
-        return np.asarray(near & (np.abs(se2.wrap_angle(offsets[..., 2])) <= MAX_HEADING_DIFF))
+        """Find points (m,) within `radius` metres of a pose (3,) that face as it does."""
+        x, y, turn = (self.poses - pose).T
+        near = np.hypot(x, y) <= radius
+        return np.asarray(near & (np.abs(se2.wrap_angle(turn)) <= MAX_HEADING_DIFF))
 
     def moments_about(
         self, pose: FloatArray, radius: float
@@ -129,11 +116,11 @@ class Points:
         eq. 33 from the heaviest cells of a grid and takes the highest end.
         """
         points = se2.to_plane_and_circle(self.poses) / widths
-        cells = np.floor(0.5 * points) @ GRID
-        _, first, cell = np.unique(cells, return_index=True, return_inverse=True)
-        heaviest = np.argsort(-np.bincount(cell, weights=self.weights))[:_MODE_STARTS]
+        numbers = cells(np.floor(0.5 * points))
+        _, first, cell = np.unique(numbers, return_index=True, return_inverse=True)
+        heaviest = np.argsort(-np.bincount(cell, weights=self.weights))[:4]
         means = points[first[heaviest]]
-        for _ in range(_MODE_STEPS):
+        for _ in range(15):
             kernel = np.exp(-0.5 * cdist(means, points, 'sqeuclidean')) * self.weights
             height = kernel.sum(axis=1)
             moved = kernel @ points / np.maximum(height, 1e-300)[:, np.newaxis]
@@ -142,3 +129,25 @@ class Points:
             if step < 0.01:
                 break
         return se2.from_plane_and_circle(means[int(np.argmax(height))] * widths)
+
+
+def systematic(
+    weights: FloatArray, sets: NDArray[np.intp], sizes: NDArray[np.intp], rng: np.random.Generator
+) -> NDArray[np.intp]:
+    """
+    Draw indices by systematic resampling of sets of points that follow each other.
+
+    `weights`: (m,) that add up to one in each of `sets` (s,), their numbers of points; `sizes`:
+    (s,) how many are drawn of each. The drawn indices (sum of `sizes`,) increase.
+    """
+    number = np.repeat(np.arange(len(sizes)), sizes)
+    position = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
+    ticks = number + (rng.random(len(sizes))[number] + position) / sizes[number]
+    ends = np.cumsum(sets)[number]
+    chosen = np.searchsorted(np.cumsum(weights), ticks)
+    return np.asarray(np.clip(chosen, ends - sets[number], ends - 1))
+
+
+def cells(squares: FloatArray) -> FloatArray:
+    """Give each cell of a grid of (x, y, cos, sin), whole numbers (m, 4), a number of its own."""
+    return np.asarray(squares @ [1.0, 2.0**18, 2.0**36, 2.0**42])

@@ -1,7 +1,7 @@
 """
 Strata: places where the robot may be, each a few points with log odds against a wrong place.
 
-One stratum is believed. Others are born where an image could be, or leave the belief with a
+The first stratum is believed. Others are born where an image could be, or leave the belief with a
 grossly wrong odometry (*led*). All are predicted, weighed and resampled in the same way, each
 within itself (cluster-based Monte Carlo localization: Milstein, Sanchez and Williamson, 2002). The
 log odds of a stratum grow with each image by
@@ -16,15 +16,12 @@ was driven: the prior of a place is its mean coverage, at least `OFF_MAP`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kbr_localization.localization.calibration import SIZE
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.image_model import ImageModel
-from kbr_localization.localization.filter.points import Points
-from kbr_localization.localization.filter.pose_kernel import WIDTH
+from kbr_localization.localization.filter.points import Points, systematic
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray, wrap_angle
 import numpy as np
@@ -32,28 +29,32 @@ from numpy.typing import NDArray
 
 SMALL = 30
 """Points of a stratum that is not believed."""
-ELSEWHERE, LED = 10, 6  # numbers of strata
+ELSEWHERE, LED = 10, 6
+"""Numbers of strata that are kept of each kind."""
 BORN = float(np.log(0.003))
 """Log odds of a place for which only its first image speaks."""
 OFF_MAP = 0.01
 """Prior density of a place that the map does not know, relative to one that it knows."""
 CANDIDATES = 4
-"""Images of a large map that a stratum is born about."""
-LIGHT = 40.0  # images, after which the light may have changed
-INFORMATIVE = 0.8  # i before any image, worth half as many images
+"""Images of a large map about which a stratum is born."""
+LIGHT = 40.0
+"""Images after which the light may have changed."""
+INFORMATIVE = 0.8
+"""i before any image."""
 
 
 @dataclass(eq=False)
 class Strata:
     """
-    Sets of points (s, m), and the nats by which images speak for each rather than a wrong place.
+    Sets of points that follow each other, with log odds against a wrong place (s,).
 
-    `log_odds` (s,); `ages` (s,) in images; `led` (s,): whether born with a wrong odometry.
-    `likelihood`, `coverage` (s,): Lambda and c of the last image; `known` (s,): mean c over about
-    a bandwidth of way.
+    `points` (m,), `sizes` (s,) how many belong to each, with weights that add up to one in each.
+    `ages` (s,) in images; `led` (s,): whether born with a wrong odometry. `likelihood`, `coverage`
+    (s,): Lambda and c of the last image; `known` (s,): mean c over about a bandwidth.
     """
 
     points: Points
+    sizes: NDArray[np.intp]
     log_odds: FloatArray
     ages: NDArray[np.int64]
     led: NDArray[np.bool_]
@@ -63,65 +64,132 @@ class Strata:
 
     @staticmethod
     def born(points: Points, log_odds: float, led: bool = False) -> Strata:
-        """Make one stratum of points (m,)."""
+        """Make one stratum."""
         one = np.ones(1)
-        sets = points.select(np.newaxis)
-        return Strata(sets, log_odds * one, np.zeros(1, int), np.full(1, led), one, one, one)
-
-    @staticmethod
-    def none() -> Strata:
-        """Make no strata."""
-        points = Points(np.zeros((0, SMALL, 3)), np.zeros((0, SMALL)), np.zeros((0, SMALL, SIZE)))
-        no = np.zeros(0)
-        return Strata(points, no, no.astype(int), no.astype(bool), no, no, no)
-
-    @property
-    def posterior(self) -> FloatArray:
-        """Return the log odds (s,) with the prior of the place."""
-        return np.asarray(self.log_odds + np.log(OFF_MAP + (1.0 - OFF_MAP) * self.known))
+        size, age = np.array([len(points)]), np.zeros(1, dtype=np.int64)
+        return Strata(points, size, log_odds * one, age, np.full(1, led), one, one, one)
 
     def __len__(self) -> int:
         """Count the strata."""
         return len(self.log_odds)
 
-    def select(self, index: NDArray[Any]) -> Strata:
-        """Select strata by indices or a mask."""
+    @property
+    def here(self) -> Points:
+        """The points of the first stratum."""
+        return self.points.select(slice(self.sizes[0]))
+
+    def sums(self, values: FloatArray) -> FloatArray:
+        """Add values (m,) of the points up in each stratum: (s,)."""
+        return np.asarray(np.add.reduceat(values, np.cumsum(self.sizes) - self.sizes))
+
+    def posterior(self) -> FloatArray:
+        """Return the log odds (s,) with the prior of the place."""
+        return np.asarray(self.log_odds + np.log(OFF_MAP + (1.0 - OFF_MAP) * self.known))
+
+    def select(self, index: NDArray[np.intp]) -> Strata:
+        """Select strata (k,), in that order."""
+        starts, sizes = (np.cumsum(self.sizes) - self.sizes)[index], self.sizes[index]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         points, *arrays = vars(self).values()
-        return Strata(points.select(index), *(array[index] for array in arrays))
+        chosen = points.select(np.repeat(starts, sizes) + within)
+        return Strata(chosen, *[array[index] for array in arrays])
 
     def joined(self, other: Strata) -> Strata:
-        """Append other strata of as many points."""
+        """Append other strata."""
         points, more = vars(self.points).values(), vars(other.points).values()
         _, *arrays = zip(vars(self).values(), vars(other).values(), strict=True)
-        return Strata(
-            Points(*(np.concatenate(pair) for pair in zip(points, more, strict=True))),
-            *(np.concatenate(pair) for pair in arrays),
-        )
+        joined: list[Any] = [np.concatenate(pair) for pair in arrays]
+        both = [np.concatenate(pair) for pair in zip(points, more, strict=True)]
+        return Strata(Points(*both), *joined)
 
-    def age(self, new: float) -> None:
-        """Note the coverage of an image of which so much is new."""
+    def weigh(
+        self, model: ImageModel, seen: Similarity, noise: FloatArray, i: float, outlier_rate: float
+    ) -> None:
+        """
+        Weigh the points by an image, in expectation over `noise` (3, 3); keep Lambda and c.
+
+        With r and c at the points and their means r_k and c_k in a stratum, a weight is multiplied
+        by i (r + o) r_k / (r_k + o) + 1 - i c_k, whose mean is Lambda of the stratum. The floor o
+        is `outlier_rate` of the largest r at any point: an image that resembles another place says
+        little about where at this place the robot is.
+        """
+        weights, log_odds = self.points.weights, self.log_odds
+        odds = np.exp(log_odds - np.logaddexp.reduce(log_odds))
+        prior = weights * np.repeat(odds, self.sizes)
+        r, c = model.evaluate(self.points.poses, prior, int(self.sizes[0]), seen, noise)
+        floor, mean = outlier_rate * float(r.max()), self.sums(weights * r)
+        self.coverage = np.minimum(self.sums(weights * c), 1.0)
+        nothing = 1.0 - i * self.coverage
+        self.likelihood = i * mean + nothing
+        scale = i * mean / np.maximum(mean + floor, 1e-300)
+        factors = (r + floor) * np.repeat(scale, self.sizes) + np.repeat(nothing, self.sizes)
+        total = self.sums(weights * factors)
+        usable = np.repeat((total > 0.0) & np.isfinite(total), self.sizes)
+        weights = np.where(usable, weights * factors / np.repeat(total, self.sizes), weights)
+        self.points = Points(self.points.poses, weights, self.points.odometry)
+
+    def judge(self, new: float, reference: float, most: float) -> None:
+        """
+        Change the log odds by an image of which so much is new; k = `reference`.
+
+        No log odds grow beyond `most`. A led stratum is at the believed place but for its odometry
+        and counts as much as that is known. An image does not count for the stratum that was born
+        from it.
+        """
+        covered = np.where(self.led, self.coverage[0], self.coverage)
+        counts = (self.ages > 0) | self.led
+        counts[0] = True
+        gained = self.log_odds + new * counts * evidence(self.likelihood, covered, reference)
+        # where a stratum is unlikely elsewhere, another one would be born
+        least = np.where(self.led, -np.inf, BORN)
+        self.log_odds = np.maximum(gained - max(float(gained.max()) - most, 0.0), least)
         share = np.where(self.ages > 0, new, 1.0)
         self.known = self.known + share * (self.coverage - self.known)
         self.ages = self.ages + 1
 
-    def gather(self, rival: float) -> None:
-        """Let the best stratum have the odds of all, where they together exceed a rival's."""
-        apart = np.flatnonzero(~self.led)
-        if not apart.size:
-            return
-        best = apart[np.argmax(self.posterior[apart])]
-        together = float(np.logaddexp.reduce(self.posterior[apart]))
-        if together > rival:  # several may be at one place
-            self.log_odds[best] += together - self.posterior[best]
+    def choose(self, near: NDArray[np.bool_]) -> tuple[Strata, bool]:
+        """
+        Put the likeliest stratum first, drop unlikely ones; tell whether the belief changed.
 
-    def best(self) -> NDArray[np.intp]:
+        `near`: (m,) points at the place that is believed; strata of these are dropped.
+        """
+        keep = self.led | (self.sums(self.points.weights * near) <= 0.5)
+        keep[0] = True
+        strata = self.select(np.flatnonzero(keep))
+        posterior = strata.posterior()
+        apart = np.flatnonzero(~strata.led)[1:]
+        together = float(np.logaddexp.reduce(posterior[apart], initial=-np.inf))
+        if together > posterior[0]:  # several may be at one place
+            best = apart[np.argmax(posterior[apart])]
+            strata.log_odds[best] += together - posterior[best]
+            posterior[best] = together
+        likeliest = int(np.argmax(posterior))
+        order = np.arange(len(strata))
+        if likeliest:
+            order[0], order[likeliest] = likeliest, 0
+            strata = strata.select(order)
+            strata.led[0] = False
+        return strata.select(strata._best()), likeliest > 0
+
+    def resampled(self, size: int, rng: np.random.Generator) -> Strata:
+        """Resample strata of another size than `size` and `SMALL`, or with few heavy points."""
+        sizes = np.full(len(self), SMALL)
+        sizes[0] = size
+        few = (1.0 / self.sums(self.points.weights**2) < 0.5 * sizes) | (self.sizes != sizes)
+        starts, drawn = np.cumsum(self.sizes) - self.sizes, np.repeat(few, sizes)
+        chosen = systematic(self.points.weights, self.sizes, sizes, rng)
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        same = np.minimum(np.repeat(starts, sizes) + within, len(self.points) - 1)
+        points = self.points.select(np.where(drawn, chosen, same))
+        points.weights = np.where(drawn, 1.0 / np.repeat(sizes, sizes), points.weights)
+        return Strata(points, sizes, *list(vars(self).values())[2:])
+
+    def _best(self) -> NDArray[np.intp]:
         """Return indices to keep: half of each kind for their age, half for their odds."""
-        chosen = []
-        for members, number in (
-            (np.flatnonzero(~self.led), ELSEWHERE),
-            (np.flatnonzero(self.led), LED),
-        ):
-            by_age = members[np.argsort(self.ages[members], kind='stable')]
+        chosen = [np.zeros(1, dtype=np.intp)]
+        led = self.led[1:]
+        for members, number in ((np.flatnonzero(~led), ELSEWHERE), (np.flatnonzero(led), LED)):
+            by_age = 1 + members[np.argsort(self.ages[1:][members], kind='stable')]
             older = by_age[number // 2 :]  # noqa: E203
             likely = older[np.argsort(-self.log_odds[older], kind='stable')]
             chosen += [by_age[: number // 2], likely[: number - number // 2]]
@@ -137,52 +205,15 @@ class Informative:
 
     def __init__(self) -> None:
         self._sums = 0.5 * LIGHT * np.array([INFORMATIVE, 1.0])  # of these and of their weights
-
-    @property
-    def probability(self) -> float:
-        """Return i."""
-        return float(np.clip(self._sums[0] / self._sums[1], 1.0 / LIGHT, 1.0 - 1.0 / LIGHT))
+        self.probability = INFORMATIVE
 
     def learn(self, likelihood: float, coverage: float) -> None:
         """Take in Lambda and c of the belief; off the map an image counts only if it showed it."""
         showed = 1.0 - (1.0 - self.probability * coverage) / likelihood
         counted = np.array([showed, coverage + (1.0 - coverage) * showed])
         self._sums = (1.0 - 1.0 / LIGHT) * self._sums + counted
-
-
-def log_sum(*blocks: Strata, posterior: bool = False) -> float:
-    """Return the log of the sum of the odds of strata."""
-    odds = [b.posterior if posterior else b.log_odds for b in blocks]
-    return float(np.logaddexp.reduce(np.concatenate(odds)))
-
-
-def weigh(
-    blocks: Sequence[Strata],
-    model: ImageModel,
-    seen: Similarity,
-    noise: FloatArray,
-    informative: float,
-    outlier_rate: float,
-) -> None:
-    """
-    Weigh the points of strata by an image, in expectation over `noise` (3, 3); keep Lambda and c.
-
-    With r and c at the points, means r_k and c_k of a stratum and i = `informative`, a weight is
-    multiplied by i (r + o) r_k / (r_k + o) + 1 - i c_k, whose mean is Lambda of the stratum. The
-    floor o is `outlier_rate` of the largest r at any point: an image that resembles another place
-    says little about where at this place the robot is.
-    """
-    total = log_sum(*blocks)
-    priors = [np.exp(b.log_odds - total) for b in blocks]
-    found = model.evaluate([b.points for b in blocks], priors, seen, noise)
-    floor = outlier_rate * max(float(r.max(initial=0.0)) for r, _ in found)
-    for b, (r, c) in zip(blocks, found, strict=True):
-        mean = (b.points.weights * r).sum(axis=1)
-        b.coverage = np.minimum((b.points.weights * c).sum(axis=1), 1.0)
-        nothing = 1.0 - informative * b.coverage
-        b.likelihood = informative * mean + nothing
-        place = (r + floor) * (mean / np.maximum(mean + floor, 1e-300))[:, np.newaxis]
-        b.points = b.points.reweighted(informative * place + nothing[:, np.newaxis])
+        learnt = self._sums[0] / self._sums[1]
+        self.probability = float(np.clip(learnt, 1.0 / LIGHT, 1.0 - 1.0 / LIGHT))
 
 
 def evidence(likelihood: FloatArray, coverage: FloatArray, reference: float) -> FloatArray:
@@ -212,9 +243,8 @@ def sample_from_image(
     n = len(candidates)
     proposal = 0.5 / n + 0.5 * likely / likely.sum()
     chosen = rng.choice(n, size=size, p=proposal)
-    h, a = model.config.position_bandwidth, model.config.heading_bandwidth
     poses = model.poses[candidates[chosen]]
-    poses = poses + rng.standard_normal((size, 3)) * WIDTH * np.array([h, h, a])
+    poses = poses + rng.standard_normal((size, 3)) * model.kernel.widths[[0, 1, 3]]
     poses[:, 2] = wrap_angle(poses[:, 2])
     weights = 1.0 / (n * proposal[chosen])
     return Points(poses, weights / weights.sum())

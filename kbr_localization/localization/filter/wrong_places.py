@@ -36,7 +36,8 @@ _POINTS = 300  # of the driven filters
 _DENSER = 0.7  # of the way between two frames of the runs: that between interpolated images
 _BETWEEN = 20  # images, at most, that are interpolated between two
 _LEAST = 0.17  # nats of the limit, on maps whose images say next to nothing
-_WEIGHT = 16.0  # new images that the likeliest stays have together
+LIKELIEST = 0.125
+"""Part of the images at wrong places that the likeliest stays have together."""
 _LEFT = 5  # images of hardly any coverage after which a belief has left its half
 
 
@@ -68,7 +69,8 @@ def statistics_of(stays: list[FloatArray]) -> MapStatistics:
         return MapStatistics(_LEAST, 0.0, 0.0)
     means = np.array([_reference(stay) for stay in stays])
     likeliest = np.argsort(-means)
-    share = np.diff(np.minimum(np.cumsum(weights[likeliest]), _WEIGHT), prepend=0.0)
+    most = LIKELIEST * weights.sum()
+    share = np.diff(np.minimum(np.cumsum(weights[likeliest]), most), prepend=0.0)
     reference = float(share @ means[likeliest] / share.sum())
     limit = _LEAST
     for stay in stays:
@@ -132,18 +134,18 @@ def _drive(
             uncovered, stays = 0, [*stays, []]
         localizer.predict(reported(se2.between(before, pose), localizer.odometry.expected))
         if localizer.gate.due():
-            metres, starts = localizer.gate.metres, localizer.here is None
+            metres, starts = localizer.gate.metres, localizer.strata is None
             changes = localizer.diagnostics['recoveries']
             localizer.update_similarities(view)
-            here = localizer.here
-            assert here is not None
+            strata = localizer.strata
+            assert strata is not None
             changed = starts or localizer.diagnostics['recoveries'] > changes
-            uncovered = uncovered + 1 if here.coverage[0] < 0.1 else 0
+            uncovered = uncovered + 1 if strata.coverage[0] < 0.1 else 0
             if changed or _is_right(localizer, pose):
                 stays.append([])
             else:
                 new = localizer.new_part(metres, np.inf)  # a robot takes more images on the way
-                stays[-1].append((new, float(here.likelihood[0]), float(here.coverage[0])))
+                stays[-1].append((new, float(strata.likelihood[0]), float(strata.coverage[0])))
     return stays
 
 
