@@ -26,13 +26,16 @@ def parameter(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] | None = None,
+    search: tuple[float, float] | None = None,
 ) -> Any:
     """
     Declare a dataclass field with its description and its allowed range or choices.
 
-    `low` and `high` are inclusive; None leaves a side open.
+    `low` and `high` are inclusive; None leaves a side open. `search`: the range in which
+    `kbr tune` looks for the best value, on a logarithmic scale.
     """
     metadata = {'description': description, 'low': low, 'high': high, 'choices': choices}
+    metadata['search'] = search
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -117,13 +117,3 @@ def followed_once(_flows):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(headings, 'follow', _flows)
         yield
-
-
-@pytest.fixture
-def short_episodes(monkeypatch):
-    """Let a tuner's trial be one short start a run: it does not matter how sure a score is."""
-    from kbr_localization.localization.tuning import score
-
-    one = dict.fromkeys((score.QUICK, score.FULL, score.FRESH, score.CALIBRATION), 1)
-    monkeypatch.setattr(score, '_STARTS', one)
-    monkeypatch.setattr(score, '_WHOLE_RUNS', dict.fromkeys(one, 0))

@@ -12,8 +12,8 @@ from kbr_localization.cli.settings import (
 )
 from kbr_localization.configuration import from_mapping, parameter, validate
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.localization.methods.configs import NearestConfig
-from kbr_localization.localization.methods.method_configs import parameter_value
+from kbr_localization.localization.methods.baselines import NearestConfig
+from kbr_localization.localization.methods.registry import method_config
 from map_helpers import tiny_map
 import pytest
 
@@ -91,11 +91,11 @@ def test_what_is_no_finite_number_is_refused(text, says):
 
 def test_a_parameter_of_another_method_is_refused():
     kernel_map = tiny_map(20)
-    changed = with_settings_of(kernel_map, 'gp-particle', ['components=5', 'noise_scale=3'])
-    assert parameter_value('gp-particle', changed, 'components') == 5
-    assert parameter_value('gp-particle', changed, 'noise_scale') == 3.0
-    with pytest.raises(ConfigurationError, match="unknown parameter 'components'"):
-        with_settings_of(kernel_map, 'algorithm1', ['components=5'])
+    changed = with_settings_of(kernel_map, 'knn-particle', ['neighbours=5', 'noise_scale=3'])
+    config = method_config('knn-particle', changed)
+    assert (config.neighbours, config.noise_scale) == (5, 3.0)
+    with pytest.raises(ConfigurationError, match="unknown parameter 'neighbours'"):
+        with_settings_of(kernel_map, 'algorithm1', ['neighbours=5'])
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_what_cannot_be_set_on_a_map_is_told():
 
 
 def test_the_parameters_of_every_method_can_be_listed():
-    listed = json.loads(invoke('parameters', '--method', 'gp-particle', '--json').stdout)
-    assert listed['components']['default'] == 43
-    assert 'components' not in json.loads(invoke('parameters', '--json').stdout)
+    listed = json.loads(invoke('parameters', '--method', 'knn-particle', '--json').stdout)
+    assert listed['neighbours']['default'] == 15
+    assert 'neighbours' not in json.loads(invoke('parameters', '--json').stdout)
     assert_one_line(invoke('parameters', '--method', 'magic'), "unknown method 'magic'")
 
 

@@ -1,47 +1,14 @@
-"""Algorithm 1: as printed against plain NumPy, and adapted where a belief leaves the map."""
+"""Algorithm 1 as printed, against plain NumPy, and the variances of a step."""
 
 from dataclasses import replace
 
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration
-from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
-from kbr_localization.localization.methods.algorithm1 import Algorithm1
-from kbr_localization.localization.methods.configs import AdaptedConfig, PrintedConfig
+from kbr_localization.localization.methods.algorithm1 import Algorithm1, Algorithm1Config
 from kbr_localization.localization.motion import estimate_noise, MotionNoise
 from map_helpers import map_along, straight
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope='module')
-def corridor():
-    """Map of a straight way of 15 m."""
-    return map_along(np.array([straight(x) for x in np.arange(0.0, 15.0, 0.5)]))
-
-
-def seen_from(kernel_map, x):
-    return 0.6 + 0.3 * np.exp(-np.abs(kernel_map.poses[:, 0] - x) / 0.5)
-
-
-def test_a_pose_far_from_the_map_leaves_it_anywhere_on_it(corridor):
-    localizer = AdaptedAlgorithm1(corridor)
-    localizer.initialize(np.array([0.0, 100.0, 0.0]), np.diag([0.1, 0.1, 0.05]) ** 2)
-    np.testing.assert_allclose(localizer.alpha, 1.0 / len(corridor))
-    assert localizer.diagnostics['restarts'] == 1
-    localizer.update_similarities(seen_from(corridor, 4.0))
-    assert np.isfinite(localizer.estimate().pose).all()
-
-
-def test_odometry_that_leaves_the_map_leaves_it_anywhere_on_it(corridor):
-    localizer = AdaptedAlgorithm1(corridor)
-    localizer.initialize(straight(10.0), np.diag([0.1, 0.1, 0.05]) ** 2)
-    assert localizer.diagnostics['restarts'] == 0
-    localizer.predict(straight(800.0))
-    localizer.update_similarities(seen_from(corridor, 4.0))
-    assert localizer.diagnostics['restarts'] == 1
-    for _ in range(5):
-        localizer.update_similarities(seen_from(corridor, 4.0))
-    assert abs(localizer.estimate().pose[0] - 4.0) < 1.5
 
 
 def test_the_variances_of_a_step_are_those_of_the_odometry_as_it_is():
@@ -69,7 +36,7 @@ def test_a_run_of_few_steps_tells_their_variances():
 
 
 STEP = np.array([0.02, 0.015, 0.01, 0.012]) ** 2
-PRINTED = PrintedConfig(
+PRINTED = Algorithm1Config(
     position_bandwidth=0.9,
     heading_bandwidth=0.5,
     state_ridge=0.05,
@@ -158,25 +125,16 @@ def test_a_robot_that_stands_still_is_predicted_with_the_noise_of_a_step(winding
     assert np.abs(localizer.alpha - before).max() > 1e-3
 
 
-@pytest.mark.parametrize('steps', [1, 3])
-def test_the_variances_of_composed_steps_add_up(winding, steps):
-    config = AdaptedConfig(odometry_calibration='off', noise_scale=20.0)
-    localizer = AdaptedAlgorithm1(winding, config)
-    localizer.initialize(winding.poses[10], 1e-2 * np.eye(3))
-    alpha, ahead = localizer.alpha, np.array([0.4, 0.0, 0.05])
-    for _ in range(steps):
-        localizer.predict(ahead)
-    localizer._predict(localizer._increment)
-    moved = winding.poses
-    for _ in range(steps):
-        moved = se2.compose(moved, ahead)
-    h, a = config.position_bandwidth, config.heading_bandwidth
-    bandwidth, n = np.array([h, h, a, a]) ** 2, len(winding)
-    x, z = se2.to_plane_and_circle(winding.poses), se2.to_plane_and_circle(moved)
-    prior = density(x, z, bandwidth + steps * 20.0 * STEP) @ alpha
-    gram = density(x, x, bandwidth)
-    mu = np.linalg.solve(gram + config.state_ridge * gram[0, 0] * np.eye(n), prior)
-    np.testing.assert_allclose(localizer._mu, mu, atol=1e-9 * np.abs(mu).max())
+def test_a_posterior_is_scaled_to_the_sum_1_where_that_is_chosen(winding):
+    _, vectors = run_along(winding)
+    weights = []
+    for normalise in (False, True):
+        localizer = Algorithm1(winding, replace(PRINTED, normalise=normalise))
+        localizer.initialize(winding.poses[10], 1e-2 * np.eye(3))
+        localizer.update_similarities(vectors[10])
+        weights.append(localizer.alpha)
+    assert weights[1].sum() == pytest.approx(1.0)
+    np.testing.assert_allclose(weights[1], weights[0] / weights[0].sum())
 
 
 def test_without_any_positive_weight_it_starts_again_from_the_image(winding):

@@ -23,7 +23,7 @@ from kbr_localization.localization.calibration_fit import (
     variance_between,
     Windows,
 )
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.motion import measure_odometry
 import numpy as np
 import pytest

@@ -14,7 +14,7 @@ from kbr_localization.localization.map.grow import (
     with_images,
 )
 from kbr_localization.localization.map.map_statistics import MapStatistics
-from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
+from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
 from map_helpers import tiny_map, TinyRun
 import numpy as np
 import pytest
@@ -71,8 +71,8 @@ def test_it_has_the_parameters_and_the_statistics_that_the_old_one_has_now(kerne
 
 def test_added_images_are_no_steps_for_a_filter_that_learns_motion(kernel_map):
     larger = with_images(kernel_map, [new_image(kernel_map, 25)])
-    known = FullyNonparametricFilter(larger)._known
-    assert np.array_equal(known, FullyNonparametricFilter(kernel_map)._known)
+    known = FullyNonparametricFilter(larger).controls
+    assert np.array_equal(known, FullyNonparametricFilter(kernel_map).controls)
 
 
 def test_a_filter_goes_on_and_sees_the_new_image(kernel_map):

@@ -101,14 +101,3 @@ def test_poses_that_are_no_numbers_are_refused():
     for track in ((poses, np.zeros((40, 3))), (np.zeros((40, 3)), poses)):
         with pytest.raises(LocalizationError, match='expected finite poses, got 1 of 40 frames'):
             motion.measure_odometry([track])
-
-
-def test_rates_of_the_variances_are_the_best_that_are_not_negative():
-    from kbr_localization.localization.calibration_fit import _non_negative
-    from scipy.optimize import nnls
-
-    rng = np.random.default_rng(0)
-    for truth in ([1.0, 2.0], [1.0, -0.5], [-1.0, 0.7], [-1.0, -1.0]):
-        left = rng.random((30, 2))
-        right = left @ truth + 0.1 * rng.standard_normal(30)
-        np.testing.assert_allclose(_non_negative(left, right), nnls(left, right)[0], atol=1e-9)

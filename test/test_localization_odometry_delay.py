@@ -8,11 +8,10 @@ from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.odometry_noise import OdometryNoise, reported_steps
 from kbr_localization.errors import MapError
 from kbr_localization.localization.calibration import Calibration, UNLIKE
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.odometry_delay import (
-    _of_sum,
     common_delay,
     is_late,
     LATE_S,
@@ -57,33 +56,22 @@ def images(truth):
     return chosen * STEP_NS, truth[chosen]
 
 
-@pytest.mark.parametrize('hz', [20, 10])
-@pytest.mark.parametrize('delay', [-4.0, -1.0, -0.1, 0.0, 0.05, 0.1, 0.3, 0.47, 0.52, 3.0])
-def test_a_delay_is_recovered(delay, hz):
+@pytest.mark.parametrize(
+    ('delay', 'every'),
+    [(-4.0, 1), (-0.1, 2), (0.0, 1), (0.05, 1), (0.3, 8), (0.47, 2), (0.52, 1), (3.0, 8)],
+)
+def test_a_delay_is_recovered_at_any_rate_of_the_odometry(delay, every):
     truth = corridors()
-    found = measure_delay(late(truth, delay, hz=hz), *images(truth))
-    assert found is not None
+    track = late(truth, delay)
+    found = measure_delay(
+        OdometryTrack(track.stamps_ns[::every], track.poses[::every]), *images(truth)
+    )
     assert abs(found[0] - delay) < max(4.0 * found[1], 0.002)
     assert found[1] < 0.01
     assert is_late(found) == (abs(delay) > LATE_S)
 
 
-@pytest.mark.parametrize('delay', [-4.0, -0.3, -0.1, 0.0, 0.1, 0.2, 0.3, 3.0])
-def test_an_odometry_that_comes_as_seldom_as_images_is_as_late_as_it_is(delay):
-    truth = corridors()
-    track = late(truth, delay)
-    seldom = OdometryTrack(track.stamps_ns[::IMAGES_EVERY], track.poses[::IMAGES_EVERY])
-    stamps, poses = images(truth)
-    found = measure_delay(seldom, stamps, poses)
-    assert found is not None
-    # between two of its samples it is a guess what the robot did
-    assert abs(found[0] - delay) < max(4.0 * found[1], 0.002)
-    assert found[1] < 0.03
-    itself = measure_delay(OdometryTrack(stamps, poses), stamps, poses)
-    assert itself is not None and abs(itself[0]) < 1e-9
-
-
-@pytest.mark.parametrize('seed', range(4))
+@pytest.mark.parametrize('seed', range(2))
 def test_a_robot_that_weaves_is_not_late_by_a_round(seed):
     """Its odometry fits as well, or by chance somewhat better, a whole round later."""
     times = np.arange(0.0, 200.0, 0.05)
@@ -101,13 +89,12 @@ def test_a_robot_that_weaves_is_not_late_by_a_round(seed):
 def test_stated_deviations_of_delays_are_right():
     truth = corridors()
     seen = images(truth)
-    found = np.array([measure_delay(late(truth, 0.05, seed), *seen) for seed in range(40)])
-    inside = np.abs(found[:, 0] - 0.05) < 1.96 * found[:, 1]
-    assert np.mean(inside) >= 0.85
+    found = np.array([measure_delay(late(truth, 0.05, seed), *seen) for seed in range(20)])
+    errors = (found[:, 0] - 0.05) / found[:, 1]
+    assert 0.6 < np.sqrt(np.mean(errors**2)) < 1.6
 
 
 def test_coarse_ticks_are_no_delay():
-    """Halfway between samples interpolation averages steps, which must not look like a fit."""
     truth = corridors()
     found = measure_delay(late(truth, 0.0, tick=0.025), *images(truth))
     assert found is not None
@@ -133,7 +120,7 @@ def test_a_run_that_does_not_turn_tells_no_delay():
     assert not is_late(found)
 
 
-@pytest.mark.parametrize('seed', range(6))
+@pytest.mark.parametrize('seed', range(3))
 def test_a_leap_of_the_poses_of_a_robot_that_goes_straight_on_tells_no_delay(seed):
     rng = np.random.default_rng(seed)
     steps = np.tile([0.15, 0.0, 0.0], (79, 1))
@@ -152,9 +139,8 @@ def test_a_delay_beyond_those_that_are_looked_for_is_none():
     assert measure_delay(late(truth, 10.7), *images(truth)) is None
 
 
-@pytest.mark.parametrize('rate', [0.1, 0.2, 0.3])
-def test_a_robot_that_turns_evenly_tells_no_delay(rate):
-    steps = np.tile([0.04, 0.0, rate / RATE], (4000, 1))
+def test_a_robot_that_turns_evenly_tells_no_delay():
+    steps = np.tile([0.04, 0.0, 0.2 / RATE], (4000, 1))
     truth = se2.chain(np.zeros(3), steps)
     exact = OdometryNoise(0.0, 0.0, 0.0, 0.0)
     assert measure_delay(late(truth, 0.0, noise=exact), *images(truth)) is None
@@ -261,12 +247,3 @@ def test_beyond_its_ends_a_late_odometry_stays_where_it_is():
     track = OdometryTrack(stamps, np.column_stack([np.arange(4.0), np.zeros((4, 2))]))
     np.testing.assert_allclose(put_right(track, stamps, (1.5, 0.1))[:, 0], [1.5, 2.5, 3.0, 3.0])
     np.testing.assert_allclose(put_right(track, stamps, (-1.5, 0.1))[:, 0], [0.0, 0.0, 0.5, 1.5])
-
-
-def test_the_variance_of_a_sum_counts_neighbours_by_how_near_they_are():
-    scores = np.array([[1.0], [2.0], [-1.0]])
-    alone, first, second = 1.0 + 4.0 + 1.0, 2.0 * (2.0 - 2.0), 2.0 * -1.0
-    for lags, weights in ((0, (0.0, 0.0)), (1, (0.5, 0.0)), (2, (2.0 / 3.0, 1.0 / 3.0))):
-        expected = alone + weights[0] * first + weights[1] * second
-        np.testing.assert_allclose(_of_sum(scores, lags), [[expected]])
-    np.testing.assert_allclose(_of_sum(np.ones((3, 1)), 1), [[3.0 + 0.5 * 4.0]])

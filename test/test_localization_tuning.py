@@ -8,23 +8,25 @@ import subprocess
 from command import assert_one_line, invoke, KBR
 from helpers import START_NS, wall_image, write_tiny_cold_run
 from kbr_localization import se2
-from kbr_localization.configuration import to_mapping
 from kbr_localization.datasets import Frame, OdometryTrack
 from kbr_localization.datasets.cold import write_cold_run
-from kbr_localization.errors import ConfigurationError, LocalizationError
+from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.method_configs import method_config, parameter_value
-from kbr_localization.localization.methods.registry import make_localizer
-from kbr_localization.localization.tuning import folds as cross_validation
-from kbr_localization.localization.tuning import score, tuning
-from kbr_localization.localization.tuning.folds import Fold, Frames, make_folds, MAX_FOLD_IMAGES
-from kbr_localization.localization.tuning.journal import Journal
-from kbr_localization.localization.tuning.score import episodes, FULL, run_episode, run_trial
-from kbr_localization.localization.tuning.space import Dimension, propose, search_space, TUNED
-from kbr_localization.localization.tuning.tuning import tune, tune_map, TuningPlan
+from kbr_localization.localization.methods import scoring
+from kbr_localization.localization.methods.folds import make_folds, MAX_FOLD_IMAGES, near
+from kbr_localization.localization.methods.registry import make_localizer, method_config
+from kbr_localization.localization.methods.tuning import (
+    Journal,
+    propose,
+    searched,
+    tune,
+    tune_map,
+    TUNED,
+    TuningPlan,
+)
 from kbr_localization.vision import VisionConfig
 from kbr_localization.workers import open_workers
 from map_helpers import TinyRun
@@ -84,109 +86,76 @@ def full_map(runs):
     return build_map(runs, VISION, BASE)
 
 
-@pytest.fixture(scope='module')
-def tuned(full_map, runs):
-    return tune_map(full_map, runs, SMALL)
-
-
-def coverage(kernel_map, folds):
-    outcomes = [
-        run_episode(replace(fold.maps[0], filter_config=kernel_map.filter_config), 'kbr', fold, e)
-        for number, fold in enumerate(folds)
-        for other in range(18)  # 420 positions are too few to tell 0.978 from 0.99
-        for e in episodes(fold, FULL, number + len(folds) * other)
-    ]
-    return np.mean(np.concatenate([outcome.surprises for outcome in outcomes]) <= 6.18)
-
-
 def test_a_fold_knows_nothing_of_the_run_that_is_left_out(full_map, runs):
-    folds = make_folds(full_map, runs)
+    folds = make_folds(full_map, runs, sizes=(10, None))
     assert len(folds) == 2
-    for fold, run in zip(folds, runs, strict=True):
-        assert set(fold.run.stamps_ns) == {frame.stamp_ns for frame in run}
-        rows = set(fold.maps[0].descriptors[:, 0])
-        assert rows.isdisjoint(fold.run.rows) and len(rows) == 40
+    for fold in folds:
+        small, whole = fold.maps
+        assert set(whole.descriptors[:, 0]).isdisjoint(fold.run.rows)
+        assert (len(small), len(whole)) == (10, 40)
         assert fold.covered.all()
     similarity = full_map.describer.cross_gram(full_map.descriptors[:1], full_map.descriptors[40:])
-    row = folds[0].maps[0].similarities(folds[0].run.rows[:1])
+    row = folds[0].maps[1].similarities(folds[0].run.rows[:1])
     np.testing.assert_allclose(row, similarity[0], rtol=1e-6)
 
 
 def test_a_single_run_is_split_into_halves_of_time(runs):
     (there, back) = make_folds(build_map(runs[:1], VISION), runs[:1])
-    assert there.run.stamps_ns.max() < back.run.stamps_ns.min()
-    assert set(there.maps[0].stamps_ns) == set(back.run.stamps_ns)
+    assert there.run.rows.max() < back.run.rows.min()
+    assert set(there.maps[0].descriptors[:, 0]) == set(back.run.rows)
 
 
-def test_runs_that_hardly_meet_are_told(caplog):
-    several = [WallRun(1, 60), WallRun(2, 60)]
-    make_folds(build_map(several, VISION, BASE), several)
+def test_runs_that_hardly_meet_and_maps_too_large_to_try_are_told(full_map, runs, caplog):
+    make_folds(full_map, runs, sizes=(10, MAX_FOLD_IMAGES))
     assert caplog.messages == []
+    make_folds(full_map, runs, sizes=(10, 800))
+    assert f'maps of 800 images are tuned on maps of {MAX_FOLD_IMAGES}' in caplog.messages[0]
+    several = [WallRun(1, 60), WallRun(2, 60)]
     for run, turn in zip(several, (2.5, -2.5), strict=True):
         for index, frame in list(enumerate(run.frames))[25:]:
             run.frames[index] = replace(
                 frame, reference=frame.reference + np.array([0.0, 0.0, turn])
             )
     make_folds(build_map(several, VISION, BASE), several)
-    (told,) = caplog.messages
-    assert 'only 42% of the frames' in told
+    assert 'only 42% of the frames' in caplog.messages[1]
 
 
-@pytest.mark.usefixtures('short_episodes')
-def test_maps_of_several_sizes_take_part(full_map, runs):
-    folds = make_folds(full_map, runs, sizes=(10, 30))
-    assert [[len(part) for part in fold.maps] for fold in folds] == [[10, 30]] * 2
-    small = [replace(fold, maps=fold.maps[:1]) for fold in folds]
-    large = [replace(fold, maps=fold.maps[1:]) for fold in folds]
-    scores = [run_trial(f, 'kbr', {}, FULL, 0)['score'] for f in (small, large, folds)]
-    assert scores[0] != scores[1]
-    assert scores[2] == pytest.approx(np.sqrt(scores[0] * scores[1]))
+def test_a_frame_is_near_one_that_looks_the_same_way_across_the_cut():
+    known = np.array([[0.0, 0.0, np.pi - 0.4]])
+    poses = [[1.9, 0, 0.4 - np.pi], [2.1, 0, 0.4 - np.pi], [0, 0, 1.7 - np.pi], [0, 0, 2.0]]
+    assert near(np.array(poses), known).tolist() == [True, False, False, True]
 
 
-def test_sizes_above_the_largest_map_that_is_tried_are_told(full_map, runs, caplog):
-    make_folds(full_map, runs, sizes=(10, MAX_FOLD_IMAGES))
-    assert caplog.messages == []
-    make_folds(full_map, runs, sizes=(10, 800))
-    (told,) = caplog.messages
-    assert 'maps of 800 images' in told and f'maps of {MAX_FOLD_IMAGES}' in told
-
-
-def test_the_help_says_how_large_the_maps_of_a_tuner_are():
-    shown = ' '.join(invoke('tune', '--help').stdout.replace('│', '').split())
-    assert f'{MAX_FOLD_IMAGES} images' in shown
-
-
-def test_maps_can_be_chosen_at_random_as_in_a_comparison(full_map, runs):
-    folds = make_folds(full_map, runs, sizes=(10, 40))
-    at_random = make_folds(full_map, runs, sizes=(10, 40), random_maps=True)
-    assert [[len(part) for part in fold.maps] for fold in at_random] == [[10, 40]] * 2
-    assert at_random[0].maps[0].stamps_ns.tolist() != folds[0].maps[0].stamps_ns.tolist()
-
-
-def test_bad_parameters_are_replaced_by_good_ones(full_map, runs):
+def test_bad_parameters_are_replaced_by_good_ones_whose_covariance_holds(full_map, runs):
     bad = KbrConfig(points=30, carried_rate=0.0, image_bandwidth=3.0, update_min_d=5.0)
-    plan = replace(SMALL, trials=8)
-    better, (result,) = tune_map(replace(full_map, filter_config=bad), runs, plan)
+    start = replace(full_map, filter_config=bad)
+    folds = make_folds(start, runs)
+    better, (result,) = tune_map(start, folds, replace(SMALL, trials=8))
     assert result.score < 0.7 * result.default_score
-    assert better.filter_config != bad
     for name, value in result.values.items():
         assert getattr(better.filter_config, name) == value
     assert better.filter_config.points == 30
-
-
-def test_the_covariance_holds_what_it_promises(full_map, runs, tuned):
-    folds = make_folds(full_map, runs)
-    assert 0.9 <= coverage(tuned[0], folds) <= 0.99
+    rng = np.random.default_rng(0)
+    inside = [
+        scoring.localize_fold(
+            replace(fold.maps[0], filter_config=better.filter_config), 'kbr', fold, start, rng
+        ).surprises
+        <= 6.18
+        for fold in folds
+        for start in (0, 3, 7, 11, 16) * 4
+    ]
+    assert 0.87 <= np.concatenate(inside).mean() <= 0.995
 
 
 def test_the_same_seed_gives_the_same_parameters_on_any_number_of_processes(short_map, short):
     plan = replace(SMALL, trials=2)
-    once, expected = tune_map(short_map, short, plan)
+    once, expected = tune_map(short_map, make_folds(short_map, short), plan)
     with open_workers(2) as two:
-        again, results = tune_map(short_map, short, plan, workers=two)
+        folds = make_folds(short_map, short, workers=two)
+        again, results = tune_map(short_map, folds, plan, workers=two)
     assert results == expected
     assert again.filter_config == once.filter_config
-    other, _ = tune_map(short_map, short, replace(plan, trials=1, seed=1))
+    other, _ = tune_map(short_map, folds, replace(plan, trials=1, seed=1))
     assert other.filter_config.covariance_scale != once.filter_config.covariance_scale
 
 
@@ -201,30 +170,32 @@ class StopAfter:
             raise KeyboardInterrupt
 
 
-@pytest.mark.usefixtures('short_episodes')
-def test_a_stopped_tuner_goes_on_where_it_was(short_map, short, tmp_path):
-    _, at_once = tune_map(short_map, short, SMALL)
+def test_a_stopped_tuner_continues_where_it_was(short_map, short, tmp_path):
+    def tuned(journal, *arguments):
+        return tune_map(short_map, make_folds(short_map, short), SMALL, journal, *arguments)[1]
+
+    at_once = tuned(Journal(None))
     path = tmp_path / 'new' / 'trials.jsonl'
     with pytest.raises(KeyboardInterrupt), Journal(path) as journal:
-        tune_map(short_map, short, SMALL, journal, StopAfter(3))
+        tuned(journal, StopAfter(3))
     kept = path.read_text()
     assert len(kept.splitlines()) == 3
     path.write_text(kept + '{"key": "cut o')
     with Journal(path) as journal:
-        _, results = tune_map(short_map, short, SMALL, journal)
-    assert results == at_once
+        with pytest.raises(LocalizationError, match='in use'):
+            Journal(path)
+        assert tuned(journal) == at_once
     text = path.read_text()
     assert text.startswith(kept)
     with Journal(path) as journal:
-        keys = set(journal.records)
-        tune_map(short_map, short, SMALL, journal)
-        assert set(journal.records) == keys
+        known = len(journal.records)
+        tuned(journal)
+        assert len(journal.records) == known
     assert path.read_text() == text
     with Journal(path, fresh=True) as journal:
         assert not journal.records
 
 
-@pytest.mark.usefixtures('short_episodes')
 def test_trials_of_other_data_or_another_configuration_are_not_taken(short_map, short, tmp_path):
     plan = replace(SMALL, trials=1)
     with Journal(tmp_path / 'trials') as journal:
@@ -234,58 +205,54 @@ def test_trials_of_other_data_or_another_configuration_are_not_taken(short_map, 
             (short_map.subset(np.arange(47)), BASE),
         ):
             before = len(journal.records)
-            tune_map(replace(wall, filter_config=config), short, plan, journal)
-            assert len(journal.records) == before + 4
+            changed = replace(wall, filter_config=config)
+            tune_map(changed, make_folds(changed, short), plan, journal)
+            assert len(journal.records) == before + 2
 
 
-def test_two_tuners_do_not_write_one_journal(tmp_path):
-    with Journal(tmp_path / 'trials'), pytest.raises(LocalizationError, match='in use'):
-        Journal(tmp_path / 'trials')
-    Journal(tmp_path / 'trials').close()
-
-
-@pytest.mark.usefixtures('short_episodes')
-def test_baselines_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_path):
-    plan = TuningPlan(methods=('knn-particle', 'algorithm1', 'fkbf'), trials=2, sizes=(25,))
+def test_rivals_are_tuned_and_run_with_what_was_found(full_map, runs, tmp_path):
+    plan = TuningPlan(methods=('knn-particle', 'algorithm1', 'fkbf'), trials=2)
     few = replace(full_map, baselines={'knn-particle': {'points': 40}})
-    wall, results = tune_map(few, runs, plan)
+    wall, results = tune_map(few, make_folds(few, runs, sizes=(25,)), plan)
     assert wall.filter_config == full_map.filter_config
     wall.save(tmp_path / 'map.h5')
     loaded = KernelMap.load(tmp_path / 'map.h5')
     for result in results:
         assert result.score <= result.default_score
         assert result.values.items() <= loaded.baselines[result.method].items()
+        config = make_localizer(result.method, loaded).config
         for name, value in result.values.items():
-            assert parameter_value(result.method, loaded, name) == value
-    neighbours = make_localizer('knn-particle', loaded)
-    assert neighbours.neighbours.neighbours == results[0].values['neighbours']
-    assert neighbours.neighbours.points == 40
-    assert neighbours.gate.wanted[0] == results[0].values['update_min_d']
-    for localizer, result in zip(('algorithm1', 'fkbf'), results[1:], strict=True):
-        assert make_localizer(localizer, loaded).config.delta == result.values['delta']
-
-
-def test_what_a_map_keeps_for_a_baseline_is_checked(full_map):
-    wrong = replace(full_map, baselines={'fkbf': {'delta': -1.0}})
-    with pytest.raises(ConfigurationError, match='delta'):
-        make_localizer('fkbf', wrong)
-    plain = method_config('kbr', full_map)
-    assert to_mapping(plain) == to_mapping(BASE)
+            assert getattr(config, name) == value
+    assert method_config('knn-particle', loaded).points == 40
 
 
 @pytest.mark.parametrize('method', TUNED)
-def test_candidates_stay_within_the_allowed_ranges(full_map, method):
-    space = search_space(method)
-    parent = {d.name: parameter_value(method, full_map, d.name) for d in space}
+def test_candidates_stay_within_the_ranges_and_steps_shrink(full_map, method):
+    config = method_config(method, full_map)
+    space = searched(method)
+    parent = {name: getattr(config, name) for name in space}
     rng = np.random.default_rng(0)
-    for generation in (0, 1, 3):
-        for _ in range(50):
-            values = propose(space, parent, generation, rng)
-            assert values != parent
+    for number in (0, 3):
+        drawn = [propose(method, parent, number, rng) for _ in range(300)]
+        for name, (low, high, whole) in space.items():
+            values = [values[name] for values in drawn if values[name] != parent[name]]
+            assert 60 < len(values) < 240 and all(low <= value <= high for value in values)
+            assert all(isinstance(value, int) for value in values) or not whole
+            if number == 3 and low < parent[name] < high and not whole:
+                expected = np.log(high / low) / 6 / 4
+                assert np.std(np.log(values)) == pytest.approx(expected, rel=0.3)
+        for values in drawn[:20]:
             method_config(method, replace(full_map, baselines={method: values}))
-            for d in space:
-                changed = values[d.name] != parent[d.name]
-                assert not changed or d.low <= values[d.name] <= d.high
+
+
+def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
+    assert set(searched('algorithm1')) == {
+        'position_bandwidth',
+        'heading_bandwidth',
+        'state_ridge',
+        'delta',
+    }
+    assert 'nearest' not in TUNED and 'dead-reckoning' not in TUNED
 
 
 def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_out():
@@ -294,8 +261,8 @@ def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_
 
     nothing = answer(0.0, UNKNOWN_VARIANCE, 0.0)
     answers = [answer(0.0), answer(0.4), answer(50.0), nothing, answer(np.nan), answer(9.0)]
-    found = score._outcome(answers, np.zeros((6, 3)), np.arange(6) < 5)
-    assert found.rmse == pytest.approx(np.sqrt((0.4**2 + 3 * score.CAP_M**2) / 5))
+    found = scoring.judge(answers, np.zeros((6, 3)), np.arange(6) < 5)
+    assert found.rmse == pytest.approx(np.sqrt((0.4**2 + 3 * scoring.CAP_M**2) / 5))
     assert found.lost == pytest.approx(3 / 5)
     assert found.score == found.rmse + found.lost
     np.testing.assert_allclose(found.surprises, [0.0, 16.0], rtol=1e-6)
@@ -303,88 +270,19 @@ def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_
 
 def test_the_spread_is_that_of_the_quantile_and_none_of_a_few():
     surprises = 4.0 * np.random.default_rng(0).chisquare(2, 20_000)
-    assert score._spread(surprises) == pytest.approx(4.0 * 5.99 / 6.18, rel=0.03)
-    assert score._spread(surprises[:9]) == 1.0
+    assert scoring.spread(surprises) == pytest.approx(4.0 * 5.99 / 6.18, rel=0.03)
+    assert scoring.spread(surprises[:9]) == 1.0
 
 
-def test_the_whole_run_weighs_as_much_as_all_short_starts():
-    outcomes = [score.Outcome(value, value, 0.0, np.zeros(0)) for value in (4.0, 1.0, 1.0, 1.0)]
-    assert score._balanced(outcomes) == 2.5
-    assert score._balanced(outcomes[:2]) == 2.5
-    assert score._balanced(outcomes[1:3]) == 1.0
-
-
-@pytest.mark.parametrize(('step', 'starts', 'frames'), [(0.2, 25, 76), (2.0, 92, 15)])
-def test_short_starts_are_of_frames_that_can_be_known_and_have_a_way_before_them(
-    step, starts, frames
-):
-    poses = np.column_stack([step * np.arange(200.0), np.zeros((200, 2))])
-    run = Frames(np.arange(200), np.arange(200), poses, poses)
-    fold = Fold(run, np.arange(200) >= 100, ())
-    for seed in range(20):
-        whole, *short = episodes(fold, FULL, seed)
-        assert (whole.start, whole.stop) == (0, 200)
-        assert all(100 <= part.start <= 100 + starts for part in short)
-        for part in short:
-            assert abs(part.stop - min(part.start + frames, 200)) <= 1
-
-
-def test_an_episode_is_scored_by_its_own_frames_and_moved_by_its_own_odometry(monkeypatch):
-    class ByOdometry:
-        x = 0.0
-
-        def initialize_globally(self):
-            pass
-
-        def predict(self, increment):
-            self.x += increment[0]
-
-        def wants_image(self):
-            return False
-
-        def estimate(self):
-            return PoseEstimate(np.array([self.x, 0, 0]), np.eye(3), 1.0, '', {})
-
-    monkeypatch.setattr(score, 'make_localizer', lambda *_: ByOdometry())
-    poses = np.column_stack([0.2 * np.arange(200.0), np.zeros((200, 2))])
-    run = Frames(np.arange(200), np.arange(200), poses, poses - poses[100])
-    fold = Fold(run, np.arange(200) >= 100, ())
-    assert run_episode(None, 'kbr', fold, score.Episode(100, 130, 0)).rmse == pytest.approx(0)
-    assert run_episode(None, 'kbr', fold, score.Episode(80, 130, 0)).lost == 1.0
-
-
-def test_a_frame_is_near_one_that_looks_the_same_way_across_the_cut():
-    known = np.array([[0.0, 0.0, np.pi - 0.4]])
-    poses = [[1.9, 0, 0.4 - np.pi], [2.1, 0, 0.4 - np.pi], [0, 0, 1.7 - np.pi], [0, 0, 2.0]]
-    assert cross_validation._near(np.array(poses), known).tolist() == [True, False, False, True]
-
-
-def test_who_does_not_beat_the_default_with_other_starts_does_not_replace_it():
-    full, fresh = [1.0, 0.5, 0.2, 0.1], [1.0, 0.9, 1.1, None]
-    records = [[{'score': value} for value in values] for values in (full, fresh)]
-    assert tuning._totals(*records) == [1.0, 0.7, np.inf, np.inf]
-
-
-@pytest.mark.parametrize('generation', [1, 3])
-def test_steps_shrink_with_the_generation_and_none_jumps_but_in_the_first(generation):
-    space, rng = (Dimension('a', 1e-3, 1e3),), np.random.default_rng(0)
-    drawn = [propose(space, {'a': 1.0}, generation, rng)['a'] for _ in range(1000)]
-    expected = np.log(1e6) / 6 / (1 + generation)
-    assert np.log(drawn).std() == pytest.approx(expected, rel=0.1)
-    assert propose(space, {'a': 0.0}, generation, rng)['a'] >= 1e-3  # of another range
-
-
-def test_what_the_printed_algorithm_does_not_have_is_not_searched_for_it():
-    printed = {d.name for d in search_space('algorithm1')}
-    names = {d.name for d in search_space('algorithm1-adapted')}
-    assert 'delta' in printed and printed.isdisjoint({'sharpening', 'update_min_d', 'noise_scale'})
-    assert {'delta', 'sharpening', 'update_min_d'} <= names and 'outlier_rate' not in names
-
-
-def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
-    folds = make_folds(full_map, runs)
-    record = run_trial(folds, 'kbr', {'image_bandwidth': -1.0}, FULL, 0)
-    assert record['score'] is None and 'image_bandwidth' in record['error']
+def test_a_candidate_that_fails_says_why_and_sizes_count_alike(full_map, runs):
+    folds = make_folds(full_map, runs, sizes=(10, 30))
+    failed = scoring.run_trial(folds, 'kbr', (0, 0), {'image_bandwidth': -1.0})
+    assert failed['score'] is None and 'image_bandwidth' in failed['error']
+    parts = [[replace(fold, maps=fold.maps[i : i + 1]) for fold in folds] for i in (0, 1)]
+    small, large, both = (
+        scoring.run_trial(f, 'nearest', (0, 0), {})['score'] for f in (*parts, folds)
+    )
+    assert small != large and both == pytest.approx(np.sqrt(small * large))
 
 
 @pytest.mark.parametrize(
@@ -395,9 +293,8 @@ def test_a_candidate_that_fails_says_why_and_does_not_win(full_map, runs):
         {'methods': ('kbr', 'kbr')},
         {'trials': 0},
         {'sizes': ()},
-        {'sizes': (0,)},
-        {'sizes': (10, -3)},
         {'sizes': (None, 0)},
+        {'max_images': 0},
     ],
 )
 def test_a_plan_without_work_is_refused(plan):
@@ -405,9 +302,8 @@ def test_a_plan_without_work_is_refused(plan):
         TuningPlan(**plan)
 
 
-@pytest.mark.usefixtures('short_episodes')
-def test_the_map_can_be_limited_in_size(runs):
-    wall, _ = tune(runs, replace(SMALL, trials=1, max_images=15), VISION, BASE)
+def test_the_map_can_be_limited_in_size(short):
+    wall, _ = tune(short, replace(SMALL, trials=1, max_images=15), VISION, BASE)
     assert len(wall) == 15 and len(wall.thumbnails) == 15
 
 

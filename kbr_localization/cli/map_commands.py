@@ -119,7 +119,7 @@ def describe_map(kernel_map: Any) -> dict[str, Any]:
     """Facts about a map, ready for JSON."""
     from kbr_localization import se2
     from kbr_localization.configuration import to_mapping
-    from kbr_localization.localization.calibration_words import described
+    from kbr_localization.localization.calibration_report import described
     from kbr_localization.localization.map.build import unique_names
     from kbr_localization.vision.multi_camera import sections_of
     from kbr_localization.vision.network import HASH

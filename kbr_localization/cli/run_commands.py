@@ -70,7 +70,7 @@ def methods() -> None:
     """List the localization methods."""
     from kbr_localization.localization.methods.registry import METHODS
 
-    rows = [{'method': name, 'description': text} for name, text in METHODS.items()]
+    rows = [{'method': name, 'description': m.description} for name, m in METHODS.items()]
     console.show_rows(('method', 'description'), rows)
 
 
@@ -78,10 +78,10 @@ def parameters(
     method: Annotated[str, typer.Option(help='See `kbr methods`.')] = 'kbr', json: Json = False
 ) -> None:
     """List the parameters that `--set` takes, with their defaults, ranges and meanings."""
-    from kbr_localization.localization.methods.method_configs import config_class
+    from kbr_localization.localization.methods.registry import method_named
     from kbr_localization.vision import VisionConfig
 
-    described = describe_parameters(config_class(method))
+    described = describe_parameters(method_named(method).config)
     vision = describe_parameters(VisionConfig)
     described |= {f'vision.{name}': parameter for name, parameter in vision.items()}
     if json:

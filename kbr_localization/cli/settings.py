@@ -60,9 +60,9 @@ def _converted(field: dataclasses.Field[Any], value: Any) -> Any:
 
 def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | None) -> Any:
     """Set parameters of a method on a map, by texts of `--set`; raises ConfigurationError."""
-    from kbr_localization.localization.methods.method_configs import (  # noqa: PLC0415
-        config_class,
+    from kbr_localization.localization.methods.registry import (  # noqa: PLC0415
         method_config,
+        method_named,
         with_values,
     )
     from kbr_localization.vision.config import PREFIX  # noqa: PLC0415
@@ -74,7 +74,7 @@ def with_settings_of(kernel_map: Any, method: str, settings: Sequence[str] | Non
                 f'parameter {name!r}: is fixed in the map, whose images were described with it: '
                 'set it where a map is built'
             )
-        if not dataclasses.fields(config_class(method)):
+        if not dataclasses.fields(method_named(method).config):
             raise ConfigurationError(
                 f'unknown parameter {name!r}: the method {method} has no parameters'
             )

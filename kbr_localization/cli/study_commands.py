@@ -125,17 +125,15 @@ def tune(
     """
     Build a map with parameters chosen by cross-validation over its runs.
 
-    Each run is localized on a map of the others, from its start and from random frames; a single
+    Each run is localized on a map of the others, from its start and from a random frame; a single
     run is split in two halves. The parameters are to suit maps of --sizes images, tried with up to
     500 images. Finished trials are kept beside OUT in OUT.trials.jsonl. Scores are capped errors
     plus the fraction of lost frames, in metres: lower is better.
     """
-    from kbr_localization.localization.tuning.space import TUNED
-    from kbr_localization.localization.tuning.tuning import tune as tune_map
-    from kbr_localization.localization.tuning.tuning import TuningPlan
+    from kbr_localization.localization.methods import tuning
 
-    plan = TuningPlan(
-        tuple(TUNED) if methods == 'all' else tuple(listed('--methods', methods)),
+    plan = tuning.TuningPlan(
+        tuning.TUNED if methods == 'all' else tuple(listed('--methods', methods)),
         trials,
         max_images=max_images,
         seed=seed,
@@ -147,7 +145,7 @@ def tune(
     journal = console.prepare_output(out.with_name(f'{out.name}.trials.jsonl'))
     datasets = [reading.open(run) for run in runs]
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
-        kernel_map, tuned = tune_map(
+        kernel_map, tuned = tuning.tune(
             datasets, plan, vision, given, journal, not resume, progress, workers
         )
     for dataset in datasets:

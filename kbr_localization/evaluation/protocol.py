@@ -19,7 +19,7 @@ from kbr_localization.evaluation.described import DescribedRun, on_described_run
 from kbr_localization.evaluation.metrics import Metrics, run_errors, run_metrics
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.nonparametric import FEWEST
+from kbr_localization.localization.methods.fkbf import FEWEST
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.se2 import FloatArray

@@ -18,12 +18,12 @@ from kbr_localization.evaluation.association import frame_note
 from kbr_localization.evaluation.metrics import run_metrics
 from kbr_localization.evaluation.record import ImagePair, RunRecord
 from kbr_localization.files import write_text
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.localizer import UNKNOWN_VARIANCE
 from kbr_localization.localization.map.kernel_map import KernelMap, MappingRecord
 from kbr_localization.localization.mapping.align import described_point, fit, moved
 from kbr_localization.localization.mapping.odometry_model import NAMES
-from kbr_localization.localization.methods.method_configs import method_config
+from kbr_localization.localization.methods.registry import method_config
 from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray

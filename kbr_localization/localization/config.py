@@ -36,9 +36,14 @@ class KbrConfig:
         'bandwidth of k_X in x and y, metres',
         low=SMALLEST_BANDWIDTH,
         high=_LARGEST_BANDWIDTH,
+        search=(0.1, 2.0),
     )
     heading_bandwidth: float = parameter(
-        0.3, 'bandwidth of k_X in (cos, sin) of the heading', low=SMALLEST_BANDWIDTH, high=100.0
+        0.3,
+        'bandwidth of k_X in (cos, sin) of the heading',
+        low=SMALLEST_BANDWIDTH,
+        high=100.0,
+        search=(0.08, 1.2),
     )
     state_ridge: float = parameter(
         0.15,
@@ -46,6 +51,7 @@ class KbrConfig:
         'neighbours',
         low=1e-4,  # the inverse of the whole map is kept in single precision: wrong for less
         high=1e3,
+        search=(1e-3, 30.0),
     )
     image_bandwidth: float = parameter(
         0.17,
@@ -53,6 +59,7 @@ class KbrConfig:
         'the map and scaled to length 1',
         low=SMALLEST_BANDWIDTH,
         high=100.0,
+        search=(0.08, 0.6),
     )
     delta: float = parameter(
         1e9,
@@ -66,9 +73,14 @@ class KbrConfig:
         'likelihood floor, as a fraction of the maximum over the points',
         low=0.0,
         high=1.0,
+        search=(1e-4, 0.3),
     )
     noise_scale: float = parameter(
-        10.0, 'factor on the motion variances estimated from the runs', low=1e-3, high=1e4
+        10.0,
+        'factor on the motion variances estimated from the runs',
+        low=1e-3,
+        high=1e4,
+        search=(0.2, 50.0),
     )
     odometry_calibration: str = parameter(
         'learnt',
@@ -81,8 +93,11 @@ class KbrConfig:
         'travel in metres after which an image updates the belief; the image nearest to it does',
         low=0.0,
         high=100.0,
+        search=(0.05, 1.0),
     )
-    update_min_a: float = parameter(0.15, 'the same of turning, in radians', low=0.0, high=7.0)
+    update_min_a: float = parameter(
+        0.15, 'the same of turning, in radians', low=0.0, high=7.0, search=(0.05, 0.5)
+    )
     points: int = parameter(1000, 'points that carry the belief', low=10, high=100_000)
     carried_rate: float = parameter(
         3e-5,

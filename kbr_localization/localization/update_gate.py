@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kbr_localization import se2
-from kbr_localization.localization.localizer import Localizer
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
@@ -67,20 +66,6 @@ class UpdateGate:
         """Whether a motion (3,) that ends in a step makes the way as near as any to the wanted."""
         way = self._way + _size(moved)
         return self._open or bool(np.any(way + 0.5 * step >= self.wanted))
-
-
-class GatedLocalizer(Localizer):
-    """A localizer that takes in an image when its `gate` is open."""
-
-    gate: UpdateGate
-
-    def wants_image(self) -> bool:
-        """Whether the robot has moved enough since the last update, or there was none."""
-        return self.gate.due()
-
-    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
-        """Whether the robot will have moved enough after a further increment (3,)."""
-        return self.gate.would_be_due(odometry_increment)
 
 
 def _size(increment: FloatArray) -> FloatArray:

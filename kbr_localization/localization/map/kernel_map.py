@@ -123,7 +123,7 @@ class KernelMap:
     `run_index`: (n,) into `run_names`. `image_shape`: (height, width) of the images. `controls`:
     (n, 3) odometry increment from each image to the next one of its run, `next_poses`: (n, 3) the
     pose there; NaN at a run's end. `thumbnails`: n JPEG files as bytes, or empty.
-    `baselines`: tuned parameters of other methods by method and name (see `method_configs`).
+    `baselines`: tuned parameters of other methods by method and name (see `methods.registry`).
     `index`: of the descriptors, for search in a large map; made when it is needed first.
     `means`: (n,) of the image kernel of each image and the map, of a large one (`centring`).
     `statistics`: what the map says of itself (`kbr.leave_out`); `with_statistics` measures them.

@@ -1,127 +1,127 @@
-"""
-The two methods that say what images and odometry are worth alone.
-
-Nearest image (NAI) and dead reckoning, behind the localizer's interface.
-"""
+"""Nearest image (NAI) and dead reckoning: what images and odometry are worth alone."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kbr_localization import se2
-from kbr_localization.localization import calibration
+from kbr_localization.configuration import parameter, validate
 from kbr_localization.localization.filter.covariance import in_map_axes
-from kbr_localization.localization.localizer import Localizer, nothing_known, PoseEstimate
+from kbr_localization.localization.filter.points import Points
+from kbr_localization.localization.localizer import nothing_known, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.configs import DeadReckoningConfig
+from kbr_localization.localization.methods.base import MapLocalizer, odometry_calibration
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_NEIGHBOURS = 5
+
+@dataclass(frozen=True)
+class NearestConfig:
+    """The nearest image (NAI) has no parameters."""
 
 
-class NearestImage(Localizer):
+@dataclass(frozen=True)
+class DeadReckoningConfig:
+    """Parameters of dead reckoning; raises ConfigurationError for a value out of range."""
+
+    odometry_calibration: str = odometry_calibration()
+    noise_scale: float = parameter(10.0, 'factor on the motion variances', 1e-3, 1e4)
+
+    def __post_init__(self) -> None:
+        validate(self)
+
+
+class NearestImage(MapLocalizer):
     """NAI: the pose of the most similar map image, each image on its own."""
 
-    def __init__(self, kernel_map: KernelMap) -> None:
-        self.kernel_map = kernel_map
-        self._pose: FloatArray | None = None
-        self._covariance = np.zeros((3, 3))
-        self._similarity = 0.0
-        self._updated = False
+    def __init__(
+        self,
+        kernel_map: KernelMap,
+        config: NearestConfig | DeadReckoningConfig | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(kernel_map, config or NearestConfig(), rng)
+        self.pose: FloatArray | None = None
+        self.covariance = np.zeros((3, 3))
 
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
+    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
         """Report the pose (3,) with covariance (3, 3) until an image arrives."""
-        self._pose, self._covariance = np.asarray(pose, dtype=np.float64), covariance
+        self.pose, self.covariance = np.asarray(pose, dtype=np.float64), np.asarray(covariance)
 
-    def initialize_globally(self) -> None:
+    def start_anywhere(self) -> None:
         """Forget the pose."""
-        self._pose = None
+        self.pose = None
 
-    def wants_image(self) -> bool:
-        """Every image counts."""
-        return True
-
-    def predict(self, odometry_increment: FloatArray) -> None:
+    def move(self, increment: FloatArray) -> None:
         """Odometry is not used."""
-        self._updated = False
 
-    def update(self, descriptor: np.ndarray) -> None:
-        """Look up the most similar image."""
-        self.update_similarities(self.kernel_map.similarities(descriptor))
-
-    def update_similarities(self, similarities: FloatArray) -> None:
-        """Look up the largest entry of a kernel vector (n,)."""
-        nearest = np.argsort(-similarities)[:_NEIGHBOURS]
-        self._pose = self.kernel_map.poses[nearest[0]].copy()
-        deviation = self.kernel_map.poses[nearest] - self._pose
+    def weigh(self, similarities: FloatArray) -> None:
+        """Take the pose of the most similar image, with the spread of the five nearest."""
+        nearest = np.argsort(-similarities)[:5]
+        self.pose = self.kernel_map.poses[nearest[0]].copy()
+        deviation = self.kernel_map.poses[nearest] - self.pose
         deviation[:, 2] = se2.wrap_angle(deviation[:, 2])
-        self._covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)
-        self._similarity = float(similarities[nearest[0]])
-        self._updated = True
+        self.covariance = deviation.T @ deviation / len(nearest) + 1e-4 * np.eye(3)
+
+    def belief(self) -> Points | None:
+        """Return None: there is no belief but the pose."""
+        return None
+
+    def confidence(self) -> float:
+        """Return the similarity of the most similar image."""
+        return self.diagnostics.get('best_similarity', 0.0)
 
     def estimate(self) -> PoseEstimate:
-        """Return the pose; its covariance is the spread of the most similar images' poses."""
-        diagnostics = {'best_similarity': self._similarity}
-        if self._pose is None:
-            return nothing_known(diagnostics, self._updated)
+        """Return the pose and its covariance, always localized."""
+        if self.pose is None:
+            return nothing_known(self.diagnostics, self._updated)
         return PoseEstimate(
-            self._pose, self._covariance, self._similarity, 'localized', diagnostics, self._updated
+            self.pose,
+            self.covariance,
+            self.confidence(),
+            'localized',
+            dict(self.diagnostics),
+            self._updated,
         )
 
 
-class DeadReckoning(Localizer):
+class DeadReckoning(NearestImage):
     """Odometry alone, from the initial pose or from the first image's nearest pose."""
 
-    def __init__(self, kernel_map: KernelMap, config: DeadReckoningConfig | None = None) -> None:
-        self.config = config or DeadReckoningConfig()
-        self._noise = kernel_map.motion_noise
-        how = self.config.odometry_calibration
-        self._errors = kernel_map.calibration.for_a_drive(how).values
-        self._nearest = NearestImage(kernel_map)
-        self._pose: FloatArray | None = None
-        self._covariance = np.zeros((3, 3))
-        self._updated = False
-
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a pose (3,) with covariance (3, 3)."""
-        self._pose, self._covariance = np.asarray(pose, dtype=np.float64), np.asarray(covariance)
-        self._updated = False
-
-    def initialize_globally(self) -> None:
-        """Start from the pose of the most similar map image."""
-        self._pose, self._updated = None, False
+    def __init__(
+        self,
+        kernel_map: KernelMap,
+        config: DeadReckoningConfig | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        super().__init__(kernel_map, config or DeadReckoningConfig(), rng)
 
     def wants_image(self) -> bool:
-        """Only the first image of a global start counts."""
-        return self._pose is None
+        """Whether there is no pose: only the first image of a global start counts."""
+        return self.pose is None
 
-    def predict(self, odometry_increment: FloatArray) -> None:
-        """Compose an increment (3,)."""
-        self._updated = False
-        if self._pose is None:
+    def wants_image_after(self, odometry_increment: FloatArray) -> bool:
+        """Whether there is no pose, however far the robot moves."""
+        return self.pose is None
+
+    def move(self, increment: FloatArray) -> None:
+        """Compose an increment (3,); the covariance only grows."""
+        if self.pose is None:
             return
-        increment = calibration.moved(odometry_increment, self._errors)
-        variances = self.config.noise_scale * self._noise.variances(increment)
+        motion = self.corrected(increment)
+        variances = self.config.noise_scale * self.kernel_map.motion_noise.variances(motion)
         jacobian = np.eye(3)
-        step = se2.compose(self._pose, increment) - self._pose
+        step = se2.compose(self.pose, motion) - self.pose
         jacobian[:2, 2] = [-step[1], step[0]]
-        moved = jacobian @ self._covariance @ jacobian.T
-        self._covariance = moved + in_map_axes(np.diag(variances), self._pose[2])
-        self._pose = se2.compose(self._pose, increment)
+        carried = jacobian @ self.covariance @ jacobian.T
+        self.covariance = carried + in_map_axes(np.diag(variances), self.pose[2])
+        self.pose = se2.compose(self.pose, motion)
 
-    def update(self, descriptor: np.ndarray) -> None:
+    def weigh(self, similarities: FloatArray) -> None:
         """Take the start from an image when there is none."""
-        self.update_similarities(self._nearest.kernel_map.similarities(descriptor))
+        if self.pose is None:
+            super().weigh(similarities)
 
-    def update_similarities(self, similarities: FloatArray) -> None:
-        """Take the start from a kernel vector (n,) when there is none."""
-        if self._pose is None:
-            self._nearest.update_similarities(similarities)
-            start = self._nearest.estimate()
-            self.initialize(start.pose, start.covariance)
-            self._updated = True
-
-    def estimate(self) -> PoseEstimate:
-        """Return the composed pose; its covariance only grows."""
-        if self._pose is None:
-            return nothing_known({})
-        return PoseEstimate(self._pose, self._covariance, 0.5, 'localized', {}, self._updated)
+    def confidence(self) -> float:
+        """Return one half: nothing tells how wrong the odometry is."""
+        return 0.5

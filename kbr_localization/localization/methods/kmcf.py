@@ -15,26 +15,53 @@ It shares the observation model with Algorithm 1; the prediction is the particle
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kbr_localization import se2
+from kbr_localization.configuration import parameter, with_default
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.rules import BAYES_RULES, normalise
-from kbr_localization.localization import calibration
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.belief_method import BeliefMethod
-from kbr_localization.localization.methods.configs import KmcfConfig
-from kbr_localization.localization.methods.map_kernels import (
-    MapKernels,
-    pose_kernel,
-    without_traces,
-)
+from kbr_localization.localization.methods.algorithm1 import OnMapConfig
+from kbr_localization.localization.methods.base import GatedConfig, MapLocalizer, MethodConfig
+from kbr_localization.localization.methods.map_kernels import MapKernels, without_traces
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
-_HERDED = 1e-6  # of the largest weight: poses with less are not chosen
+
+@dataclass(frozen=True)
+class KmcfConfig(GatedConfig):
+    """Parameters of the Kernel Monte Carlo Filter."""
+
+    covariance_scale: float = with_default(MethodConfig, 'covariance_scale', 2.0)
+    update_min_d: float = with_default(GatedConfig, 'update_min_d', 0.33)
+    update_min_a: float = with_default(GatedConfig, 'update_min_a', 0.12)
+    noise_scale: float = with_default(GatedConfig, 'noise_scale', 0.55)
+    position_bandwidth: float = parameter(
+        1.0,
+        'bandwidth of k_X in x and y, metres; by default at least 6 times the distance between '
+        'images of the map, up to 2.9',
+        1e-3,
+        100.0,
+        search=(0.1, 3.0),
+    )
+    heading_bandwidth: float = with_default(OnMapConfig, 'heading_bandwidth', 0.6)
+    state_ridge: float = with_default(OnMapConfig, 'state_ridge', 0.24)
+    delta: float = with_default(OnMapConfig, 'delta', 1.2e-3)
+    bayes_rule: str = parameter(
+        'squared', 'regularisation of the kernel Bayes rule', choices=tuple(BAYES_RULES)
+    )
+    sharpening: float = parameter(
+        0.017,
+        'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is',
+        low=0.0,
+        search=(0.004, 0.2),
+    )
+    points: int = parameter(400, 'points that are herded and moved', 10, 1_000_000)
 
 
-class KernelMonteCarloFilter(BeliefMethod):
+class KernelMonteCarloFilter(MapLocalizer):
     """
     The localizer `kmcf`; see `Localizer` for the interface.
 
@@ -43,8 +70,6 @@ class KernelMonteCarloFilter(BeliefMethod):
     resamples only when few weights count; while a robot is tracked they always are few.
     """
 
-    config: KmcfConfig
-
     def __init__(
         self,
         kernel_map: KernelMap,
@@ -52,59 +77,52 @@ class KernelMonteCarloFilter(BeliefMethod):
         rng: np.random.Generator | None = None,
     ) -> None:
         super().__init__(kernel_map, config or KmcfConfig(), rng)
-        kernel = pose_kernel(self.config.position_bandwidth, self.config.heading_bandwidth)
-        self.kernels = MapKernels(kernel_map, kernel, self.config.sharpening)
-        self.kernels.regularise(self.config.state_ridge)
-        self.gaps, self.diagnostics = self.kernels.gaps, {'updates': 0.0, 'restarts': 0.0}
+        self.diagnostics['restarts'] = 0.0
+        self.kernels = MapKernels(kernel_map, self.config)
+        self.gaps = self.kernels.gaps
         self.alpha: FloatArray | None = None
         self.points: FloatArray | None = None
-        self._global_start = False
+        self._prior: FloatArray | None = None  # values (n,) at the map of a global start
 
-    def initialize(self, pose: FloatArray, covariance: FloatArray) -> None:
-        """Start from a Gaussian about a pose (3,), covariance (3, 3)."""
-        self._reset()
+    def start(self, pose: FloatArray, covariance: FloatArray) -> None:
+        """Sample a Gaussian about a pose (3,), covariance (3, 3)."""
+        self.alpha = self._prior = None
         self.points = Points.gaussian(pose, covariance, self.config.points, self.rng).poses
 
-    def initialize_globally(self) -> None:
-        """Start from the uniform law on the map."""
-        self._reset()
-        self._global_start = True
+    def start_anywhere(self) -> None:
+        """Take the uniform law on the map."""
+        self.alpha = self.points = None
+        self._prior = self.kernels.gram_x.mean(axis=1)
 
-    def predict(self, odometry_increment: FloatArray) -> None:
+    def move(self, increment: FloatArray) -> None:
         """Herd points from the posterior, if any; move them by an increment (3,) with noise."""
-        self.gate.add(odometry_increment)
-        self._updated = False
         if self.alpha is not None:
             self.points, self.alpha = self.herded(self.alpha), None
         if self.points is not None:
-            variances = self.kernel_map.motion_noise.variances(odometry_increment)
+            variances = self.kernel_map.motion_noise.variances(increment)
             deviation = np.sqrt(self.config.noise_scale * variances)
             errors = deviation * self.rng.standard_normal(self.points.shape)
-            increment = calibration.moved(odometry_increment, self._errors)
-            self.points = se2.compose(se2.compose(self.points, increment), errors)
+            self.points = se2.compose(se2.compose(self.points, self.corrected(increment)), errors)
 
-    def update_similarities(self, similarities: FloatArray) -> None:
-        """Correct by the kernel vector (n,) of an image."""
-        self.gate.restart()
-        self._updated = True
-        self.diagnostics['updates'] += 1
-        self.diagnostics['best_similarity'] = float(similarities.max())
-        prior = self._prior_at_map()
+    def weigh(self, similarities: FloatArray) -> None:
+        """Correct the prior by the kernel values (n,) of an image."""
+        prior = self._prior
+        if self.alpha is not None:
+            prior = self.kernels.gram_x @ self.alpha
+        elif self.points is not None:
+            sample = se2.to_plane_and_circle(self.points)
+            prior = self.kernels.kernel.cross_gram(self.kernels.points, sample).mean(axis=1)
         if prior is None:
             return
         k_y = self.kernels.image_kernel(similarities)
+        mu = without_traces(self.kernels.project(prior))
+        rule, delta = BAYES_RULES[self.config.bayes_rule], self.config.delta
         try:
-            self.alpha = normalise(self.corrected(prior, k_y))
+            self.alpha = normalise(rule(self.kernels.gram_y, mu, k_y, delta))
         except KernelError:
             self.diagnostics['restarts'] += 1
-            self.alpha = self.kernels.given_image_alone(k_y, self.config.delta)
-        self.points, self._global_start = None, False
-
-    def corrected(self, prior_at_map: FloatArray, k_y: FloatArray) -> FloatArray:
-        """Posterior weights (n,), from the values of the prior's kernel mean at the map (n,)."""
-        mu = without_traces(self.kernels.project(prior_at_map))
-        rule = BAYES_RULES[self.config.bayes_rule]
-        return rule(self.kernels.gram_y, mu, k_y, self.config.delta)
+            self.alpha = self.kernels.given_image_alone(k_y, delta)
+        self.points = self._prior = None
 
     def herded(self, alpha: FloatArray) -> FloatArray:
         """
@@ -113,7 +131,7 @@ class KernelMonteCarloFilter(BeliefMethod):
         `KernelMean.herd` with the map poses to choose from, on the Gram matrix that is known.
         """
         # far points without weight are never chosen
-        active = np.flatnonzero(np.abs(alpha) > _HERDED * np.abs(alpha).max())
+        active = np.flatnonzero(np.abs(alpha) > 1e-6 * np.abs(alpha).max())
         gram = self.kernels.gram_x[np.ix_(active, active)]
         target, repulsion = gram @ alpha[active], np.zeros(len(active))
         chosen = np.empty(self.config.points, dtype=np.int64)
@@ -122,22 +140,7 @@ class KernelMonteCarloFilter(BeliefMethod):
             repulsion += gram[chosen[t]]
         return self.kernel_map.poses[active[chosen]]
 
-    def _reset(self) -> None:
-        self.alpha, self.points = None, None
-        self._global_start = self._updated = False
-        self.gate.reopen()
-
-    def _prior_at_map(self) -> FloatArray | None:
-        """Values (n,) of the prior's kernel mean at the map poses; None without a start."""
-        if self.alpha is not None:
-            return np.asarray(self.kernels.gram_x @ self.alpha)
-        if self.points is not None:
-            sample = se2.to_plane_and_circle(self.points)
-            cross = self.kernels.kernel.cross_gram(self.kernels.points, sample)
-            return np.asarray(cross.mean(axis=1))
-        return np.asarray(self.kernels.gram_x.mean(axis=1)) if self._global_start else None
-
-    def weighted_points(self) -> Points | None:
+    def belief(self) -> Points | None:
         """Return the sample, or the positive part of the weights on the map poses."""
         if self.points is not None:
             return Points(self.points, np.full(len(self.points), 1.0 / len(self.points)))

@@ -1,52 +1,156 @@
-"""The localization methods by name."""
+"""
+The localization methods by name, and the parameters with which a method runs on a map.
+
+The parameters of the filter `kbr` are the map's `filter_config`. Those of another method that are
+set or tuned are in the map's `baselines`; the others are the defaults of its configuration class.
+An installed package adds a method by an entry point of the group `kbr_localization.methods` that
+names a `Method`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+import importlib.metadata
+import logging
+from typing import Any
 
+from kbr_localization.configuration import from_mapping
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.config import image_spacing, KbrConfig, length_scale
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.localizer import Localizer
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods.adapted import AdaptedAlgorithm1
-from kbr_localization.localization.methods.algorithm1 import Algorithm1
-from kbr_localization.localization.methods.baselines import DeadReckoning, NearestImage
-from kbr_localization.localization.methods.gp_particle import GaussianProcessParticleFilter
-from kbr_localization.localization.methods.kernel_kalman import KernelKalmanFilter
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter
-from kbr_localization.localization.methods.method_configs import method_config
-from kbr_localization.localization.methods.nonparametric import FullyNonparametricFilter
-from kbr_localization.localization.methods.particles import NearestNeighbourParticleFilter
+from kbr_localization.localization.methods.algorithm1 import (
+    Algorithm1,
+    Algorithm1Config,
+    OnMapConfig,
+)
+from kbr_localization.localization.methods.baselines import (
+    DeadReckoning,
+    DeadReckoningConfig,
+    NearestConfig,
+    NearestImage,
+)
+from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
+from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
+from kbr_localization.localization.methods.knn_particle import (
+    NearestNeighbourConfig,
+    NearestNeighbourParticleFilter,
+)
 import numpy as np
 
-METHODS = {
-    'kbr': 'kernel Bayes filter on moving points: Mb-KSR, conditional kernel mean at the image',
-    'algorithm1': 'Algorithm 1 of the paper as printed, on the map poses',
-    'algorithm1-adapted': 'Algorithm 1 with gated updates, sharper kernel, composed predictions',
-    'fkbf': 'fully-nonparametric kernel Bayes filter',
-    'kmcf': 'kernel Monte Carlo filter: sampling, KBR on the map poses, herding',
-    'kernel-kalman': 'subspace kernel Kalman filter',
-    'knn-particle': 'particle filter with k-nearest-neighbour observations (NN)',
-    'gp-particle': 'particle filter with Gaussian-process observations',
-    'nearest': 'pose of the most similar map image (NAI)',
-    'dead-reckoning': 'odometry alone',
+GROUP = 'kbr_localization.methods'
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Method:
+    """
+    A method: one line for `kbr methods`, its configuration class, and how to make its localizer.
+
+    Parameters of `config` that have `search` in their metadata are tuned by `kbr tune`.
+    """
+
+    description: str
+    config: type[Any]
+    make: Callable[[KernelMap, Any, np.random.Generator], Localizer]
+
+
+def plug_ins() -> dict[str, Method]:
+    """Load the methods of other packages; one that cannot be loaded is left out with a warning."""
+    found = {}
+    for entry in importlib.metadata.entry_points(group=GROUP):
+        try:
+            found[entry.name] = entry.load()
+        except Exception as error:
+            logger.warning('method %s of %s is left out: %s', entry.name, entry.value, error)
+    return found
+
+
+METHODS: dict[str, Method] = {
+    'kbr': Method(
+        'kernel Bayes filter on moving points: Mb-KSR, conditional kernel mean at the image',
+        KbrConfig,
+        lambda kernel_map, config, rng: KernelBayesLocalizer(
+            with_statistics(kernel_map), config, rng
+        ),
+    ),
+    'algorithm1': Method(
+        'Algorithm 1 of the paper as printed, on the map poses', Algorithm1Config, Algorithm1
+    ),
+    'fkbf': Method(
+        'fully-nonparametric kernel Bayes filter', OnMapConfig, FullyNonparametricFilter
+    ),
+    'kmcf': Method(
+        'kernel Monte Carlo filter: sampling, KBR on the map poses, herding',
+        KmcfConfig,
+        KernelMonteCarloFilter,
+    ),
+    'knn-particle': Method(
+        'particle filter with k-nearest-neighbour observations (NN)',
+        NearestNeighbourConfig,
+        NearestNeighbourParticleFilter,
+    ),
+    'nearest': Method('pose of the most similar map image (NAI)', NearestConfig, NearestImage),
+    'dead-reckoning': Method('odometry alone', DeadReckoningConfig, DeadReckoning),
 }
+METHODS |= plug_ins()
 
 
-def make_localizer(method: str, kernel_map: KernelMap, seed: int = 0) -> Localizer:
-    """Make the localizer called `method` on a map; raises LocalizationError for another name."""
-    rng = np.random.default_rng(seed)
-    config = method_config(method, kernel_map)
-    makers: dict[str, Callable[[], Localizer]] = {
-        'kbr': lambda: KernelBayesLocalizer(with_statistics(kernel_map), config, rng),
-        'algorithm1': lambda: Algorithm1(kernel_map, config),
-        'algorithm1-adapted': lambda: AdaptedAlgorithm1(kernel_map, config),
-        'fkbf': lambda: FullyNonparametricFilter(kernel_map, config),
-        'kmcf': lambda: KernelMonteCarloFilter(kernel_map, config, rng),
-        'kernel-kalman': lambda: KernelKalmanFilter(kernel_map, config, rng),
-        'knn-particle': lambda: NearestNeighbourParticleFilter(kernel_map, config, rng),
-        'gp-particle': lambda: GaussianProcessParticleFilter(kernel_map, config, rng),
-        'nearest': lambda: NearestImage(kernel_map),
-        'dead-reckoning': lambda: DeadReckoning(kernel_map, config),
-    }
-    return makers[method]()
+def method_named(name: str) -> Method:
+    """Return a method; raises LocalizationError for an unknown name."""
+    if name not in METHODS:
+        raise LocalizationError(
+            f'unknown method {name!r}: expected one of {", ".join(METHODS)}, or one that an '
+            f'installed package gives as entry point of {GROUP}'
+        )
+    return METHODS[name]
+
+
+def make_localizer(name: str, kernel_map: KernelMap, seed: int = 0) -> Localizer:
+    """Make the localizer of a method on a map; raises LocalizationError for an unknown name."""
+    config = method_config(name, kernel_map)
+    return METHODS[name].make(kernel_map, config, np.random.default_rng(seed))
+
+
+def method_config(name: str, kernel_map: KernelMap) -> Any:
+    """
+    Return the configuration of a method on a map.
+
+    What the map keeps and this version does not know is left out, as a map may be of another one;
+    `with_values` refuses it. Lengths shrink on a map that is small itself, the bandwidth of `kmcf`
+    grows with the distance between images, and what the map says of a sure pose holds for all
+    methods. Raises ConfigurationError when the map keeps a value out of range, LocalizationError
+    for an unknown method.
+    """
+    config = method_named(name).config
+    if config is KbrConfig:
+        return kernel_map.filter_config
+    usual = {field.name: field.default for field in fields(config)}
+    scale = length_scale(kernel_map.poses)
+    values = {x: scale * usual[x] for x in ('position_bandwidth', 'update_min_d') if x in usual}
+    if name == 'kmcf':  # a belief that is herded on the map poses reaches from one to the next
+        wide = min(6.0 * image_spacing(kernel_map.poses), 2.9)
+        values['position_bandwidth'] = max(values['position_bandwidth'], wide)
+    for shared in ('localized_radius', 'localized_mass'):
+        values[shared] = getattr(kernel_map.filter_config, shared)
+    values |= kernel_map.baselines.get(name, {})
+    return from_mapping(config, {x: value for x, value in values.items() if x in usual})
+
+
+def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> KernelMap:
+    """
+    Return the map with parameters of a method replaced, to be used by `method_config`.
+
+    Raises ConfigurationError for one that the method does not have.
+    """
+    config = method_named(name).config
+    from_mapping(config, asdict(config()) | dict(values))
+    if config is KbrConfig:
+        return replace(kernel_map, filter_config=replace(kernel_map.filter_config, **values))
+    own = {field.name for field in fields(config)}
+    before = kernel_map.baselines.get(name, {})
+    kept = {x: value for x, value in before.items() if x in own} | dict(values)
+    return replace(kernel_map, baselines={**kernel_map.baselines, name: kept})

@@ -1,0 +1,189 @@
+"""
+Cross-validation over whole runs: a map of the other runs, localization of the one left out.
+
+The images enter through their kernel alone, and the kernel does not depend on what is tuned: the
+Gram matrix of all images is computed once, and a descriptor is from then on its row number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+import logging
+
+from kbr_localization import se2
+from kbr_localization.datasets import Dataset
+from kbr_localization.errors import LocalizationError
+from kbr_localization.localization.filter.wrong_places import with_statistics
+from kbr_localization.localization.map.describing import GramDescriber, SentDescriber
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.localization.map.prune import cover
+from kbr_localization.localization.motion import measure_odometry
+from kbr_localization.progress import Progress, silent
+from kbr_localization.se2 import FloatArray
+from kbr_localization.workers import Workers
+import numpy as np
+from scipy.spatial import cKDTree
+
+MAX_FRAMES = 4000
+"""Frames of all runs that take part; longer runs are thinned evenly."""
+MAX_FOLD_IMAGES = 500
+"""Images of the maps in cross-validation: more would cost time and change little."""
+MAX_FOLDS = 6
+NEAR_M, NEAR_RAD = 2.0, 1.0
+"""A frame counts when a training pose is this near: elsewhere nobody could know the answer."""
+_MIN_FRAMES = 20
+_ROWS = 32  # of the Gram matrix, a task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Frames of a run: `rows` (m,) of the Gram matrix, `odometry` and `poses` (m, 3)."""
+
+    rows: np.ndarray
+    odometry: FloatArray
+    poses: FloatArray
+
+    def __len__(self) -> int:
+        """Count the frames."""
+        return len(self.rows)
+
+    def part(self, frames: slice) -> Frames:
+        """Return consecutive frames."""
+        return Frames(self.rows[frames], self.odometry[frames], self.poses[frames])
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A run left out, `covered` (m,) where the training runs went, and maps of the others."""
+
+    run: Frames
+    covered: np.ndarray
+    maps: tuple[KernelMap, ...]
+
+
+def make_folds(
+    kernel_map: KernelMap,
+    datasets: Sequence[Dataset],
+    sizes: Sequence[int | None] = (None,),
+    seed: int = 0,
+    progress: Progress = silent,
+    workers: Workers | None = None,
+) -> list[Fold]:
+    """
+    Leave each run out once; a single run is split into two halves of time.
+
+    `kernel_map` holds all images of the datasets. A fold has a map for each of `sizes`, its images
+    chosen to cover the training runs. Raises LocalizationError when too little of the left-out
+    runs lies where the others went.
+    """
+    capped = [str(size) for size in sizes if size is not None and size > MAX_FOLD_IMAGES]
+    if capped:
+        logger.warning(
+            'parameters for maps of %s images are tuned on maps of %d, the most that are tried',
+            ', '.join(capped),
+            MAX_FOLD_IMAGES,
+        )
+    runs = _runs(kernel_map, datasets)
+    # Replace the descriptors by row numbers of the Gram matrix of all frames.
+    rows = np.concatenate([run.rows for run in runs])
+    gram = _gram(kernel_map, rows, progress, workers or Workers())
+    numbers = np.full((len(kernel_map), 1), -1, dtype=np.int64)
+    numbers[rows, 0] = np.arange(len(rows))
+    indexed = replace(
+        kernel_map, descriptors=numbers, describer=GramDescriber(gram), thumbnails=()
+    )
+    rng = np.random.default_rng([seed, 0])
+    left_out = np.sort(rng.permutation(len(runs))[:MAX_FOLDS])
+    folds = [_fold(indexed, runs, int(index), sizes, rng) for index in left_out]
+    useful = [fold for fold in folds if fold.covered.sum() >= _MIN_FRAMES]
+    if not useful:
+        raise LocalizationError(
+            f'cannot tune: at most {max(fold.covered.sum() for fold in folds)} frames of a run '
+            'lie where the other runs (or the other half of a single run) went, expected '
+            f'{_MIN_FRAMES}: give runs through the same places'
+        )
+    share = float(np.mean(np.concatenate([fold.covered for fold in useful])))
+    if share < 0.5:
+        logger.warning(
+            'only %.0f%% of the frames lie where the other runs (or the other half of a single '
+            'run) went the same way, and tuning uses these alone: add a second run through the '
+            'same places',
+            100.0 * share,
+        )
+    return useful
+
+
+def _runs(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
+    """Frames of each run that are in the map, thinned; the halves of a single run."""
+    stride = -(-len(kernel_map) // MAX_FRAMES)
+    runs = []
+    for index, dataset in enumerate(datasets):
+        rows = np.flatnonzero(kernel_map.run_index == index)[::stride]
+        at = {frame.stamp_ns: frame.odometry for frame in dataset}
+        odometry = np.array([at[int(stamp)] for stamp in kernel_map.stamps_ns[rows]])
+        runs.append(Frames(rows, odometry.reshape(-1, 3), kernel_map.poses[rows]))
+    runs = [run for run in runs if len(run)]
+    if len(runs) == 1:
+        half = len(runs[0]) // 2
+        runs = [runs[0].part(slice(half)), runs[0].part(slice(half, None))]
+    most = max(map(len, runs))
+    if most < _MIN_FRAMES:
+        raise LocalizationError(
+            f'cannot tune: the longest run (or half of a single run) has {most} usable frames, '
+            f'expected {_MIN_FRAMES}: give longer runs'
+        )
+    return runs
+
+
+def _gram(
+    kernel_map: KernelMap, rows: np.ndarray, progress: Progress, workers: Workers
+) -> np.ndarray:
+    """Kernel values (n, n) of all pairs of images."""
+    n, descriptors = len(rows), kernel_map.descriptors[rows]
+    gram = np.empty((n, n), dtype=np.float32)
+    starts = range(0, n, _ROWS)
+    work = partial(_gram_rows, SentDescriber(kernel_map.describer), descriptors)
+    for done, (number, values) in enumerate(workers.run(work, starts), start=1):
+        start = starts[number]
+        gram[start : start + len(values), start:] = values
+        gram[start:, start : start + len(values)] = values.T
+        progress('comparing images', min(done * _ROWS, n), n)
+    return gram
+
+
+def _gram_rows(sent: SentDescriber, descriptors: np.ndarray, start: int) -> np.ndarray:
+    """Kernel values of a block of images and all after them."""
+    block = descriptors[start : start + _ROWS]
+    return sent.describer.cross_gram(block, descriptors[start:]).astype(np.float32)
+
+
+def _fold(
+    indexed: KernelMap,
+    runs: Sequence[Frames],
+    left_out: int,
+    sizes: Sequence[int | None],
+    rng: np.random.Generator,
+) -> Fold:
+    run, others = runs[left_out], [r for index, r in enumerate(runs) if index != left_out]
+    training = indexed.subset(np.concatenate([other.rows for other in others]))
+    calibration, noise = measure_odometry([(other.odometry, other.poses) for other in others])
+    training = replace(training, motion_noise=noise, calibration=calibration)
+    counts = [min(size or MAX_FOLD_IMAGES, MAX_FOLD_IMAGES) for size in sizes]
+    maps = [training.subset(cover(training.poses, count, rng)) for count in counts]
+    numbered = replace(run, rows=indexed.descriptors[run.rows, 0])
+    return Fold(numbered, near(run.poses, training.poses), tuple(with_statistics(m) for m in maps))
+
+
+def near(poses: FloatArray, known: FloatArray) -> np.ndarray:
+    """Which poses (m, 3) have a known pose (n, 3) within reach that faces the same way."""
+    groups = cKDTree(known[:, :2]).query_ball_point(poses[:, :2], NEAR_M)
+    return np.array(
+        [
+            bool(np.any(np.abs(se2.wrap_angle(known[group, 2] - pose[2])) <= NEAR_RAD))
+            for pose, group in zip(poses, groups, strict=True)
+        ]
+    )

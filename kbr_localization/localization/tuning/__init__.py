@@ -1,1 +1,0 @@
-"""Parameters by cross-validation over whole runs."""
