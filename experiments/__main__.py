@@ -18,7 +18,6 @@ NAMES = (
     'mbksr_fig4',
     'mbksr_fig6',
     'convergence',
-    'slides_regression',
 )
 """In the order of the papers; each is a module of this package with an `EXPERIMENT`."""
 

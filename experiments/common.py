@@ -17,7 +17,7 @@ from typing import Any
 
 from experiments import report
 from experiments.claims import Claim, verdict
-from experiments.records import Records, run_tasks, SEEDS, Size, Store, Task, tasks_of, Trial
+from experiments.records import Records, run_tasks, SEEDS, Size, Store, tasks_of, Trial
 import matplotlib
 from matplotlib import pyplot
 import numpy as np
@@ -52,8 +52,8 @@ class Experiment:
 
     `source`: e.g. '[KBR] Fig. 2'; `paper`: its values or its finding; `settings`: what the paper
     leaves open and how it was chosen; `sizes`: how much is run; `trial(rng, **cell, **fixed)`:
-    the numbers of one task; `judge(records, size)`: what they say; `judge_times`: the same for
-    what depends on the speed of this machine; `unavailable(size)`: why it cannot be run, if so.
+    the numbers of one task; `judge(records, size)`: what they say; `unavailable(size)`: why it
+    cannot be run, if so.
     """
 
     name: str
@@ -63,7 +63,6 @@ class Experiment:
     sizes: Mapping[str, Size]
     trial: Trial
     judge: Callable[[Records, Size], Outcome]
-    judge_times: Callable[[Records, Size], Outcome] | None = None
     unavailable: Callable[[Size], str] = lambda size: ''
 
 
@@ -90,23 +89,8 @@ def run(experiment: Experiment, options: argparse.Namespace) -> Outcome | None:
     print(
         f'{experiment.source}, {options.size}: {outcome.ours}. {verdict(outcome.claims)} ({done})'
     )
-    if experiment.judge_times and any(one.seconds for one in records.done):
-        _with_times(experiment, records, tasks, options)
     report.write_page(options.out)
     return outcome
-
-
-def _with_times(
-    experiment: Experiment, records: Records, tasks: Sequence[Task], options: argparse.Namespace
-) -> None:
-    """Print what depends on the speed of this machine; keep it only when asked to."""
-    timed = Records([one for one in records.done if one.seconds])
-    assert experiment.judge_times is not None
-    outcome = experiment.judge_times(timed, experiment.sizes[options.size])
-    print(f'{experiment.source}, times: {outcome.ours}. {verdict(outcome.claims)}')
-    folder = options.out / 'results' / ('timed' if options.keep_times else 'times')
-    name, done = stem(experiment.name, options.size), report.completed(timed, tasks)
-    write(folder, name, experiment, outcome, done, options.size)
 
 
 def stem(name: str, size: str) -> str:
@@ -126,7 +110,6 @@ def parser(description: str) -> argparse.ArgumentParser:
     add('--judge', action='store_true', help='run nothing, judge what is stored')
     add('--minutes', type=float, default=np.inf, help='begin no further task after them')
     add('--jobs', type=int, default=1, help='processes, -1 for one on every core')
-    add('--keep-times', action='store_true', help='store the measured times and their claims')
     return result
 
 

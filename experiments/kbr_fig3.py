@@ -1,17 +1,15 @@
 """
-[KBR] Fig. 3: Bayesian computation without likelihood, error against computing time.
+[KBR] Fig. 3: Bayesian computation without likelihood, error against the number of simulations.
 
 Kernel Bayes' rule and the conditional mean, both with incomplete Cholesky, against rejection ABC,
-for the jointly Gaussian problem whose posterior is known. Times are CPU time of one thread and
-include the simulation of the samples and the answers for ten observations.
+for the jointly Gaussian problem whose posterior is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-import time
 from typing import Any
 
 from experiments import common
@@ -120,18 +118,16 @@ def rejection(
     return np.array(means), min(int(near.sum()) for near in accepted)
 
 
-def timed(run: Answer, truth: Any) -> tuple[float, float, int]:
-    """CPU seconds, mean squared error, and what else the method tells."""
-    started = time.process_time()
+def judged(run: Answer, truth: Any) -> tuple[float, int]:
+    """Mean squared error, and what else the method tells."""
     means, rank = run()
-    seconds = time.process_time() - started
-    return seconds, float(np.mean(np.sum((means - truth) ** 2, axis=1))), rank
+    return float(np.mean(np.sum((means - truth) ** 2, axis=1))), rank
 
 
 def trial(
     rng: np.random.Generator, d: int, kernel_sizes: Sequence[int], abc_sizes: Sequence[int]
 ) -> dict[str, Any]:
-    """Errors, ranks and seconds of every method and size on one problem in d dimensions."""
+    """Errors and ranks of every method and size on one problem in d dimensions."""
     settings = {
         method: tuned(method, d, kernel_sizes[1], rng) if 'CV' in method else PRINTED
         for method in KERNEL_METHODS
@@ -147,13 +143,10 @@ def trial(
         f'ABC {region}': [partial(rejection, problem, y, n, region, rng) for n in abc_sizes]
         for region in REGIONS
     }
-    # the first call of a process pays for loading libraries
-    answer(problem, 'KBR', y, 50, PRINTED, np.random.default_rng(0))
-    found = {name: [timed(run, truth) for run in parts] for name, parts in runs.items()}
+    found = {name: [judged(run, truth) for run in parts] for name, parts in runs.items()}
     return {
-        'errors': {name: [one[1] for one in parts] for name, parts in found.items()},
-        'ranks': {name: [one[2] for one in parts] for name, parts in found.items()},
-        'seconds': {name: [one[0] for one in parts] for name, parts in found.items()},
+        'errors': {name: [one[0] for one in parts] for name, parts in found.items()},
+        'ranks': {name: [one[1] for one in parts] for name, parts in found.items()},
     }
 
 
@@ -162,13 +155,12 @@ class Panel:
     """
     Errors of one dimension by method and number of simulations, (replicates,) each.
 
-    Of ABC the acceptance region of the lowest mean error for every number; `regions`: which;
-    `ranks`: of G_Y by the size n of KBR's sample.
+    Of ABC the acceptance region of the lowest mean error for every number; `ranks`: of G_Y by the
+    size n of KBR's sample.
     """
 
     errors: dict[str, dict[int, Any]]
     ranks: dict[int, float]
-    regions: dict[int, float]
 
     @classmethod
     def of(cls, values: Sequence[Any], size: Size) -> Panel:
@@ -180,19 +172,7 @@ class Panel:
         best = every.mean(axis=1).argmin(axis=0)
         errors['ABC'] = {n: every[best[i], :, i] for i, n in enumerate(abc_sizes)}
         ranks = np.mean([one['ranks']['KBR'] for one in values], axis=0)
-        regions = {n: REGIONS[best[i]] for i, n in enumerate(abc_sizes)}
-        return cls(errors, _by_size(kernel_sizes, ranks), regions)
-
-    def seconds(
-        self, times: Sequence[Mapping[str, Any]], size: Size
-    ) -> dict[str, dict[int, float]]:
-        """Mean CPU seconds by method and number of simulations."""
-        found = {name: np.mean([one[name] for one in times], axis=0) for name in _names()}
-        result = {m: _by_size(size.fixed['kernel_sizes'], found[m]) for m in KERNEL_METHODS}
-        result['ABC'] = {
-            n: found[f'ABC {self.regions[n]}'][i] for i, n in enumerate(size.fixed['abc_sizes'])
-        }
-        return result
+        return cls(errors, _by_size(kernel_sizes, ranks))
 
 
 def panels(records: Records, size: Size) -> Iterator[tuple[int, Panel]]:
@@ -209,27 +189,7 @@ def judge(records: Records, size: Size) -> common.Outcome:
     rows = [r for d, panel in found.items() for r in common.rows_by('n', panel.errors, d=d)]
     ours = '; '.join(_summary(d, panel) for d, panel in found.items())
     claims = [one for d, panel in found.items() for one in _claims(d, panel)]
-    return common.Outcome(rows, ours, claims, lambda: _draw(rows, 'n', 'simulations'))
-
-
-def judge_times(records: Records, size: Size) -> common.Outcome:
-    """Errors over CPU time, and the cost of a simulation from which a kernel method is faster."""
-    rows: list[common.Row] = []
-    claims, texts = [], []
-    for d, panel in panels(records, size):
-        seconds = panel.seconds(records.seconds(d=d), size)
-        for method, by_size in panel.errors.items():
-            for n, values in by_size.items():
-                rows.append(common.row(method, values, d=d, n=n, seconds=seconds[method][n]))
-        for method in KERNEL_METHODS:
-            text = f'd = {d}: {method} better than ABC of no less time, at every n'
-            claims.append(_better(text, panel, method, seconds))
-        costs = [f'{m} {_worth(_break_even(panel, m, seconds))}' for m in KERNEL_METHODS]
-        texts.append(f'd = {d}: faster than ABC of the same error: {", ".join(costs)}')
-    draw = _draw
-    return common.Outcome(
-        rows, '; '.join(texts), claims, lambda: draw(rows, 'seconds', 'CPU time [s]')
-    )
+    return common.Outcome(rows, ours, claims, lambda: _draw(rows))
 
 
 def _names() -> list[str]:
@@ -248,16 +208,8 @@ def _summary(d: int, panel: Panel) -> str:
 
 
 def _claims(d: int, panel: Panel) -> list[Claim]:
-    simulations = {m: {n: float(n) for n in by_size} for m, by_size in panel.errors.items()}
-    claims = [
-        _better(
-            f'd = {d}: {method} better than ABC of no fewer simulations, at every n',
-            panel,
-            method,
-            simulations,
-        )
-        for method in KERNEL_METHODS
-    ]
+    text = 'better than ABC of no fewer simulations, at every n'
+    claims = [_better(f'd = {d}: {method} {text}', panel, method) for method in KERNEL_METHODS]
     for suffix in ('', ' (CV)'):
         first, second = (
             {f'n = {n}': values for n, values in panel.errors[f'{name}{suffix}'].items()}
@@ -267,44 +219,24 @@ def _claims(d: int, panel: Panel) -> list[Claim]:
     return claims
 
 
-def _better(
-    text: str, panel: Panel, method: str, costs: Mapping[str, Mapping[int, float]]
-) -> Claim:
-    """Judge a method of every size against the cheapest ABC run of no less cost."""
-    abc = sorted(costs['ABC'], key=lambda n: costs['ABC'][n])
-    differences = {}
+def _better(text: str, panel: Panel, method: str) -> Claim:
+    """Judge a method of every size against the smallest ABC run of no fewer simulations."""
+    abc, differences = sorted(panel.errors['ABC']), {}
     for n, values in panel.errors[method].items():
-        enough = (one for one in abc if costs['ABC'][one] >= costs[method][n])
-        rival = next(enough, abc[-1])
+        rival = next((one for one in abc if one >= n), abc[-1])
         differences[f'n = {n} against {rival}'] = panel.errors['ABC'][rival] - values
     return claim(text, differences)
 
 
-def _break_even(panel: Panel, method: str, seconds: Mapping[str, Mapping[int, float]]) -> float:
-    """Return the cost in seconds of one simulation from which a kernel method is the faster."""
-    n, abc = max(panel.errors[method]), panel.errors['ABC']
-    error = panel.errors[method][n].mean()
-    rival = next((one for one in sorted(abc) if abc[one].mean() <= error), max(abc))
-    saved = rival - n
-    lost = max(seconds[method][n] - seconds['ABC'][rival], 0.0)
-    return lost / saved if saved > 0 else np.inf
-
-
-def _worth(cost: float) -> str:
-    if np.isinf(cost):
-        return 'at no cost of a simulation'
-    return 'at any cost of a simulation' if cost == 0 else f'from {1e6 * cost:.1g} µs a simulation'
-
-
-def _draw(rows: Sequence[common.Row], x: str, label: str) -> Any:
+def _draw(rows: Sequence[common.Row]) -> Any:
     dimensions = list(dict.fromkeys(row['d'] for row in rows))
     figure, grid = pyplot.subplots(
         1, len(dimensions), figsize=(8.5, 3.8), constrained_layout=True, squeeze=False
     )
     for axes, d in zip(grid.flat, dimensions, strict=True):
         chosen = [row for row in rows if row['d'] == d]
-        common.curves(axes, chosen, x)
-        axes.set(title=f'd = {d}', xlabel=label, ylabel='MSE', xscale='log', yscale='log')
+        common.curves(axes, chosen, 'n')
+        axes.set(title=f'd = {d}', xlabel='simulations', ylabel='MSE', xscale='log', yscale='log')
     return figure
 
 
@@ -319,9 +251,8 @@ EXPERIMENT = common.Experiment(
     'for every size. With the tolerance 0.001 of the absolute trace the ranks agree with the '
     'printed ones at n = 200 and are half as large again at n = 6000; a relative one makes KBR '
     'unstable. One call simulates a whole array of Gaussians here, so that a simulation costs '
-    'nanoseconds and time favours ABC: hence also numbers of simulations, and the cost of a '
-    'simulation at which both are even. COND is not always below KBR: its states are all from the '
-    'narrower prior.',
+    'nanoseconds and time favours ABC: hence numbers of simulations. COND is not always '
+    'below KBR: its states are all from the narrower prior.',
     sizes={
         'tiny': Size(1, {'d': (2,)}, {'kernel_sizes': (50, 100), 'abc_sizes': (500, 5000)}),
         'reduced': Size(
@@ -343,5 +274,4 @@ EXPERIMENT = common.Experiment(
     },
     trial=trial,
     judge=judge,
-    judge_times=judge_times,
 )

@@ -1,5 +1,5 @@
 """
-[kReg] Fig. 1: filters on toy dynamics, error over time and running times.
+[kReg] Fig. 1: filters on toy dynamics, error over time.
 
 The hidden state is an angle that advances by 0.4; the observation oscillates about a circle.
 EKF, UKF and kRegBayes know the dynamics, KBR and pKBR learn from pairs; all know the first angle.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import functools
-import time
 from typing import Any, NamedTuple
 
 from experiments import common
@@ -108,7 +107,7 @@ def kernel_angles(kernel_filter: KernelBayesFilter, y: Any, first: float) -> Any
 
 
 def trial(rng: np.random.Generator, size: int, steps: int, weight: float) -> dict[str, Any]:
-    """Squared errors averaged up to each step shown, and CPU seconds, per method."""
+    """Squared errors averaged up to each step shown, per method."""
     training, (angle, y) = simulate(rng, size), simulate(rng, steps)
     first = float(angle[0, 0])
     teacher = functools.partial(supervision, first, weight)
@@ -121,14 +120,11 @@ def trial(rng: np.random.Generator, size: int, steps: int, weight: float) -> dic
     for name, spread in UNSCENTED.items():
         answers[name] = functools.partial(classical_angles, 'unscented', first, y, spread)
     at = shown(steps)
-    errors, seconds = {}, {}
+    errors = {}
     for method in METHODS:
-        started = time.process_time()
-        estimates = answers[method]()
-        seconds[method] = time.process_time() - started
-        squared = np.angle(np.exp(1j * (estimates - angle[:, 0]))) ** 2
+        squared = np.angle(np.exp(1j * (answers[method]() - angle[:, 0]))) ** 2
         errors[method] = np.cumsum(squared)[at - 1] / at
-    return {'running': errors, 'seconds': seconds}
+    return {'running': errors}
 
 
 def shown(steps: int) -> Any:
@@ -157,35 +153,10 @@ def judge(records: Records, size: Size) -> common.Outcome:
     return common.Outcome(rows, ours, claims, lambda: _draw(rows))
 
 
-def judge_times(records: Records, size: Size) -> common.Outcome:
-    """CPU times of the filters, training included."""
-    runs = records.seconds()
-    seconds = {method: np.array([run[method] for run in runs]) for method in METHODS}
-    rows = [common.row(method, values) for method, values in seconds.items()]
-    total = {method: values.sum() for method, values in seconds.items()}
-    ours = (
-        f'time KBR / pKBR {total["KBR"] / total["pKBR"]:.1f}, '
-        f'kRegBayes / pKBR {total["kRegBayes"] / total["pKBR"]:.2f}'
-    )
-    claims = [
-        below('pKBR faster than KBR', seconds['pKBR'], seconds['KBR']),
-        below('pKBR faster than kRegBayes', seconds['pKBR'], seconds['kRegBayes']),
-        below('kRegBayes faster than KBR', seconds['kRegBayes'], seconds['KBR']),
-    ]
-    return common.Outcome(rows, ours, claims, lambda: _draw_times(rows))
-
-
 def _draw(rows: Sequence[common.Row]) -> Any:
     figure, axes = pyplot.subplots(figsize=(5.5, 3.8), constrained_layout=True)
     common.curves(axes, rows, 'step')
     axes.set(xlabel='time step', ylabel='running MSE of the angle', yscale='log')
-    return figure
-
-
-def _draw_times(rows: Sequence[common.Row]) -> Any:
-    figure, axes = pyplot.subplots(figsize=(5.5, 3.0), constrained_layout=True)
-    axes.bar([row['method'] for row in rows], [row['mean'] for row in rows])
-    axes.set(ylabel='CPU time [s]', yscale='log')
     return figure
 
 
@@ -207,5 +178,4 @@ EXPERIMENT = common.Experiment(
     },
     trial=trial,
     judge=judge,
-    judge_times=judge_times,
 )

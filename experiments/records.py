@@ -2,8 +2,7 @@
 Records of an experiment: one for each seed, trial and cell, stored as soon as they are known.
 
 The numbers are in results/records/<name>_<size>.json, which is replaced as a whole after every
-task, so that an interrupted run goes on where it was. Times are no result of a seed: they are in
-results/times/, which is not under version control.
+task, so that an interrupted run continues where it was.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from typing import Any
 import zlib
 
 from joblib import delayed, Parallel
+from kbr_localization.files import write_text
 import numpy as np
 from threadpoolctl import threadpool_limits
 
@@ -63,11 +63,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Record:
-    """What a task found: `values` of the seed, and `seconds` of CPU time by name."""
+    """What a task found."""
 
     task: Task
     values: Values
-    seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -79,10 +78,6 @@ class Records:
     def at(self, **cell: Any) -> list[Values]:
         """Values of the cell, one for each replicate."""
         return [one.values for one in self._of(cell)]
-
-    def seconds(self, **cell: Any) -> list[Mapping[str, float]]:
-        """Return times of the cell's replicates, of those that were timed on this machine."""
-        return [one.seconds for one in self._of(cell) if one.seconds]
 
     def column(self, name: str, **cell: Any) -> Any:
         """One value of the cell as an array (replicates, ...)."""
@@ -115,28 +110,33 @@ def tasks_of(size: Size, seeds: Sequence[int] = SEEDS) -> list[Task]:
 
 
 class Store:
-    """Two JSON files, of values and of times, with one line for every task."""
+    """A JSON file with one line for every task."""
 
     def __init__(self, folder: Path, name: str, size: str) -> None:
-        self.values_path = folder / 'records' / f'{name}_{size}.json'
-        self.seconds_path = folder / 'times' / 'records' / f'{name}_{size}.json'
+        self.path = folder / 'records' / f'{name}_{size}.json'
 
     def load(self, tasks: Sequence[Task]) -> dict[str, Record]:
         """Return the records of those tasks that are stored."""
-        values, seconds = _read(self.values_path), _read(self.seconds_path)
-        return {
-            task.key: Record(task, values[task.key], seconds.get(task.key, {}))
-            for task in tasks
-            if task.key in values
-        }
+        values = self._read()
+        return {task.key: Record(task, values[task.key]) for task in tasks if task.key in values}
 
     def save(self, records: Sequence[Record], keep: bool) -> None:
-        """Replace both files; with `keep`, what is stored of other tasks stays."""
+        """Replace the file; with `keep`, what is stored of other tasks stays."""
         values = {one.task.key: one.values for one in records}
-        seconds = {one.task.key: one.seconds for one in records if one.seconds}
-        for path, content in ((self.values_path, values), (self.seconds_path, seconds)):
-            others = _read(path) if keep else {}
-            _replace(path, content | {k: v for k, v in others.items() if k not in content})
+        others = self._read() if keep else {}
+        content = values | {k: v for k, v in others.items() if k not in values}
+        lines = [
+            f'{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}'
+            for key, value in content.items()
+        ]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self.path, '{\n' + ',\n'.join(lines) + '\n}\n')
+
+    def _read(self) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if self.path.exists():
+            found = json.loads(self.path.read_text('utf-8'))
+        return found
 
 
 def run_tasks(
@@ -151,8 +151,7 @@ def run_tasks(
     """
     Run what is not stored yet; `trial(rng, **cell, **fixed)` returns JSON values.
 
-    Its key 'seconds', if any, is kept apart. After `minutes` no further task is begun. With
-    `resume` what is stored of other seeds stays.
+    After `minutes` no further task is begun. With `resume` what is stored of other seeds stays.
     """
     known = store.load(tasks) if resume else {}
     missing = [task for task in tasks if task.key not in known]
@@ -183,8 +182,7 @@ def _run(trial: Trial, fixed: Mapping[str, Any], task: Task) -> Record:
     logging.getLogger('kbr_localization.kernels').setLevel(logging.ERROR)
     with threadpool_limits(1):  # more threads would change the last bits, and what is stored
         values = trial(task.rng(), **dict(task.cell), **fixed)
-    seconds = values.pop('seconds', {})
-    return Record(task, _rounded(values), _rounded(seconds))
+    return Record(task, _rounded(values))
 
 
 def _rounded(value: Any) -> Any:
@@ -198,19 +196,3 @@ def _rounded(value: Any) -> Any:
     if isinstance(value, float | np.floating):
         return float(f'{value:.{DIGITS}g}')
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text('utf-8')) if path.exists() else {}
-    return found
-
-
-def _replace(path: Path, content: Mapping[str, Any]) -> None:
-    lines = [
-        f'{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}'
-        for key, value in content.items()
-    ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix('.partial')
-    partial.write_text('{\n' + ',\n'.join(lines) + '\n}\n', encoding='utf-8')
-    partial.replace(path)

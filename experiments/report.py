@@ -39,8 +39,8 @@ def _row(out: Path, name: str) -> str:
     stored = {
         size: [
             (path.relative_to(out).as_posix(), json.loads(path.read_text(encoding='utf-8')))
-            for folder in ('', 'timed')
-            if (path := out / 'results' / folder / f'{name}{suffix}.json').exists()
+            for path in [out / 'results' / f'{name}{suffix}.json']
+            if path.exists()
         ]
         for size, suffix in (('reduced', ''), ('full', '_full'))
     }
