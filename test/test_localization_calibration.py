@@ -141,7 +141,7 @@ def test_a_run_without_turns_says_that_the_offset_is_not_observable():
     assert 'hardly turn' in described(found)['offset_x']['words']
     of_odometry = described(found, of_odometry=True)
     assert 'made of this odometry' in of_odometry['offset_x']['words']
-    assert 'at will' in of_odometry['lateral_scale']['words']
+    assert 'sideways' in of_odometry['lateral_scale']['words']
 
 
 def test_a_base_that_moves_sideways_tells_its_lateral_scale_and_noise():

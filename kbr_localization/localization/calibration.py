@@ -1,11 +1,11 @@
 """
 Systematic errors of a robot's odometry: what it reports of a motion, and what the motion was.
 
-The wheels move about a point that lies at (offset x, offset y) from the point whose pose the map
-knows, its axes turned by the mounting angle. They count a fraction too many metres ahead, metres
-aside (only bases that can move so have any) and radians, and turn by the drift with every metre
-ahead. A step of the odometry is taken for an arc, that is for a constant twist (v_x, v_y, w) = log
-of the increment in SE(2). That of the pose is then linear in all but the mounting angle m:
+The wheels move about a point at (offset x, offset y) from the point whose pose the map knows, with
+axes turned by the mounting angle. They count a fraction too many metres ahead, metres sideways (of
+a base that can move sideways) and radians, and turn by the drift with every metre ahead. A step of
+the odometry is an arc: a constant twist (v_x, v_y, w) = log of the increment in SE(2). The pose's
+twist is then linear in all but the mounting angle m:
 
     w' = (1 - turn scale) w - drift v_x,
     v' = R(m) ((1 - forward scale) v_x, (1 - lateral scale) v_y) + w' (offset y, -offset x),
@@ -50,10 +50,9 @@ class Calibration:
     """
     The systematic errors of an odometry and how well they are known.
 
-    `values` (7,) in the order of `NAMES`, `covariance` (7, 7) of the errors of these values, which
-    includes how far the runs that they are from differ. `delay`: (2,) seconds by which the stamps
-    of the odometry were behind those of the reference poses, and their standard deviation; None
-    where nothing told them.
+    `values` (7,) in the order of `NAMES`, with `covariance` (7, 7), which includes the variance
+    between runs. `delay`: (2,) seconds by which the stamps of the odometry were behind the stamps
+    of the reference poses, and their standard deviation; None if unknown.
     """
 
     values: FloatArray
@@ -62,16 +61,16 @@ class Calibration:
 
     @staticmethod
     def unknown() -> Calibration:
-        """Say that nothing was measured: no errors, give or take those of any rig."""
+        """Return the prior: no errors, with the standard deviations of ordinary robots."""
         return Calibration(np.zeros(SIZE), np.diag(UNLIKE**2))
 
     def for_another_drive(self) -> Calibration:
         """
-        Return what is known of the odometry of another drive, maybe of another robot.
+        Return the prior for another drive, maybe of another robot.
 
-        It is that of these runs or any other of the kind, drawn by itself from the same laws: so
-        half of the errors v that these runs tell is expected, and the variance is that of another
-        robot about this, `UNLIKE`^2 + (v / 2)^2. What exceeds the laws is how the kind is built.
+        The robot is that of these runs or, as likely, another one drawn from the same laws: the
+        mean is half of the errors v that these runs show, the variance `UNLIKE`^2 + (v / 2)^2.
+        What exceeds the laws is how this kind of robot is built, and is kept.
         """
         values = self.of_this_robot()
         halves = 0.5 * np.clip(values, -LIMITS, LIMITS)
@@ -79,17 +78,16 @@ class Calibration:
 
     def after_a_break(self) -> Calibration:
         """
-        Return what is known of the odometry of a robot that was switched off.
+        Return the prior for a robot that was switched off.
 
-        Its tyres, load and sensors may be others, or the file may be of another robot: what was
-        learnt is expected, give or take what any rig may have. Where the robot is the same, the
-        mean is what saves time; with the certainty of before, what has changed would be believed
+        Its tyres, load and sensors may have changed: the mean is what was learnt, the variance
+        that of an ordinary robot about it. With the old variance a change would stay unnoticed
         for days of driving.
         """
         return Calibration(self.values, self.covariance + np.diag(UNLIKE**2), self.delay)
 
     def of_this_robot(self) -> FloatArray:
-        """Return the errors (7,) of the robot of these runs; what they do not tell is none."""
+        """Return the errors (7,) of the robot of these runs, shrunk to 0 where unknown."""
         known = np.linalg.inv(self.covariance)
         return np.asarray(np.linalg.solve(known + np.diag(UNLIKE**-2.0), known @ self.values))
 
@@ -100,7 +98,7 @@ class Calibration:
         return Calibration(in_metres(self.values, scale), covariance, self.delay)
 
     def for_a_drive(self, how: str) -> Calibration:
-        """Return what a first start takes for known; `how`: see `OdometryCalibration`."""
+        """Return the prior of a drive; `how`: learnt, mapped or off."""
         if how == 'learnt':
             return self.for_another_drive()
         values = self.of_this_robot() if how == 'mapped' else np.zeros(SIZE)
@@ -112,7 +110,7 @@ class Calibration:
         return np.sqrt(np.diag(self.covariance))
 
     def observable(self) -> np.ndarray:
-        """Which errors (7,) are known better than those of any rig are."""
+        """Which errors (7,) are known better than before any run."""
         return np.asarray(self.deviations < UNLIKE)
 
 

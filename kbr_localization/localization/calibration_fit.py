@@ -9,9 +9,10 @@ turning. The errors p solve the likelihood equations
 
 of Student's t with n degrees of freedom, which slip and jumps of the reference cannot bend, Q_i
 included (Lange, Little and Taylor, *Robust statistical modeling using the t distribution*, JASA
-1989). The derivatives S_i are taken along the reference: those along the odometry share its noise,
-and would make all scales too small (an instrumental variable, Durbin 1954). The uncertainty is
-that of estimating equations, with correlated neighbours (Newey and West, Econometrica 1987).
+1989). The derivatives S_i are taken along the reference: derivatives along the odometry share its
+noise and would make all scales too small (an instrumental variable, Durbin 1954). The covariance
+is the sandwich of estimating equations, with correlated neighbours (Newey and West, Econometrica
+1987).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _ROUNDS, _CLOSE = 50, 1e-7  # rounds of the fit, and a step that ends it
 _REWEIGHTINGS, _SMALLEST_VARIANCE = 20, 1e-9  # of the fit of variances
 _FEWEST = 10
 """Windows without which a run tells nothing."""
-_SIDEWAYS = 0.05  # of the way: more than wheels slip, less than a base that moves so at will
+_SIDEWAYS = 0.05  # of the way: more than wheels slip, less than an omnidirectional base moves
 _ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
 _FARTHEST = 1.8 * _ANY_RIG  # where a fit without a minimum ends: a scale of 1 counts nothing
 _ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
@@ -88,11 +89,10 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
 
 def combined(runs: Sequence[Calibration]) -> Calibration:
     """
-    Join what runs tell of the systematic errors, for another run of that kind.
+    Combine the systematic errors of runs, for another run of that kind.
 
-    The variance between the runs is that of DerSimonian and Laird (*Meta-analysis in clinical
-    trials*, 1986) for each error; the covariance that is returned has it in it. Without any run
-    nothing is known.
+    The variance between the runs (DerSimonian and Laird, *Meta-analysis in clinical trials*, 1986)
+    is part of the covariance that is returned.
     """
     if len(runs) < 2:
         return runs[0] if runs else Calibration.unknown()
@@ -106,9 +106,9 @@ def combined(runs: Sequence[Calibration]) -> Calibration:
 
 def variance_between(values: FloatArray, variances: FloatArray) -> FloatArray:
     """
-    Variance between runs of what they tell, (r, k) with these variances (r, k) -> (k,).
+    Variance between the runs of values (r, k) with variances (r, k) -> (k,).
 
-    That of DerSimonian and Laird; zero of one run.
+    By DerSimonian and Laird; zero for one run.
     """
     if len(values) < 2:
         return np.zeros(values.shape[1])
@@ -158,7 +158,7 @@ def windows_of(
 
 def moves_sideways(odometry: FloatArray) -> bool:
     """
-    Tell a base that moves sideways at will from one that does so as far as it turns, if at all.
+    Whether the base moves sideways other than by turning: an omnidirectional one.
 
     Shapes: (n, 3) poses.
     """
@@ -237,10 +237,10 @@ def _uncertainty(
 
 def _few(influences: FloatArray) -> FloatArray:
     """
-    Return factors (7,) on the variances for errors that few windows tell, from what each adds.
+    Return factors (7,) on the variances for errors that few windows show, from their influences.
 
-    A variance that so many squares are summed to is a guess itself: that of Student's t, whose
-    degrees of freedom are those of the sum (Satterthwaite, Biometrics Bulletin 1946).
+    A variance estimated from few squares is uncertain: Student's t with the degrees of freedom of
+    the sum (Satterthwaite, Biometrics Bulletin 1946).
     """
     squares = influences**2 / np.maximum(np.sum(influences**2, axis=0), 1e-300)
     # the fourth moment of a Gaussian is three squares of the second

@@ -1,4 +1,4 @@
-"""The errors of an odometry in words, for who reads what a map or a report says of them."""
+"""The errors of an odometry in words, for `kbr map info` and the report."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def described(calibration: Calibration, of_odometry: bool = False) -> dict[str, 
 
 def _reason(name: str, of_odometry: bool) -> str:
     if name == 'lateral_scale':
-        return 'the runs do not move sideways at will'
+        return 'the runs do not move sideways'
     if of_odometry:
         return 'the poses of the map are made of this odometry'
     if name in ('offset_x', 'offset_y', 'turn_scale'):

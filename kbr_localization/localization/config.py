@@ -12,14 +12,10 @@ from kbr_localization.vision.multi_camera import TYPICAL_SIMILARITY
 import numpy as np
 from scipy.spatial import cKDTree
 
-SMALLEST_BANDWIDTH = 1e-3
-_LARGEST_BANDWIDTH = 100.0
-_SAMPLED = 10_000  # positions that tell how far images are apart
-_SPOT = 0.05  # bandwidths within which images of a robot that stands still are at one place
-_LARGEST_RADIUS = 1000.0  # metres
 _BROADEST = 3.0  # heading bandwidth of the smallest maps, over the default
 _SMALLEST_SCALE = 0.05
 _USUAL_SPREAD = 0.5  # of the positions, metres: maps that are smaller shrink all distances
+_BANDWIDTHS = 1e-3, 100.0
 
 
 @dataclass(frozen=True)
@@ -32,91 +28,79 @@ class KbrConfig:
     """
 
     position_bandwidth: float = parameter(
-        0.8,
-        'bandwidth of k_X in x and y, metres',
-        low=SMALLEST_BANDWIDTH,
-        high=_LARGEST_BANDWIDTH,
-        search=(0.1, 2.0),
+        0.8, 'bandwidth of k_X in x and y, metres', *_BANDWIDTHS, search=(0.1, 2.0)
     )
     heading_bandwidth: float = parameter(
-        0.3,
-        'bandwidth of k_X in (cos, sin) of the heading',
-        low=SMALLEST_BANDWIDTH,
-        high=100.0,
-        search=(0.08, 1.2),
+        0.3, 'bandwidth of k_X in (cos, sin) of the heading', *_BANDWIDTHS, search=(0.08, 1.2)
     )
+    # the inverse of the whole map is kept in single precision: wrong for less than 1e-4
     state_ridge: float = parameter(
         0.15,
         'epsilon in G_X + n epsilon I, for k_X with unit diagonal; n counts an image and its '
         'neighbours',
-        low=1e-4,  # the inverse of the whole map is kept in single precision: wrong for less
-        high=1e3,
+        1e-4,
+        1e3,
         search=(1e-3, 30.0),
     )
     image_bandwidth: float = parameter(
         0.17,
         'bandwidth of k_Y in the distance of two images whose features are centred by the mean of '
         'the map and scaled to length 1',
-        low=SMALLEST_BANDWIDTH,
-        high=100.0,
+        *_BANDWIDTHS,
         search=(0.08, 0.6),
     )
     delta: float = parameter(
         1e9,
         'regularisation delta of the kernel Bayes rule; from 1e6 on it is the conditional kernel '
         'mean at the image',
-        low=1e-9,
-        high=1e12,
+        1e-9,
+        1e12,
     )
     outlier_rate: float = parameter(
         0.05,
         'likelihood floor, as a fraction of the maximum over the points',
-        low=0.0,
-        high=1.0,
+        0.0,
+        1.0,
         search=(1e-4, 0.3),
     )
     noise_scale: float = parameter(
         10.0,
         'factor on the motion variances estimated from the runs',
-        low=1e-3,
-        high=1e4,
+        1e-3,
+        1e4,
         search=(0.2, 50.0),
     )
     odometry_calibration: str = parameter(
         'learnt',
-        'systematic errors of the odometry (offset, mounting, scales, drift): learnt goes on from '
-        'those of the runs of the map while the robot drives, mapped keeps them, off has none',
+        'systematic errors of the odometry (offset, mounting, scales, drift): learnt starts '
+        'from the errors of the runs of the map and learns while the robot drives, mapped keeps '
+        'them, off corrects none',
         choices=('learnt', 'mapped', 'off'),
     )
     update_min_d: float = parameter(
         0.2,
         'travel in metres after which an image updates the belief; the image nearest to it does',
-        low=0.0,
-        high=100.0,
+        0.0,
+        100.0,
         search=(0.05, 1.0),
     )
     update_min_a: float = parameter(
-        0.15, 'the same of turning, in radians', low=0.0, high=7.0, search=(0.05, 0.5)
+        0.15, 'the same of turning, in radians', 0.0, 7.0, search=(0.05, 0.5)
     )
-    points: int = parameter(1000, 'points that carry the belief', low=10, high=100_000)
+    points: int = parameter(1000, 'points that carry the belief', 10, 100_000)
     carried_rate: float = parameter(
         3e-5,
         'prior probability of having been carried elsewhere, per metre of way; 0 never looks '
         'elsewhere',
-        low=0.0,
-        high=0.5,
+        0.0,
+        0.5,
     )
-    covariance_scale: float = parameter(
-        1.0, 'factor on the reported covariance', low=1e-3, high=1e3
-    )
+    covariance_scale: float = parameter(1.0, 'factor on the reported covariance', 1e-3, 1e3)
     localized_radius: float = parameter(
-        1.0,
-        'the pose is sure when the belief lies within this radius, metres',
-        low=0.01,
-        high=_LARGEST_RADIUS,
+        1.0, 'the pose is sure when the belief lies within this radius, metres', 0.01, 1000.0
     )
     localized_mass: float = parameter(
-        0.9, 'posterior probability of that radius that makes a pose sure', low=0.0, high=1.0
+        0.9, 'posterior probability of that radius that makes a pose sure', 0.05, 1.0
     )
 
     def __post_init__(self) -> None:
@@ -127,17 +111,15 @@ def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig
     """
     Return the defaults for a map with poses (n, 3) and these cameras, without tuning.
 
-    With several cameras the kernels are multiplied before they are centred. Of typical kernels b a
-    change of one camera's then counts b^(c - 1) / (1 - b^c), where that of a single camera counts
-    1 / (1 - b); a bandwidth that is smaller by so much makes up for it.
+    With c cameras the kernels are multiplied before they are centred. For a typical kernel value b
+    a change of one camera then counts b^(c - 1) / (1 - b^c) in place of 1 / (1 - b): the image
+    bandwidth shrinks by the ratio.
 
-    Distances shrink on a map that is small itself, like a table top or one corner of a room: the
-    bandwidth is at most 1.6 times the spread of the positions (a robust form of the median
-    heuristic, [KBR] section 5.3, which alone would grow with the length of the corridors). That of
-    the heading grows in return, so that the kernel sees as many images as before, and the turn
-    between two updates with it; and the way between them shrinks with the square, because a camera
-    that moves little also turns while it does. A pose counts as sure within twice the distance of
-    neighbouring images, where that is more than the default: no map tells more.
+    Lengths shrink on a small map, such as a table top: the position bandwidth is at most 1.6 times
+    the spread of the positions (a robust form of the median heuristic, [KBR] section 5.3). The
+    heading bandwidth grows in return, so that the kernel sees as many images as before, and so
+    does the turn between two updates; the distance between them shrinks with the square. A pose
+    is sure within twice the distance of neighbouring images at least: no map resolves more.
     """
     defaults, scale = KbrConfig(), length_scale(poses)
     broader = min(_BROADEST, 1.0 / scale)
@@ -149,9 +131,7 @@ def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig
         heading_bandwidth=broader * defaults.heading_bandwidth,
         update_min_d=scale**2 * defaults.update_min_d,
         update_min_a=broader * defaults.update_min_a,
-        localized_radius=min(
-            max(defaults.localized_radius, 2.0 * image_spacing(poses)), _LARGEST_RADIUS
-        ),
+        localized_radius=min(max(defaults.localized_radius, 2.0 * image_spacing(poses)), 1000.0),
         image_bandwidth=defaults.image_bandwidth * np.sqrt(change),
     )
 
@@ -159,7 +139,7 @@ def sensible_config(poses: FloatArray, cameras: Sequence[str] = ()) -> KbrConfig
 def suited_config(
     given: KbrConfig | Mapping[str, Any] | None, poses: FloatArray, cameras: Sequence[str]
 ) -> KbrConfig:
-    """Take a whole configuration as it is; put single values into `sensible_config`."""
+    """Return a whole configuration unchanged; put single values into `sensible_config`."""
     if isinstance(given, KbrConfig):
         return given
     return replace(sensible_config(poses, cameras), **(given or {}))
@@ -169,11 +149,11 @@ def in_metres_of(values: Mapping[str, Any], scale: float) -> dict[str, Any]:
     """
     Return values of a method's parameters, by name, for a map whose positions are scaled.
 
-    The way between two updates is that of the odometry, and a sure radius is what is wanted.
+    `update_min_d` is in metres of the odometry, `localized_radius` is what users want: both stay.
     """
     name, found = 'position_bandwidth', dict(values)
     if name in found:
-        found[name] = min(max(scale * found[name], SMALLEST_BANDWIDTH), _LARGEST_BANDWIDTH)
+        found[name] = float(np.clip(scale * found[name], *_BANDWIDTHS))
     return found
 
 
@@ -187,12 +167,12 @@ def image_spacing(poses: FloatArray) -> float:
     """
     Return the median distance in metres from a place of poses (n, 3) to the nearest one.
 
-    Images within a small part of the bandwidth are at one place: those of a robot that stands.
+    Images within a small part of the bandwidth are at one place: the robot stood still.
     """
-    spot = _SPOT * length_scale(poses) * KbrConfig().position_bandwidth
+    spot = 0.05 * length_scale(poses) * KbrConfig().position_bandwidth
     _, first = np.unique(np.round(poses[:, :2] / spot), axis=0, return_index=True)
     places = poses[first, :2]
     if len(places) < 2:
         return 0.0
-    distances, _ = cKDTree(places).query(places[:_SAMPLED], k=2)
+    distances, _ = cKDTree(places).query(places[:10_000], k=2)
     return float(np.median(distances[:, 1]))

@@ -15,7 +15,7 @@ from scipy import special
 UNKNOWN_VARIANCE = 9999.0
 """On the covariance's diagonal while there is no belief, as the ROS conventions have it."""
 NOT_ON_THIS_MAP = 'not on this map'
-"""The status when the images are proof against the map: those of another building."""
+"""The status when the images are not of this map: another building."""
 NO_POSE = ('not localized', NOT_ON_THIS_MAP)
 """The statuses in which the pose means nothing."""
 LOST_M = 1.0
@@ -32,7 +32,7 @@ class PoseEstimate:
     `UNKNOWN_VARIANCE` on the diagonal while not localized. `confidence`: in [0, 1].
     `status`: 'localized', 'uncertain', 'not localized' or 'not on this map'. `diagnostics`: the
     numbers behind the status, by name. `updated`: whether an image entered since the last
-    `predict`. `odometry`: its systematic errors as far as they are learnt, None where nothing is.
+    `predict`. `odometry`: its systematic errors as learnt so far, None if nothing is learnt.
     """
 
     pose: FloatArray
@@ -60,15 +60,15 @@ def nothing_known(diagnostics: dict[str, float], updated: bool = False) -> PoseE
 
 
 def unknown() -> FloatArray:
-    """Covariance (3, 3) of a pose that nobody knows."""
+    """Return the covariance (3, 3) of an unknown pose."""
     return np.diag(np.full(3, UNKNOWN_VARIANCE))
 
 
 def status_of(confidence: float, localized_mass: float, confirmed: bool = True) -> str:
     """
-    Return what may be said of a pose of some confidence.
+    Return the status of a pose.
 
-    It is localized from `localized_mass` on, if images confirm it, and not below half of that.
+    Localized from `localized_mass` on, if images confirm it; not localized below half of that.
     """
     if confidence < 0.5 * localized_mass:
         return 'not localized'
@@ -79,8 +79,8 @@ class Localizer(Protocol):
     """
     A recursive estimator of the pose on a position-image map.
 
-    Poses are (3,), covariances (3, 3), descriptors those of the map's describer. A class that
-    inherits from this has the last seven methods already, for a localizer without belief, gate and
+    Poses are (3,), covariances (3, 3), descriptors (d,) of the map's describer. A class that
+    inherits from this has the last seven methods, for a localizer without belief, gate and
     learning.
     """
 
@@ -117,7 +117,7 @@ class Localizer(Protocol):
         return
 
     def tell_time(self, seconds: float) -> None:
-        """Say when the next image was taken, in seconds of any clock."""
+        """Set the time of the next image, in seconds of any clock."""
         return
 
     def particles(self, size: int) -> FloatArray:
@@ -126,18 +126,18 @@ class Localizer(Protocol):
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """
-        Go on with the belief on a map that has more images at its end.
+        Continue with the belief on a map that has more images at its end.
 
-        False, with everything as it was, where that is not possible.
+        Return False, with nothing changed, where that is not possible.
         """
         return False
 
     def confirm(self) -> None:
-        """Take the pose that was given last as one that images have confirmed a moment ago."""
+        """Treat the last given pose as confirmed by images a moment ago."""
         return
 
     def know_odometry(self, learnt: Calibration) -> None:
-        """Take what was learnt of the odometry in an earlier drive, from the next start on."""
+        """Set what was learnt of the odometry in an earlier drive, from the next start on."""
         return
 
 

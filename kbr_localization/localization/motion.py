@@ -36,11 +36,10 @@ class MotionNoise:
     Errors of an odometry increment in the base frame: along, across, heading.
 
     The variances grow with the way: `per_metre` (3,) in m², m², rad² per metre and `per_radian`
-    (3,) per radian of turning. They are those about the systematic errors (see `calibration`).
-    `per_metre_aside` (3,): the same as `per_metre` of metres to the side, for a base that moves so
-    at will; None for one that does not. `step` (4,) are the variances of x, y, cos, sin for one
-    step from image to image, as [MbKSR] section 6.3 has them: those of the odometry as it is,
-    systematic errors included.
+    (3,) per radian of turning, about the systematic errors (see `calibration`).
+    `per_metre_aside` (3,): the same per metre sideways, of an omnidirectional base; else None.
+    `step` (4,): variances of x, y, cos, sin for one step from image to image, systematic errors
+    included, as in [MbKSR] section 6.3.
     """
 
     per_metre: FloatArray
@@ -50,7 +49,7 @@ class MotionNoise:
 
     @staticmethod
     def default() -> MotionNoise:
-        """Variances of an ordinary indoor robot, for runs too short to estimate them."""
+        """Return variances of an ordinary indoor robot, for runs too short to estimate them."""
         return MotionNoise(
             per_metre=np.array([4e-4, 2e-4, 2e-4]),
             per_radian=np.array([1e-4, 1e-4, 1e-3]),
@@ -84,12 +83,10 @@ def measure_odometry(tracks: Sequence[Track]) -> tuple[Calibration, MotionNoise]
     Measure the systematic errors of the odometry of runs, and then the noise about them.
 
     `tracks`: per run, odometry (n, 3) and reference (n, 3) poses of the same frames. The noise is
-    that about the errors of each run, by maximum likelihood over windows of a metre of way:
-    wheel errors are correlated, and the variance of a single step is overconfident. Windows that
-    err by more than half their way are jumps of the reference. Runs that are too short give
-    `MotionNoise.default()`. The variances of a `step` are those of the odometry as it is, by
-    maximum likelihood over the steps, however few. Raises LocalizationError where a run has not
-    one pose of each a frame, and finite ones.
+    fitted by maximum likelihood over windows of a metre, about the errors of each run: wheel
+    errors are correlated, and the variance of a single step is overconfident. Windows that err by
+    more than half their length are jumps of the reference. Runs that are too short give
+    `MotionNoise.default()`. Raises LocalizationError for poses that are not finite or not paired.
     """
     for odometry, reference in tracks:
         _check_track(odometry, reference)
@@ -129,7 +126,7 @@ def _corrected(odometry: FloatArray, values: FloatArray) -> FloatArray:
 
 
 def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
-    """Noise of odometry that has no systematic errors, but for its `step`."""
+    """Noise of odometry that has no systematic errors, without its `step`."""
     found = [_window_errors(*track) for track in tracks]
     ways = np.concatenate([np.zeros((0, 3)), *(way for way, _ in found)])
     errors = np.concatenate([np.zeros((0, 3)), *(error for _, error in found)])
@@ -142,7 +139,7 @@ def _noise_about(tracks: Sequence[Track]) -> MotionNoise:
         ways = np.stack([np.hypot(ways[:, 0], ways[:, 2]), ways[:, 1]], axis=-1)
     default = MotionNoise.default()
     fitted = np.stack([default.per_metre, default.per_radian, default.per_metre], axis=-1)
-    # a base that went to the side alone tells nothing of the noise ahead
+    # a base that moved only sideways shows nothing of the noise ahead
     first, end = 0 if ways[:, 0].mean() > _UNSEEN else 1, ways.shape[1]
     for axis in range(3):
         rates = fit_variance(ways[:, first:], errors[:, axis] ** 2)

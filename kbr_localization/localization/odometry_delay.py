@@ -1,12 +1,11 @@
 """
-By how many seconds the stamps of an odometry are behind those of the reference poses.
+By how many seconds the stamps of an odometry are behind the stamps of the reference poses.
 
 Drivers stamp a message when it arrives, clocks of two computers differ, a filter answers late. The
-delay is where the yaw rates of the two, cross-correlated, agree best: the turns between reference
-poses are fitted by those of the odometry, so many seconds later, times a scale plus a drift, with
-Student's t for the noise. Delays of up to 0.5 s are tried first; where one of seconds is likelier
-by far, clocks differ, and the delay is near that one. The deviation is that of the jackknife over
-blocks of the run.
+delay is the shift at which both yaw rates correlate best: the turns between reference poses are
+regressed on the turns of the odometry, shifted by the delay, with a scale, a drift and Student's t
+for the noise. Delays of up to 0.5 s are tried first; where a delay of seconds is likelier by far,
+clocks differ. The standard deviation comes from a jackknife over blocks of the run.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ import numpy as np
 from scipy.ndimage import uniform_filter1d
 
 NEAR_S, FARTHEST_S = 0.5, 10.0
-"""Seconds: delays that drivers and filters have, and those of clocks that are looked for."""
+"""Largest delays in seconds: of drivers and filters, and between clocks."""
 LATE_S = 0.03
-"""Seconds below which a delay is left as it is: 3 cm of way at 1 m/s."""
+"""Seconds below which a delay is not corrected: 3 cm at 1 m/s."""
 _SURELY = 3.0  # standard deviations
 _FREEDOM = 4.0  # of Student's t, as in `calibration_fit`
 _FEWEST = 30  # steps without which a run tells nothing
@@ -91,9 +90,9 @@ def common_delay(delays: Sequence[Delay | None]) -> FloatArray | None:
 
 class _Turns:
     """
-    The turns (m,) of the reference between two `moments` (m, 2), beside those of an odometry.
+    The turns (m,) of the reference between two `moments` (m, 2), against an odometry.
 
-    `headings` (k,): those of the odometry at `times` (k,). `weights` (m,): of Student's t.
+    `headings` (k,): of the odometry at `times` (k,). `weights` (m,): of Student's t.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class _Turns:
         return np.asarray(at[:, 1] - at[:, 0])
 
     def errors(self, delay: float) -> FloatArray:
-        """Return the residuals (m,) of the turns, regressed on those of the odometry."""
+        """Return the residuals (m,) of the regression on the turns of the odometry."""
         told, weights = self.told(delay), self.weights / self.weights.sum()
         told, turns = told - weights @ told, self.turns - weights @ self.turns
         scale = (weights * told) @ turns / max(float((weights * told) @ told), 1e-18)
@@ -158,12 +157,10 @@ class _Turns:
 
     def clock_offset(self) -> float:
         """
-        Seconds about which a delay is looked for: none, unless a far one is likelier by far.
+        Return a delay in seconds that is likelier by far than any small one, else 0.
 
-        That is by as many deviations as make a delay sure, and as the best of so many would be by
-        chance. Of a robot that goes to and fro delays by a whole round are alike, and which one is
-        likelier is chance: so the sum over blocks has to exceed its own deviation as well (Vuong,
-        1989).
+        The gain has to exceed what the best of all delays has by chance, and its own deviation
+        over blocks (Vuong, 1989): a robot that drives to and fro repeats itself every round.
         """
         grid = np.arange(-FARTHEST_S, FARTHEST_S + 0.05, 0.1)
         self.reweigh(grid[int(np.argmin([self.cost(delay) for delay in grid]))])
@@ -181,7 +178,7 @@ def _turns(
     track: OdometryTrack, stamps_ns: StampArray, reference: FloatArray, farthest: float
 ) -> _Turns | None:
     """
-    Take the steps that the odometry covers for delays up to so many seconds, None of too few.
+    Take the steps that the odometry covers for delays up to `farthest` seconds; None if too few.
 
     Headings are averaged over an interval of the odometry either way: halfway between two samples
     a linear interpolation has less noise than at one, and would seem to fit better there.

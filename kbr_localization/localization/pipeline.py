@@ -30,9 +30,8 @@ class Tracker:
     """
     Drive a localizer by stamped images and odometry poses.
 
-    `used` counts the images that the localizer was given; whether they change its belief is its
-    own affair. `skipped` counts by reason those that cannot be described; `last_error` says what
-    was wrong with the last one. The motion is taken in all the same.
+    `used` counts the images that the localizer was given, `skipped` by reason the images that
+    cannot be described; `last_error`: the error of the last one. Their motion counts all the same.
     """
 
     def __init__(self, kernel_map: KernelMap, localizer: Localizer) -> None:
@@ -51,7 +50,7 @@ class Tracker:
         """
         Start from a pose (3,) with covariance (3, 3) at the time of the next frame.
 
-        Raises LocalizationError, with everything as it was, for numbers that are no such things.
+        Raises LocalizationError for an invalid pose or covariance and changes nothing.
         """
         check_start(pose, covariance)
         self.localizer.initialize(pose, covariance)
@@ -63,7 +62,7 @@ class Tracker:
         self._odometry = None
 
     def know_odometry(self, learnt: Calibration | None) -> None:
-        """Hand over what was learnt of the odometry before, to a localizer that learns it."""
+        """Hand over what an earlier drive has learnt of the odometry."""
         if learnt is not None:
             self.localizer.know_odometry(learnt)
 
@@ -74,9 +73,9 @@ class Tracker:
 
     def follow_map(self, kernel_map: KernelMap) -> bool:
         """
-        Go on with the belief on a map that has more images at its end.
+        Continue with the belief on a map that has more images at its end.
 
-        False, with everything as it was, for a localizer that cannot.
+        Return False, with nothing changed, for a localizer that cannot.
         """
         followed = self.localizer.follow_map(kernel_map)
         if followed:

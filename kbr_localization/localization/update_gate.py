@@ -13,14 +13,13 @@ class UpdateGate:
     """
     Opens after `min_distance` metres of way or `min_angle` radians of turning.
 
-    Images taken nearly at the same place share their errors; counting each as independent makes
-    a belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest
-    one counts: one a little before the way is full, rather than the next, which may come as much
-    as a whole step later.
+    Images taken nearly at one place share their errors; counting each as independent makes a
+    belief too sure ([PR] section 8.3 and AMCL do the same). Where images are rare the nearest one
+    counts, which may come a little before the distance is reached.
 
-    A pose that jitters about one place (of visual odometry, of a Kalman filter) makes no way: a
-    motion counts once it is more than a `_JITTER` of the wanted one. Else a robot that stands
-    where the map shows nothing would take one view over and over for evidence of what it is like.
+    A pose that jitters about one place (visual odometry, a Kalman filter) does not move: motion
+    counts from `_JITTER` of the wanted distance on. Else a robot that stands still would count one
+    view again and again.
     """
 
     def __init__(self, min_distance: float, min_angle: float) -> None:

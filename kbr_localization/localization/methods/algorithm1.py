@@ -39,7 +39,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class OnMapConfig(MethodConfig):
-    """Parameters of a belief on the map poses; the defaults are those of `fkbf`."""
+    """Parameters of a belief on the map poses; the defaults suit `fkbf`."""
 
     position_bandwidth: float = parameter(
         1.3, 'bandwidth of k_X in x and y, metres', 1e-3, 100.0, search=(0.1, 3.0)
@@ -73,7 +73,7 @@ class Algorithm1(MapLocalizer):
     The localizer `algorithm1`, with signed weights alpha (n,) on the map poses.
 
     The variances of the motion are the maximum-likelihood estimates for one step from image to
-    image, of the odometry as it is. Where the posterior has no positive weight at all, which the
+    image, systematic errors included. Where the posterior has no positive weight at all, which the
     paper does not treat, it starts again from the conditional mean. See `Localizer` for the
     interface.
     """
@@ -149,7 +149,7 @@ class Algorithm1(MapLocalizer):
         return Points(self.kernel_map.poses, weights / weights.sum())
 
     def estimate(self) -> PoseEstimate:
-        """Return the heaviest map pose; mass and spread are those of the positive weights."""
+        """Return the heaviest map pose, with mass and spread of the positive weights."""
         belief = self.belief()
         if belief is None or self.alpha is None:
             return nothing_known(self.diagnostics, self._updated)

@@ -28,8 +28,8 @@ def odometry_calibration(default: str = 'mapped') -> Any:
     """Declare the parameter of the systematic errors of the odometry."""
     return parameter(
         default,
-        'systematic errors of the odometry: mapped corrects those of the runs of the map, off '
-        'corrects none',
+        'systematic errors of the odometry: mapped corrects what the runs of the map showed, off '
+        'nothing',
         choices=('mapped', 'off'),
     )
 
@@ -45,7 +45,7 @@ class MethodConfig:
     covariance_scale: float = parameter(1.0, 'factor on the reported covariance', 1e-3, 1e3)
     localized_radius: float = with_default(KbrConfig, 'localized_radius', 1.0)
     localized_mass: float = parameter(
-        0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.0, high=1.0
+        0.9, 'fraction of the belief within the radius that makes a pose sure', low=0.05, high=1.0
     )
 
     def __post_init__(self) -> None:

@@ -123,5 +123,5 @@ class DeadReckoning(NearestImage):
             super().weigh(similarities)
 
     def confidence(self) -> float:
-        """Return one half: nothing tells how wrong the odometry is."""
+        """Return one half: the error of the odometry is unknown."""
         return 0.5

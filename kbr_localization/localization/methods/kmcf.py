@@ -54,7 +54,7 @@ class KmcfConfig(GatedConfig):
     )
     sharpening: float = parameter(
         0.017,
-        'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel as it is',
+        'tau in k_Y = exp((k - 1) / tau); 0 leaves the image kernel unchanged',
         low=0.0,
         search=(0.004, 0.2),
     )

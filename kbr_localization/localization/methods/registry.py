@@ -1,8 +1,8 @@
 """
 The localization methods by name, and the parameters with which a method runs on a map.
 
-The parameters of the filter `kbr` are the map's `filter_config`. Those of another method that are
-set or tuned are in the map's `baselines`; the others are the defaults of its configuration class.
+The parameters of the filter `kbr` are the map's `filter_config`. Parameters of another method that
+are set or tuned are in the map's `baselines`; the rest are the defaults of its configuration.
 An installed package adds a method by an entry point of the group `kbr_localization.methods` that
 names a `Method`.
 """

@@ -35,8 +35,8 @@ class Outcome:
     """
     What localizing a run gave.
 
-    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `rmse`: that of
-    the positions, metres. `lost`: fraction of lost frames. `surprises`: (k,) squared Mahalanobis
+    `score`: RMSE of the capped errors plus the fraction of lost frames, metres. `rmse`: of the
+    positions, metres. `lost`: fraction of lost frames. `surprises`: (k,) squared Mahalanobis
     distances of the positions that are not lost and state a covariance.
     """
 
