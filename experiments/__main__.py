@@ -17,7 +17,6 @@ NAMES = (
     'mbksr_fig3',
     'mbksr_fig4',
     'mbksr_fig6',
-    'convergence',
 )
 """In the order of the papers; each is a module of this package with an `EXPERIMENT`."""
 

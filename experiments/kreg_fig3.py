@@ -217,22 +217,13 @@ def _claims(errors: dict[str, dict[int, Any]], sizes: Sequence[int]) -> list[Cla
 
 
 def _draw(rows: Sequence[common.Row], counts: dict[str, Any]) -> Any:
-    # a drive of its own: the pictures show what the camera sees
-    images = [view(position) for position in drive(np.random.default_rng(0), 4, 5.0, 7.0)]
-    figure = pyplot.figure(figsize=(8.5, 5.2), constrained_layout=True)
-    grid = figure.add_gridspec(2, 4, height_ratios=(1, 2))
-    for i, image in enumerate(images):
-        axes = figure.add_subplot(grid[0, i])
-        axes.imshow(image.reshape(PIXELS, PIXELS, 3))
-        axes.axis('off')
-    axes = figure.add_subplot(grid[1, :2])
-    common.curves(axes, rows, 'n')
-    axes.set(xlabel='training size n', ylabel='MSE of the position', yscale='log')
-    axes = figure.add_subplot(grid[1, 2:])
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8.5, 3.6), constrained_layout=True)
+    common.curves(left, rows, 'n')
+    left.set(xlabel='training size n', ylabel='MSE of the position', yscale='log')
     for name in ('truth', *METHODS[:3]):
-        axes.stairs(counts[name] / counts[name].sum() / np.diff(BINS), BINS, label=name)
-    axes.set(xlabel='distance from the centre', ylabel='density')
-    axes.legend()
+        right.stairs(counts[name] / counts[name].sum() / np.diff(BINS), BINS, label=name)
+    right.set(xlabel='distance from the centre', ylabel='density')
+    right.legend()
     return figure
 
 

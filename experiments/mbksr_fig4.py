@@ -231,46 +231,12 @@ def _claims(errors: dict[str, dict[int, dict[str, Any]]]) -> list[Claim]:
     return [*claims, claim('the gap is widest for changed dynamics at every n', wider)]
 
 
-def _picture() -> dict[str, Any]:
-    """Return one belief of the hybrid filter, with settings as they are often chosen."""
-    rng = np.random.default_rng(0)
-    system, _ = CASES['Gaussian noise']
-    training, test = system.simulate(rng, 200), system.simulate(rng, 30)
-    setting = {'bandwidth_x': 0.2, 'bandwidth_y': 0.4, 'epsilon': 1e-3, 'delta': 1e-4}
-    belief = make_filter('hybrid', system, *training, **setting).run(test[1])[-1]
-    angles = np.linspace(0.0, 2.0 * np.pi, 400)
-    return {
-        'belief': belief,
-        'curve': system.advance(np.column_stack([np.cos(angles), np.sin(angles)])),
-        'observation': test[1][-1],
-        'state': test[0][-1],
-        'estimate': belief.mode(4),
-    }
-
-
 def _draw(rows: Sequence[common.Row]) -> Any:
-    figure = pyplot.figure(figsize=(8.5, 6.5), constrained_layout=True)
-    _draw_weights(figure.add_subplot(2, 2, 1, projection='3d'), _picture())
-    for i, case in enumerate(CASES):
-        axes = figure.add_subplot(2, 2, i + 2)
+    figure, grid = pyplot.subplots(1, 3, figsize=(9.5, 3.2), constrained_layout=True)
+    for axes, case in zip(grid, CASES, strict=True):
         common.curves(axes, [row for row in rows if row['case'] == case], 'n')
         axes.set(title=case, xlabel='training size n', ylabel='MSE', ylim=(0.0, None))
     return figure
-
-
-def _draw_weights(axes: Any, picture: dict[str, Any]) -> None:
-    belief = picture['belief']
-    positive = belief.weights > 0
-    for chosen, colour in ((positive, 'tab:cyan'), (~positive, 'magenta')):
-        points, weights = belief.points[chosen], belief.weights[chosen]
-        stems = {'linefmt': colour, 'markerfmt': ' ', 'basefmt': ' '}
-        axes.stem(points[:, 0], points[:, 1], weights, **stems)
-    axes.scatter(*belief.points.T, 0.0, color='grey', s=1)
-    axes.plot(*picture['curve'].T, 0.0, color='green', linewidth=1)
-    for name, colour in (('observation', 'red'), ('state', 'blue'), ('estimate', 'black')):
-        axes.scatter(*picture[name], 0.0, color=colour, label=name, depthshade=False)
-    axes.set(title='posterior weights of one step', zlabel='weight')
-    axes.legend(loc='upper left')
 
 
 TINY_GRID = {

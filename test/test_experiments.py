@@ -131,35 +131,6 @@ def test_a_claim_needs_its_mean_and_its_standard_error(differences, state):
     assert claims.claim('a below b', differences).state == state
 
 
-@pytest.mark.parametrize('name', ['c small', 'c = 1'])
-def test_errors_of_the_rates_are_those_of_the_rule_written_out(name):
-    """Few states, so that the textbook formula with all n points is the reference."""
-    module = importlib.import_module('experiments.convergence')
-    constants, n, rate = module.CONSTANTS[name], 60, 0.15
-    law, prior, likelihood = module.tables(np.random.default_rng(0))
-    np.testing.assert_allclose(likelihood.sum(axis=1), 1.0)
-    np.testing.assert_allclose([law.sum(), prior.sum()], 1.0)
-    found = module.bayes_errors(np.random.default_rng(1), n, constants, rate)
-    expected = rates_reference(module, np.random.default_rng(1), n, constants, rate)
-    assert found['at y'] == pytest.approx(expected[0], rel=1e-6)
-    assert found['L2'] == pytest.approx(expected[1], rel=1e-6)
-
-
-def rates_reference(module, rng, n, constants, rate):
-    law, prior, likelihood = module.tables(np.random.default_rng(int(rng.integers(2**32))))
-    x = rng.choice(5, n, p=law)
-    y = np.minimum((np.cumsum(likelihood, axis=1)[x] < rng.random(n)[:, None]).sum(axis=1), 4)
-    u = rng.choice(5, n, p=prior)
-    k = np.exp(-0.5 * (np.arange(5.0)[:, None] - np.arange(5.0)) ** 2)
-    epsilon, delta = constants[0] * n ** (-1 / 3), constants[1] * n**-rate
-    mu = np.linalg.solve(k[np.ix_(x, x)] + n * epsilon * np.eye(n), k[np.ix_(x, u)].mean(axis=1))
-    lg = np.diag(mu) @ k[np.ix_(y, y)]
-    weights = lg @ np.linalg.solve(lg @ lg + delta * np.eye(n), np.diag(mu) @ k[y])
-    joint = prior[:, None] * likelihood
-    difference = k[2, x] @ weights - k[2] @ joint / joint.sum(axis=0)
-    return abs(difference[3]), np.sqrt(joint.sum(axis=0) @ difference**2)
-
-
 def test_closed_form_posterior_agrees_with_importance_sampling():
     rng = np.random.default_rng(0)
     problem = GaussianPairs.random(1, rng)
