@@ -2,7 +2,7 @@
 Cost against the size of the map: python -m benchmarks.scale_bench [--folder FOLDER].
 
 A tracking step (predict, update, estimate) on 1,000 and on 1,000,000 images, in turn; the memory
-and the opening of the large map in a process of its own; global starts; and the dense Algorithm 1.
+and the opening of the large map in a separate process; and global starts.
 A million images take about 7 GB of disk while they are drawn and written, 3.3 GB in the end;
 without --folder they are deleted.
 """
@@ -27,7 +27,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 START = np.diag([0.1, 0.1, 0.05]) ** 2
-SMALL, LARGE, MIDDLE, DENSE = 1000, 1_000_000, 100_000, 4000
+SMALL, LARGE, MIDDLE = 1000, 1_000_000, 100_000
 """Images of the maps."""
 STEPS = 60
 Frames = list[tuple[np.ndarray, np.ndarray, np.ndarray]]
@@ -132,27 +132,6 @@ def relocalization(folder: Path, images: int, starts: int = 10) -> list[tuple[st
     ]
 
 
-def against_dense(folder: Path, updates: int = 3) -> dict[str, float]:
-    """Measure Algorithm 1 as printed, all systems dense, against ours, side by side."""
-    kernel_map, building = open_map(folder, DENSE)
-    frames = frames_of(building, STEPS)
-    names = {'dense': 'algorithm1', 'ours': 'kbr'}
-    # of this thread alone: where the dense algorithm computes in several, it is flattered
-    times = results.interleaved(
-        {
-            name: stepper(make_localizer(method, kernel_map), frames)
-            for name, method in names.items()
-        },
-        updates,
-        time.thread_time,
-    )
-    return {
-        'ratio': results.ratio(times, 'dense', 'ours'),
-        'dense_ms': results.median_ms(times['dense']),
-        'ours_ms': results.median_ms(times['ours']),
-    }
-
-
 def _step(localizer: Any, frame: tuple[np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
     localizer.predict(frame[1])
     localizer.update(frame[2])
@@ -170,7 +149,6 @@ def _anonymous_bytes() -> int:
 
 def report(folder: Path) -> None:
     """Measure everything, print it and write the figures and a section of the page."""
-    dense = against_dense(folder)
     with threadpool_limits(1, 'blas'):  # as in the node and in the commands
         middle = relocalization(folder, MIDDLE)
         large = tracking(folder)
@@ -178,7 +156,6 @@ def report(folder: Path) -> None:
     figures = {
         'tracking_1m_over_1k': large['ratio'],
         'relocalize_100k_s': middle[0][1],
-        'dense_over_ours_4k': dense['ratio'],
         'bytes_per_image_1m': large['bytes_per_image'],
     }
     results.merge_figures(figures)
@@ -191,14 +168,11 @@ def report(folder: Path) -> None:
         ('error while tracking, 1,000,000 images', large['error_m'], 'm'),
         *middle,
         *million,
-        ('dense Algorithm 1, 4000 images', dense['dense_ms'], 'ms'),
-        ('this filter, 4000 images', dense['ours_ms'], 'ms'),
-        ('their ratio', dense['ratio'], ''),
     ]
     text = (
         '## Cost against the size of the map\n\nMaps are drawn, not rendered '
-        '(`synthetic_map.py`). Steps are measured in processor time. Linear algebra has one '
-        f'thread, but for the dense Algorithm 1 and its rival. {results.machine()}.\n\n'
+        '(`synthetic_map.py`). Steps are measured in processor time, linear algebra has one '
+        f'thread. {results.machine()}.\n\n'
         f'{results.table(["", "measured", "unit"], rows)}'
     )
     results.publish(text, 'scale')

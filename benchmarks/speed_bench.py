@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-import functools
 from pathlib import Path
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from typing import Any, cast
+from typing import Any
 
 from benchmarks import results
-import cv2
 from kbr_localization import se2
 from kbr_localization.datasets import Frame, open_dataset
 from kbr_localization.localization.map.build import build_map
@@ -39,11 +37,8 @@ RUNS = (
     RunConfig('walk', seconds=100.0, seed=3),
 )
 START = np.diag([0.1, 0.1, 0.05]) ** 2
-METHODS = ('kbr', 'knn-particle', 'algorithm1')
-STEPS = 24
-"""Frames that each method takes in."""
-REPEATED, FEW = 9, 3
-"""Times that the runs are given to the build of a large map and of a small one."""
+REPEATED = 9
+"""Times that the runs are given to the build of a map."""
 COMMAND = """
 import atexit
 from kbr_localization.cli import main
@@ -122,79 +117,42 @@ def frame_times(scene: Scene) -> Times:
     return found
 
 
-def method_times(scene: Scene) -> Times:
-    """Seconds of predict, update and estimate by method."""
-    descriptors = [scene.kernel_map.describer.describe(image) for image in scene.images[:STEPS]]
-    found: Times = {}
-    for method in METHODS:
-        localizer = make_localizer(method, scene.kernel_map)
-        localizer.initialize(scene.start, START)
-        for descriptor, increment in zip(descriptors, scene.increments(), strict=False):
-            start = time.perf_counter()
-            localizer.predict(increment)
-            localizer.update(descriptor)
-            localizer.estimate()
-            found.setdefault(method, []).append(time.perf_counter() - start)
-    return found
-
-
-def dense_sift(image: np.ndarray) -> Callable[[], Any]:
-    """Make the descriptors of [MbKSR] 6.3: 16-pixel patches every 8, by OpenCV."""
-    sift = cast(Any, cv2).SIFT_create()  # the type stubs of some versions lack it
-    grey = image if image.ndim == 2 else np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY))
-    rows, columns = (range(8, side - 7, 8) for side in grey.shape)
-    keypoints = [cv2.KeyPoint(float(x), float(y), 16.0) for y in rows for x in columns]
-    return lambda: sift.compute(grey, keypoints)
-
-
 def together(measure: Callable[[Scene], Times], scene: Scene) -> Times:
     """Join the times of `ROUNDS` rounds."""
     rounds = [measure(scene) for _ in range(ROUNDS)]
     return {name: [one for times in rounds for one in times[name]] for name in rounds[0]}
 
 
-def build(scene: Scene, folder: Path, repeated: int, jobs: int) -> float:
-    """Run `kbr map build`; returns its peak memory in megabytes."""
-    runs = [str(run) for run in scene.training] * repeated
+def build(scene: Scene, folder: Path, jobs: int) -> tuple[float, float]:
+    """Run `kbr map build` on the runs, several times each: seconds, and peak megabytes."""
+    runs = [str(run) for run in scene.training] * REPEATED
     command = [sys.executable, '-c', COMMAND, 'map', 'build', *runs]
-    command += ['--out', str(folder / f'{jobs}.h5'), '--jobs', str(jobs)]
+    command += ['--out', str(folder / 'map.h5'), '--jobs', str(jobs)]
+    start = time.perf_counter()
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return float(done.stdout.split()[-2]) / 1024.0
-
-
-def build_times(scene: Scene, folder: Path, repeated: int) -> Times:
-    """Seconds of builds by the number of processes."""
-    functions = {
-        str(jobs): functools.partial(build, scene, folder, repeated, jobs) for jobs in (1, 2)
-    }
-    return results.interleaved(functions, 2, warm_up=False)
+    return time.perf_counter() - start, float(done.stdout.split()[-2]) / 1024.0
 
 
 def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
     """Build and open maps: the section of the page, and what a second process is worth."""
-    few, many = (build_times(scene, folder, repeated) for repeated in (FEW, REPEATED))
-    maps = [KernelMap.load(folder / f'{jobs}.h5') for jobs in (1, 2)]
-    assert np.array_equal(maps[0].descriptors, maps[1].descriptors)
-    opening = results.interleaved({'load': lambda: KernelMap.load(folder / '1.h5')}, 5)
-    images, speedup = len(maps[0]), results.ratio(many, '1', '2')
-    rows: list[list[Any]] = [
-        ['map build, one process', f'{np.median(many["1"]):.2f} s'],
-        ['map build, two processes', f'{np.median(many["2"]):.2f} s'],
-        ['one over two', speedup],
-        [
-            f'the same of {images * FEW // REPEATED} images',
-            results.ratio(few, '1', '2'),
-        ],
-        ['peak memory of the build', f'{build(scene, folder, REPEATED, 1):.0f} MB'],
+    (two, _), (one, peak) = (build(scene, folder, jobs) for jobs in (2, 1))
+    path = folder / 'map.h5'
+    images = len(KernelMap.load(path))
+    opening = results.interleaved({'load': lambda: KernelMap.load(path)}, 5)
+    rows = [
+        ['map build, one process', f'{one:.2f} s'],
+        ['map build, two processes', f'{two:.2f} s'],
+        ['one over two', one / two],
+        ['peak memory of the build', f'{peak:.0f} MB'],
         ['opening the map', f'{results.median_ms(opening["load"]):.0f} ms'],
-        ['file', f'{(folder / "1.h5").stat().st_size / images:.0f} bytes an image'],
+        ['file', f'{path.stat().st_size / images:.0f} bytes an image'],
     ]
     text = (
         f'## Building a map\n\n`kbr map build --jobs 1` against `--jobs 2`, {images} images of '
         '640x480, whole commands with the start of Python. Every process uses one thread.\n\n'
         f'{results.table(["", ""], rows)}'
     )
-    return text, speedup
+    return text, one / two
 
 
 def main() -> dict[str, Any]:
@@ -203,21 +161,13 @@ def main() -> dict[str, Any]:
         scene = make_scene(Path(name), progress)
         with threadpool_limits(1, 'blas'):  # as in the node and in the commands
             frame = {**together(stage_times, scene), **together(frame_times, scene)}
-            methods = together(method_times, scene)
-            sift = results.interleaved({'sift': dense_sift(scene.images[0])}, ROUNDS)['sift']
         builds, speedup = measure_builds(scene, Path(name))
     times = {name: results.median_ms(found) for name, found in frame.items()}
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
     text = (
         f'## A frame while tracking\n\n{results.machine()}. Map of {IMAGES} images, 640x480. '
-        'Linear algebra has one thread, as in the node. Dense SIFT by OpenCV as in [MbKSR] 6.3 '
-        f'takes {results.median_ms(sift):.1f} ms. Peak memory {peak_mb:.0f} MB.\n\n'
-        f'{results.table(["stage", "median ms"], [list(row) for row in times.items()])}\n\n'
-        '### A filter step with an update\n\n'
-        + results.table(
-            ['method', 'median ms'],
-            [[name, results.median_ms(found)] for name, found in methods.items()],
-        )
+        f'Linear algebra has one thread, as in the node. Peak memory {peak_mb:.0f} MB.\n\n'
+        f'{results.table(["stage", "median ms"], [list(row) for row in times.items()])}'
     )
     results.write_section('frame', text)
     results.write_section('map_build', builds)
