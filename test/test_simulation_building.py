@@ -4,12 +4,11 @@ import cv2
 from kbr_localization import se2
 from kbr_localization.errors import ConfigurationError, DatasetError
 from kbr_localization.simulation import driving
-from kbr_localization.simulation.atlas import Atlas, LARGEST
-from kbr_localization.simulation.camera import Camera, cast
 from kbr_localization.simulation.driving import Drive, OdometryNoise
 from kbr_localization.simulation.floor_plan import CELL, PlanBuilder, PLANS
 from kbr_localization.simulation.light import Light, LIGHTS
 from kbr_localization.simulation.model import BuildingConfig, SyntheticBuilding
+from kbr_localization.simulation.renderer import Atlas, Camera, cast, LARGEST
 from kbr_localization.simulation.textures import Style
 import numpy as np
 import pytest
@@ -35,9 +34,8 @@ def poses_on_ways(plan, count, rng):
 
 
 @pytest.mark.parametrize('kind', KINDS)
-@pytest.mark.parametrize('size', [14.0, 22.5, 40.0])
-def test_walls_have_free_space_before_and_none_behind(kind, size):
-    plan = plan_of(kind, size)
+def test_walls_have_free_space_before_and_none_behind(kind):
+    plan = plan_of(kind, 22.5)
     walls = plan.walls
     middle = walls.start + 0.5 * walls.length[:, np.newaxis] * walls.right
     assert np.all(plan.is_free(middle + 0.01 * walls.normal))
@@ -54,12 +52,6 @@ def test_walls_close_every_outline(kind):
     free = plan.region >= 0
     sides = np.sum(free[1:] != free[:-1]) + np.sum(free[:, 1:] != free[:, :-1])
     assert plan.walls.length.sum() == pytest.approx(sides * CELL)
-
-
-@pytest.mark.parametrize('kind', KINDS)
-def test_all_nodes_are_connected(kind):
-    plan = plan_of(kind)
-    assert set(driving.tour(plan, np.random.default_rng(0))) == set(range(len(plan.nodes)))
 
 
 def test_a_way_through_a_wall_is_refused():
@@ -185,28 +177,12 @@ def test_odometry_errors_have_the_size_asked_for():
     assert errors[:, 2].mean() / 0.1 == pytest.approx(noise.yaw_bias, rel=0.1)
 
 
-@pytest.mark.parametrize('noticed', [False, True])
-def test_a_carried_robot_whose_wheels_notice_it_or_not(noticed):
-    here, there = straight_drive(2.0), Drive(straight_drive(2.0).poses + np.array([5, 3, 1]))
-    drive = here.then(there, noticed)
-    quiet = OdometryNoise(0.0, 0.0, 0.0, 0.0)
-    track = driving.measure(drive, quiet, np.random.default_rng(0))
-    step = se2.between(track.poses[39], track.poses[40])
-    expected = se2.between(here.poses[-1], there.poses[0]) if noticed else np.zeros(3)
-    np.testing.assert_allclose(step, expected, atol=1e-9)
-    if not noticed:
-        assert drive.length == pytest.approx(here.length + there.length)
-        assert np.abs(driving.turn_rates(drive)).max() == 0.0
-
-
 @pytest.mark.parametrize(
     ('settings', 'message'),
     [
         ({'kind': 'castle'}, "'kind': expected one of"),
         ({'size': 3.0}, "'size': expected a value in"),
-        ({'width': 8}, "'width': expected a value in"),
         ({'view': float('nan')}, "'view': expected a finite number"),
-        ({'seed': -1}, "'seed': expected a value in"),
     ],
 )
 def test_bad_parameters_of_a_building_are_refused(settings, message):
@@ -260,12 +236,3 @@ def test_people_hide_what_is_behind_them_and_walls_hide_people(building):
     behind_the_camera = building.render(pose, FLAT, people=[(sprite, a - 1.0 * way)])
     np.testing.assert_array_equal(behind_the_wall, empty)
     np.testing.assert_array_equal(behind_the_camera, empty)
-
-
-def test_people_walk_at_their_speed():
-    building = SyntheticBuilding(BuildingConfig(**SMALL))
-    for person in building.passers_by(5, 60.0, np.random.default_rng(1)):
-        points = np.array([person.at(t)[1] for t in np.arange(0, 60, 0.1)])
-        steps = np.hypot(*np.diff(points, axis=0).T)
-        assert steps.max() <= 0.1 * person.speed + 1e-9
-        assert steps.mean() > 0.05 * person.speed

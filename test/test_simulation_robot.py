@@ -68,13 +68,9 @@ def test_wheels_beside_the_pose_move_when_the_robot_turns_on_the_spot():
     np.testing.assert_allclose(ahead, [10.0, 0.0, 0.0], atol=1e-9)
 
 
-def test_wheels_mounted_at_an_angle_report_the_motion_at_that_angle():
-    np.testing.assert_allclose(
-        measured(straight(), mounting=0.1), [10 * np.cos(0.1), -10 * np.sin(0.1), 0.0], atol=1e-9
-    )
-
-
-def test_scales_and_drift_are_those_asked_for():
+def test_angle_scales_and_drift_are_as_asked_for():
+    aside = [10 * np.cos(0.1), -10 * np.sin(0.1), 0.0]
+    np.testing.assert_allclose(measured(straight(), mounting=0.1), aside, atol=1e-9)
     np.testing.assert_allclose(measured(straight(), forward_scale=0.97), [9.7, 0, 0], atol=1e-9)
     np.testing.assert_allclose(measured(turning(2.0), turn_scale=1.03), [0, 0, 2.06], atol=1e-9)
     # a drift of d over s metres is an arc of radius 1 / d
@@ -113,10 +109,6 @@ def test_the_usual_robot_is_what_it_was(building):
 
 def picture(building, pose, rng=None, **camera):
     return building.render(pose, CLOUDY, rng, eye=RobotCamera(**camera)).astype(float)
-
-
-def sharpness(image):
-    return np.abs(np.diff(image, axis=1)).mean()
 
 
 def test_vignetting_darkens_the_corners_alone(building, pose):

@@ -1,8 +1,7 @@
 from kbr_localization.datasets import Dataset, open_dataset
-from kbr_localization.errors import ConfigurationError, DatasetError
+from kbr_localization.errors import DatasetError
 from kbr_localization.simulation import (
     BuildingConfig,
-    Drive,
     RunConfig,
     SyntheticBuilding,
     SyntheticRun,
@@ -34,9 +33,8 @@ def test_a_run_is_a_dataset_with_regular_frames(building):
         run[15]
 
 
-@pytest.mark.parametrize('kind', ['office', 'rooms', 'hall'])
-def test_a_robot_that_is_too_fast_for_its_way_is_told_before_anything_is_rendered(kind):
-    place = SyntheticBuilding(BuildingConfig(kind, 14.0, width=64, height=48, texture=16))
+def test_a_robot_that_is_too_fast_for_its_way_is_told_before_anything_is_rendered():
+    place = SyntheticBuilding(BuildingConfig('office', 14.0, width=64, height=48, texture=16))
     with pytest.raises(DatasetError, match=r'^run: .* into a wall at x .* lower its speed, 3 m/s'):
         SyntheticRun(place, RunConfig(route='tour', speed=3.0))
 
@@ -55,18 +53,6 @@ def test_a_tour_passes_every_place_in_both_directions(building):
         near = reference[np.hypot(*(reference[:, :2] - middle).T) < 1.0]
         turned = np.cos(near[:, 2] - along)
         assert turned.max() > 0.5 > -0.5 > turned.min()
-
-
-def test_a_kidnapped_robot_has_no_frame_while_it_is_carried(building):
-    rng = np.random.default_rng(3)
-    drive = building.drive(8.0, rng).then(building.drive(8.0, rng))
-    run = SyntheticRun(building, RUN, drive)
-    carried_s = drive.carried[0] / 20
-    seconds = (np.array([f.stamp_ns for f in run]) - run.odometry.stamps_ns[0]) * 1e-9
-    assert not np.any((seconds > carried_s - 0.05) & (seconds < carried_s))
-    for frame in run:
-        assert building.plan.is_free(frame.reference[:2])
-    assert isinstance(drive, Drive)
 
 
 def test_a_building_is_written_as_cold_runs(tmp_path):
@@ -108,11 +94,3 @@ def test_an_interrupted_building_leaves_nothing(tmp_path):
             tmp_path / 'out', runs=[RunConfig(seconds=2.0)], building=SMALL, progress=interrupt
         )
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    'settings', [{'route': 'sea'}, {'seconds': 0.0}, {'light': 'fog'}, {'people': -1}]
-)
-def test_bad_parameters_of_a_run_are_refused(settings):
-    with pytest.raises(ConfigurationError, match=f"'{next(iter(settings))}': expected"):
-        RunConfig(**settings)

@@ -1,8 +1,4 @@
-"""
-Rendered runs through a building that exists only in memory.
-
-This is the only module of the room that others import. README.md beside it says how it works.
-"""
+"""Rendered runs through a building that exists only in memory; others import from here."""
 
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.simulation.driving import Drive

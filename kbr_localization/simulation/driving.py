@@ -26,15 +26,9 @@ LOOK_AHEAD = 0.6  # metres between the robot and the point that it steers to
 
 @dataclass(frozen=True)
 class Drive:
-    """
-    True poses (m, 3) at 20 Hz from time 0 on.
-
-    `carried`: indices of poses to which the robot was carried from the one before, its wheels
-    standing still.
-    """
+    """True poses (m, 3) at 20 Hz from time 0 on."""
 
     poses: FloatArray
-    carried: tuple[int, ...] = ()
 
     @property
     def stamps_ns(self) -> se2.StampArray:
@@ -43,21 +37,8 @@ class Drive:
 
     @property
     def length(self) -> float:
-        """Metres driven, without those carried."""
-        steps = np.hypot(*np.diff(self.poses[:, :2], axis=0).T)
-        steps[[index - 1 for index in self.carried]] = 0.0
-        return float(steps.sum())
-
-    def then(self, other: Drive, noticed: bool = False) -> Drive:
-        """
-        Be carried to the start of another drive and go on with it (kidnapping).
-
-        With `noticed`, the odometry reports the way there, else it reports a standstill.
-        """
-        joint = len(self.poses)
-        carried = (*self.carried, *(() if noticed else (joint,)))
-        later = tuple(index + joint for index in other.carried)
-        return Drive(np.concatenate([self.poses, other.poses]), (*carried, *later))
+        """Metres driven."""
+        return float(np.hypot(*np.diff(self.poses[:, :2], axis=0).T).sum())
 
     def at(self, stamps_ns: se2.StampArray) -> FloatArray:
         """Poses (q, 3) at times within the drive."""
@@ -135,20 +116,18 @@ def follow(
 
 def measure(drive: Drive, noise: OdometryNoise, rng: np.random.Generator) -> OdometryTrack:
     """
-    Odometry of a drive in a frame of its own, with the errors of the wheels.
+    Odometry of a drive from a random origin, with the errors of the wheels.
 
-    Its poses are those of the wheels' point, which may lie beside the point of the true poses.
+    Its poses are of the wheels' point, which may be offset from the point of the true poses.
     """
     steps = se2.between(drive.poses[:-1], drive.poses[1:])
-    steps[[index - 1 for index in drive.carried]] = 0.0
     reported = reported_steps(steps, STEP_NS, noise, rng)
     return OdometryTrack(drive.stamps_ns, se2.chain(random_origin(rng), reported))
 
 
 def turn_rates(drive: Drive) -> FloatArray:
-    """Turn rates (m,) in rad/s, the central difference over two steps; 0 where carried."""
+    """Turn rates (m,) in rad/s, the central difference over two steps."""
     turns = se2.wrap_angle(np.diff(drive.poses[:, 2]))
-    turns[[index - 1 for index in drive.carried]] = 0.0
     padded = np.concatenate([[0.0], turns, [0.0]])
     return np.asarray((padded[:-1] + padded[1:]) * (RATE / 2))
 

@@ -1,5 +1,5 @@
 """
-Floor plans of three kinds of buildings in which places look alike.
+Floor plans of three kinds of buildings with look-alike places.
 
 A plan is a grid of free space, the walls around it, and a graph of ways through it.
 """
@@ -292,7 +292,7 @@ def hall(size: float, rng: np.random.Generator) -> FloorPlan:
     )
     for line in [*grid, *grid.T]:
         plan.chain([int(node) for node in line])
-    # a pillar beside the ways, where the aisles cross
+    # pillars next to the ways, where the aisles cross
     for row in range(shelves):
         if rng.random() < 0.5:
             plan.block(0.5, aisle + row * pitch + 0.25, 0.5, 0.5)

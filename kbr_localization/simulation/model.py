@@ -13,8 +13,6 @@ from kbr_localization.datasets.frame import Image
 from kbr_localization.errors import DatasetError
 from kbr_localization.se2 import FloatArray
 from kbr_localization.simulation import driving, sprites
-from kbr_localization.simulation.atlas import Atlas
-from kbr_localization.simulation.camera import Camera, cast, look
 from kbr_localization.simulation.driving import Drive
 from kbr_localization.simulation.floor_plan import FloorPlan, PLANS
 from kbr_localization.simulation.light import (
@@ -25,6 +23,7 @@ from kbr_localization.simulation.light import (
     response,
     vignette,
 )
+from kbr_localization.simulation.renderer import Atlas, Camera, cast, look
 from kbr_localization.simulation.robot import RobotCamera
 from kbr_localization.simulation.sprites import crowd, Passerby, Standing
 from kbr_localization.simulation.textures import Pixels, Style

@@ -10,8 +10,8 @@ import cv2
 from kbr_localization.configuration import parameter, validate
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.errors import ConfigurationError
-from kbr_localization.simulation.camera import Camera
 from kbr_localization.simulation.light import Light
+from kbr_localization.simulation.renderer import Camera
 from kbr_localization.simulation.textures import Pixels
 import numpy as np
 
@@ -23,7 +23,7 @@ class RobotCamera:
     """
     A camera on a robot: how it is mounted, what its lens and its sensor do to the image.
 
-    Gain, gamma and noise are relative to those of the light; the defaults change nothing. The
+    Gain, gamma and noise multiply the values of the light; the defaults change nothing. The
     pitch is rendered to first order, as a shift of the horizon: it is for a camera that was
     mounted carelessly, not for one that looks down.
     """
@@ -53,7 +53,7 @@ class RobotCamera:
             )
 
     def mounted(self, camera: Camera, shake: float = 0.0) -> Camera:
-        """Return a building's camera as it is on this robot, `shake` pixels out of level."""
+        """Return a building's camera as mounted on this robot, `shake` pixels out of level."""
         focal = camera.focal
         if self.view:
             focal = camera.width / 2 / math.tan(math.radians(self.view) / 2)
@@ -104,10 +104,10 @@ def random_robot(seed: int | Sequence[int]) -> Robot:
     """
     Draw a robot as anybody might have built it.
 
-    Its wheels lie up to 0.3 m ahead of or behind the pose's point and 0.1 m beside it, count
+    Its wheels lie up to 0.3 m ahead of or behind the pose's point and 0.1 m to its side, count
     metres and turns up to 3% wrong, drift up to 0.03 rad per metre and slip now and then. Its
     camera is up to 0.15 m higher or lower, 3 degrees out of level and out of line and 5% wider or
-    narrower than the usual one, and has a response, blur, noise, falloff and exposure of its own.
+    narrower than the usual one, with random response, blur, noise, falloff and exposure.
     """
     rng = np.random.default_rng(seed)
     careless = math.radians(3.0)

@@ -1,5 +1,5 @@
 """
-Rendered runs: a building in which places look alike, as real as it needs to be.
+Rendered runs through a building of look-alike places.
 
 Walls repeat every few metres, corridors and rooms repeat as a whole, the light changes from run
 to run, people walk through the view, the camera blurs and is noisy, the odometry has the errors
@@ -79,11 +79,11 @@ def with_robots(
 
 class SyntheticRun(Dataset):
     """
-    A run through a building as a dataset; images are rendered when asked for, always alike.
+    A run through a building as a dataset; images are rendered when asked for, the same each time.
 
     `drive`: the true poses at 20 Hz, by default planned as configured. `odometry`: what the
-    wheels report, by default those of the configured robot. Raises DatasetError when an image
-    would be taken inside of a wall.
+    wheels report, with the errors of the configured robot if not given. Raises DatasetError when
+    an image would be taken inside of a wall.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class SyntheticRun(Dataset):
 
     def _render(self, index: int) -> Image:
         heading = self.config.camera_heading
-        # another camera has noise of its own
+        # another camera has other noise
         own = [round(1e3 * heading) % 10_000] if heading else []
         rng = np.random.default_rng([self.config.seed, index, 4, *own])
         people = [person.at(float(self._times_ns[index]) * 1e-9) for person in self._people]
@@ -168,10 +168,9 @@ def write_building(
     """
     Render runs through one building into `out/<name of the run>`, in COLD's format.
 
-    Beside the images of each lies `DRAWN`, which says what robot, light and route it was made
-    with. `seed` replaces the building's. `progress(what, done, total)` is called for every frame.
-    Returns the runs' folders. Raises DatasetError when `out` exists already or when two runs
-    have one name.
+    The folder of each has the file `DRAWN` with robot, light and route. `seed` replaces the
+    building's. `progress(what, done, total)` is called for every frame. Returns the runs' folders.
+    Raises DatasetError when `out` exists already or when two runs have one name.
     """
     names = [run_config.name for run_config in runs]
     if len(set(names)) < len(names):
@@ -196,11 +195,10 @@ def _counted(run: SyntheticRun, progress: Progress) -> Iterator[Frame]:
 
 
 def _frame_times(drive: Drive, rate: float, rng: np.random.Generator) -> se2.StampArray:
-    """Camera times in nanoseconds since the start; none while the robot is carried."""
+    """Camera times in nanoseconds since the start of the drive."""
     end = (len(drive.poses) - 1) * driving.STEP_NS
     count = int(end * 1e-9 * rate)
     times = (np.arange(count) + 0.5) / rate + np.clip(rng.normal(0, 0.005, count), -0.01, 0.01)
     # whole microseconds, as COLD has them
     times_ns = np.rint(times * 1e6).astype(np.int64) * 1000
-    carried = np.isin(times_ns // driving.STEP_NS + 1, drive.carried)
-    return np.asarray(times_ns[~carried & (times_ns > 0) & (times_ns < end)])
+    return np.asarray(times_ns[(times_ns > 0) & (times_ns < end)])

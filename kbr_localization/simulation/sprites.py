@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import cv2
 from kbr_localization.se2 import FloatArray
-from kbr_localization.simulation.camera import axes, Camera, Hits
 from kbr_localization.simulation.driving import path_of, random_walk
 from kbr_localization.simulation.floor_plan import FloorPlan
+from kbr_localization.simulation.renderer import axes, Camera, Hits
 from kbr_localization.simulation.textures import Colour, grey_or_tinted, Pixels
 import numpy as np
 
@@ -70,7 +70,7 @@ def furniture(rng: np.random.Generator, colour: bool) -> Sprite:
 def furnish(
     plan: FloorPlan, sprites: Sequence[Sprite], density: float, rng: np.random.Generator
 ) -> list[Standing]:
-    """Put furniture along the walls, `density` pieces a metre, beside the robot's ways."""
+    """Put furniture along the walls, `density` pieces a metre, off the robot's ways."""
     placed = []
     for start, right, normal, length in zip(
         plan.walls.start, plan.walls.right, plan.walls.normal, plan.walls.length, strict=True
