@@ -11,17 +11,13 @@ from kbr_localization.localization.calibration import (
     NAMES,
     reported,
     SIZE,
-    twists,
     UNLIKE,
 )
 from kbr_localization.localization.calibration_fit import (
-    _few,
-    _uncertainty,
     calibrate_run,
     combined,
     fit_variance,
     variance_between,
-    Windows,
 )
 from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.motion import measure_odometry
@@ -86,11 +82,6 @@ def test_effects_are_the_derivatives(steps):
         np.testing.assert_allclose(found[..., column], apart / (2 * size), atol=1e-5)
 
 
-def test_the_twist_of_an_arc_does_not_go_sideways():
-    arc = np.array([2.0 * np.sin(0.3), 2.0 * (1 - np.cos(0.3)), 0.3])
-    np.testing.assert_allclose(twists(arc), [0.6, 0.0, 0.3], atol=1e-12)
-
-
 def test_without_noise_the_errors_are_found_exactly():
     calm = OdometryNoise(0.0, 0.0, 0.0, 0.0)
     found = calibrate_run(*tracks(corridors(1), TRUE, noise=calm))
@@ -116,20 +107,6 @@ def test_jumps_of_the_reference_change_little():
     found, noise = measure_odometry([(odometry, jumping)])
     assert np.all(np.abs(found.values - steady.values) < 2.0 * steady.deviations)
     assert noise.per_metre.max() < 1e-3
-
-
-def test_the_noise_is_that_about_the_errors():
-    _, plain = measure_odometry([tracks(corridors(5), np.zeros(SIZE), 5)])
-    _, corrected = measure_odometry([tracks(corridors(5), TRUE, 5)])
-    np.testing.assert_allclose(
-        corrected.per_metre + corrected.per_radian, plain.per_metre + plain.per_radian, rtol=0.4
-    )
-
-
-def test_wheels_that_look_backwards_are_found():
-    values = TRUE + np.array([0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0])
-    found = calibrate_run(*tracks(corridors(6), values, 6))
-    assert np.all(np.abs(found.values - values) < 4.0 * found.deviations)
 
 
 def test_a_run_without_turns_says_that_the_offset_is_not_observable():
@@ -256,27 +233,6 @@ def test_what_runs_differ_by_more_than_by_chance_is_a_variance_between_them():
     np.testing.assert_allclose(joined.values, np.eye(SIZE)[0], atol=1e-12)
     # the mean of two of variance 1 + 1, and another run differs from it by 1 once more
     np.testing.assert_allclose(joined.covariance, np.diag([2.0, *[0.5] * 6]), atol=1e-12)
-
-
-def test_errors_that_few_windows_tell_are_as_uncertain_as_in_student_s_law():
-    influences = np.array([[1.0, 1.0], [-1.0, 1.0], [1.0, -1.0], [0.0, 1.0]])
-    # quantiles of 3 and of 3 * 4 - 7 degrees of freedom, against that of a Gaussian
-    expected = np.array([3.18245, 2.57058]) / 1.95996
-    np.testing.assert_allclose(_few(influences), expected**2, rtol=1e-4)
-
-
-def test_windows_that_err_as_their_neighbours_do_tell_less():
-    count = 50
-    slopes = np.zeros((count, 3, SIZE))
-    slopes[:, 0, 0] = 1.0
-    ones, precision = np.ones(count), np.diag([0.0] + [1.0] * (SIZE - 1))
-    found = []
-    for signs in (ones, (-1.0) ** np.arange(count)):
-        errors = np.outer(signs, [1.0, 0.0, 0.0])
-        windows = Windows(np.ones((count, 2)), errors, slopes, slopes)
-        found.append(_uncertainty(windows, np.ones((count, 3)), ones, precision)[0, 0])
-    # count squares, and half of each of the 2 (count - 1) products of neighbours
-    assert found[0] / found[1] == pytest.approx(2 * count - 1, rel=1e-4)
 
 
 def test_rates_of_a_variance_are_the_likeliest():

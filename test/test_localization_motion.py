@@ -81,13 +81,6 @@ def test_a_base_that_goes_to_the_side_alone_tells_nothing_of_the_noise_ahead(hea
     np.testing.assert_allclose(noise.per_metre_aside[:2], 0.003**2 / 0.05, rtol=1.0)
 
 
-def test_variances_grow_with_way_and_turn():
-    noise = motion.MotionNoise.default()
-    short, long = noise.variances(np.array([[0.1, 0.0, 0.0], [1.0, 0.0, 0.5]]))
-    assert np.all(short < long)
-    np.testing.assert_array_equal(noise.variances(np.zeros(3)), np.zeros(3))
-
-
 def test_tracks_of_different_length_are_refused():
     with pytest.raises(LocalizationError, match=r'\(5, 3\).*\(4, 3\)'):
         motion.estimate_noise([(np.zeros((5, 3)), np.zeros((4, 3)))])

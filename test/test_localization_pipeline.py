@@ -16,8 +16,9 @@ def kernel_map():
     return tiny_map(30)
 
 
-@pytest.mark.parametrize('method', METHODS)
-@pytest.mark.parametrize('init', ['global', 'reference'])
+@pytest.mark.parametrize(
+    ('method', 'init'), [(m, 'global') for m in METHODS] + [('kbr', 'reference')]
+)
 def test_every_method_localizes_a_run_from_images(kernel_map, method, init):
     run = TinyRun(30)
     trajectory = localize(kernel_map, run, method, init)
@@ -100,8 +101,6 @@ SURE = np.diag([0.01, 0.01, 0.01])
             np.full((3, 3), np.nan),
             r'covariance \(3, 3\) .* got \[\[nan nan nan\]',
         ),
-        ([0.0, 0.0, 0.0], np.eye(2), 'expected a finite covariance'),
-        ([0.0, 0.0, 0.0], -SURE, 'negative in no direction'),
         ([0.0, 0.0, 0.0], SURE + np.triu(SURE[:1]), 'symmetric'),
         ([0.0, 0.0, 0.0], 0.01 * (1.9 * np.eye(3) - 0.9), 'negative in no direction'),
     ],
