@@ -31,14 +31,11 @@ Track = tuple[FloatArray, FloatArray]
 """Poses (n, 3) of the odometry and of the reference, of the same moments."""
 WINDOW_METRES = 1.0
 _FREEDOM = 4.0  # of Student's t: the usual compromise (Lange et al., section 3)
-_ROUNDS, _CLOSE = 50, 1e-7  # rounds of the fit, and a step that ends it
-_REWEIGHTINGS, _SMALLEST_VARIANCE = 20, 1e-9  # of the fit of variances
 _FEWEST = 10
 """Windows without which a run tells nothing."""
 _SIDEWAYS = 0.05  # of the way: more than wheels slip, less than an omnidirectional base moves
 _ANY_RIG = np.array([1.0, 1.0, 0.5, 0.5, 0.5, 0.5, 0.5])  # no errors are larger: m, rad, fractions
 _FARTHEST = 1.8 * _ANY_RIG  # where a fit without a minimum ends: a scale of 1 counts nothing
-_ROUNDING = 1e-12 * np.eye(SIZE)  # odometry that is the truth leaves nothing else
 _LEAST = 1e-10  # smallest variance over a window, for odometry that is the truth
 
 
@@ -71,7 +68,7 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
     precision = np.diag(_ANY_RIG**-2.0)
     values = first = _first_guess(odometry, reference, marks)
     weights = np.ones(len(marks) - 1)
-    for _ in range(_ROUNDS):
+    for _ in range(50):
         windows = windows_of(odometry, reference, marks, values)
         variances, weights = _student(windows, weights)
         scaled = windows.instruments * (weights[:, np.newaxis] / variances)[..., np.newaxis]
@@ -80,7 +77,7 @@ def calibrate_run(odometry: FloatArray, reference: FloatArray) -> Calibration | 
         step = np.linalg.solve(slope, score)
         values = values + np.clip(step, -_ANY_RIG, _ANY_RIG)
         values = np.clip(values, first - _FARTHEST, first + _FARTHEST)
-        if np.all(np.abs(step) < _CLOSE):
+        if np.all(np.abs(step) < 1e-7):
             break
     windows = windows_of(odometry, reference, marks, values)
     found = Calibration(values, _uncertainty(windows, *_student(windows, weights), precision))
@@ -232,7 +229,9 @@ def _uncertainty(
     spread = scores.T @ scores + 0.5 * (lagged + lagged.T)  # Newey and West, with one lag
     covariance = inverse @ (spread + precision) @ inverse.T
     few = np.sqrt(_few(scores @ inverse.T))
-    return np.asarray(0.5 * np.outer(few, few) * (covariance + covariance.T) + _ROUNDING)
+    return np.asarray(
+        0.5 * np.outer(few, few) * (covariance + covariance.T) + 1e-12 * np.eye(SIZE)
+    )
 
 
 def _few(influences: FloatArray) -> FloatArray:
@@ -256,21 +255,12 @@ def fit_variance(amounts: FloatArray, squared: FloatArray) -> FloatArray:
     Shapes: (m, k) and (m,) -> (k,) rates that are not negative. It is the Gaussian maximum
     likelihood estimate.
     """
+    from scipy.optimize import nnls  # noqa: PLC0415  (a node fits no variances and starts sooner)
+
     rates = np.zeros(amounts.shape[1])
-    first = int(np.argmax(amounts.any(axis=0)))  # that there is any of
+    first = int(np.argmax(amounts.any(axis=0)))  # the first that there is any of
     rates[first] = squared.sum() / amounts[:, first].sum()
-    for _ in range(_REWEIGHTINGS):
-        variance = np.maximum(amounts @ rates, _SMALLEST_VARIANCE)
-        rates = _non_negative(amounts / variance[:, np.newaxis], squared / variance)
-    return rates
-
-
-def _non_negative(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Least squares of left (m, k) @ x = right (m,) with x >= 0."""
-    free = np.linalg.lstsq(left, right, rcond=None)[0]
-    if free.min() >= 0.0:
-        return np.asarray(free)
-    # a robot's node fits no variances: it starts sooner without the optimiser
-    from scipy.optimize import nnls  # noqa: PLC0415
-
-    return np.asarray(nnls(left, right)[0])
+    for _ in range(20):
+        variance = np.maximum(amounts @ rates, 1e-9)
+        rates = nnls(amounts / variance[:, np.newaxis], squared / variance)[0]
+    return np.asarray(rates)
