@@ -155,7 +155,7 @@ def test_progress_and_times_cover_every_frame(kernel_map):
 
 @pytest.mark.parametrize(
     'name, value',
-    [('points', 3), ('image_bandwidth', -1.0), ('delta', float('nan')), ('points', 1.5)],
+    [('points', 3), ('delta', float('nan')), ('points', 1.5), ('localized_mass', 0.0)],
 )
 def test_filter_parameters_out_of_range_are_refused(name, value):
     with pytest.raises(ConfigurationError, match=name):
