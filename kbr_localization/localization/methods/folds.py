@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 import logging
 
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset
 from kbr_localization.errors import LocalizationError
 from kbr_localization.localization.filter.wrong_places import with_statistics
-from kbr_localization.localization.map.describing import GramDescriber, SentDescriber
+from kbr_localization.localization.map.describing import GramDescriber
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
 from kbr_localization.localization.motion import measure_odometry
 from kbr_localization.progress import Progress, silent
 from kbr_localization.se2 import FloatArray
-from kbr_localization.workers import Workers
 import numpy as np
 from scipy.spatial import cKDTree
 
@@ -34,7 +32,6 @@ MAX_FOLDS = 6
 NEAR_M, NEAR_RAD = 2.0, 1.0
 """A frame counts when a training pose is this near: elsewhere nobody could know the answer."""
 _MIN_FRAMES = 20
-_ROWS = 32  # of the Gram matrix, a task
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +68,6 @@ def make_folds(
     sizes: Sequence[int | None] = (None,),
     seed: int = 0,
     progress: Progress = silent,
-    workers: Workers | None = None,
 ) -> list[Fold]:
     """
     Leave each run out once; a single run is split into two halves of time.
@@ -90,7 +86,7 @@ def make_folds(
     runs = _runs(kernel_map, datasets)
     # Replace the descriptors by row numbers of the Gram matrix of all frames.
     rows = np.concatenate([run.rows for run in runs])
-    gram = _gram(kernel_map, rows, progress, workers or Workers())
+    gram = _gram(kernel_map, rows, progress)
     numbers = np.full((len(kernel_map), 1), -1, dtype=np.int64)
     numbers[rows, 0] = np.arange(len(rows))
     indexed = replace(
@@ -139,26 +135,18 @@ def _runs(kernel_map: KernelMap, datasets: Sequence[Dataset]) -> list[Frames]:
     return runs
 
 
-def _gram(
-    kernel_map: KernelMap, rows: np.ndarray, progress: Progress, workers: Workers
-) -> np.ndarray:
+def _gram(kernel_map: KernelMap, rows: np.ndarray, progress: Progress) -> np.ndarray:
     """Kernel values (n, n) of all pairs of images."""
     n, descriptors = len(rows), kernel_map.descriptors[rows]
     gram = np.empty((n, n), dtype=np.float32)
-    starts = range(0, n, _ROWS)
-    work = partial(_gram_rows, SentDescriber(kernel_map.describer), descriptors)
-    for done, (number, values) in enumerate(workers.run(work, starts), start=1):
-        start = starts[number]
-        gram[start : start + len(values), start:] = values
-        gram[start:, start : start + len(values)] = values.T
-        progress('comparing images', min(done * _ROWS, n), n)
+    for start in range(0, n, 32):
+        block = slice(start, start + 32)
+        gram[block, start:] = kernel_map.describer.cross_gram(
+            descriptors[block], descriptors[start:]
+        )
+        gram[start:, block] = gram[block, start:].T
+        progress('comparing images', min(start + 32, n), n)
     return gram
-
-
-def _gram_rows(sent: SentDescriber, descriptors: np.ndarray, start: int) -> np.ndarray:
-    """Kernel values of a block of images and all after them."""
-    block = descriptors[start : start + _ROWS]
-    return sent.describer.cross_gram(block, descriptors[start:]).astype(np.float32)
 
 
 def _fold(

@@ -126,7 +126,7 @@ def tune(
         datasets, vision, filter_config, seed=plan.seed, progress=progress, workers=workers
     )
     sizes = [size or plan.max_images for size in plan.sizes]
-    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress, workers)
+    folds = make_folds(kernel_map, datasets, sizes, plan.seed, progress)
     # runs that cannot be tuned leave no journal
     with Journal(journal, fresh) as trials:
         kernel_map, tuned = tune_map(kernel_map, folds, plan, trials, progress, workers)
@@ -180,10 +180,11 @@ class Study:
         default = {name: getattr(config, name) for name in searched(method)}
         rounds = [part for part in np.array_split(np.arange(trials), _ROUNDS) if part.size]
         ranking: list[tuple[float, Values]] = []
+        seeds = [self.plan.seed, zlib.crc32(method.encode())]
         for number, part in enumerate(rounds):
             parents = [values for _, values in ranking[:_BEST]] or [default]
             candidates = [
-                self._propose(method, parents[i % len(parents)], number, i) for i in part
+                propose(method, parents[i % len(parents)], number, [*seeds, i]) for i in part
             ]
             if number == 0:
                 candidates[0] = default
@@ -211,10 +212,6 @@ class Study:
             trials=trials,
         )
 
-    def _propose(self, method: str, parent: Values, number: int, trial: int) -> Values:
-        seeds = [self.plan.seed, zlib.crc32(method.encode()), trial]
-        return propose(method, parent, number, np.random.default_rng(seeds))
-
     def _score(
         self, method: str, candidates: Sequence[Values], seeds: tuple[int, ...], done: int
     ) -> list[Record]:
@@ -235,14 +232,14 @@ class Study:
         return [known[key] for key in keys]
 
 
-def propose(method: str, parent: Values, number: int, rng: np.random.Generator) -> Values:
+def propose(method: str, parent: Values, number: int, seeds: Sequence[int]) -> Values:
     """
     Draw a candidate near another one.
 
     About half of the parameters change, by log-normal steps that shrink with the number of the
     round; in the first one, 0, some are drawn from the whole range instead.
     """
-    space, values = searched(method), dict(parent)
+    rng, space, values = np.random.default_rng(seeds), searched(method), dict(parent)
     changed = rng.random(len(space)) < 0.5
     changed[rng.integers(len(space))] = True
     for (name, (low, high, whole)), change in zip(space.items(), changed, strict=True):
