@@ -135,6 +135,12 @@ def test_every_method_starts_from_a_covariance_that_is_one_but_for_rounding(ring
         np.testing.assert_allclose(localizer.estimate().pose, ring_pose(3.4), atol=0.3)
 
 
+def test_dense_methods_refuse_a_large_map_and_say_what_to_do(ring):
+    large = ring.subset(np.tile(np.arange(len(ring)), 8001 // len(ring) + 1))
+    with pytest.raises(LocalizationError, match='kbr map prune MAP --max-images 8000'):
+        make_localizer('kmcf', large)
+
+
 def test_a_belief_that_leaves_the_map_is_anywhere_on_it(ring):
     localizer = make_localizer('fkbf', ring)
     localizer.initialize(np.array([0.0, 500.0, 0.0]), np.diag([0.1, 0.1, 0.05]) ** 2)
