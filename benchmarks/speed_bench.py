@@ -139,7 +139,7 @@ def measure_builds(scene: Scene, folder: Path) -> tuple[str, float]:
     path = folder / 'map.h5'
     images = len(KernelMap.load(path))
     opening = results.interleaved({'load': lambda: KernelMap.load(path)}, 5)
-    rows = [
+    rows: list[list[Any]] = [
         ['map build, one process', f'{one:.2f} s'],
         ['map build, two processes', f'{two:.2f} s'],
         ['one over two', one / two],

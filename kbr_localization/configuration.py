@@ -34,8 +34,8 @@ def parameter(
     `low` and `high` are inclusive; None leaves a side open. `search`: the range in which
     `kbr tune` looks for the best value, on a logarithmic scale.
     """
-    metadata = {'description': description, 'low': low, 'high': high, 'choices': choices}
-    metadata['search'] = search
+    metadata: dict[str, Any] = {'description': description, 'low': low, 'high': high}
+    metadata |= {'choices': choices, 'search': search}
     return dataclasses.field(default=default, metadata=metadata)
 
 

@@ -127,7 +127,8 @@ class _Turns:
         """Return minus twice the log likelihood that every step adds (m,)."""
         squares = self.errors(delay) ** 2
         variance = max(float(np.mean(self.weights * squares)), 1e-12)
-        return np.log(variance) + (_FREEDOM + 1.0) * np.log1p(squares / variance / _FREEDOM)
+        tails = (_FREEDOM + 1.0) * np.log1p(squares / variance / _FREEDOM)
+        return np.asarray(np.log(variance) + tails)
 
     def fit(self, grid: FloatArray) -> tuple[float, bool]:
         """Find the best delay by reweighting; whether it is not one of the ends of the grid."""

@@ -128,9 +128,11 @@ def method_config(name: str, kernel_map: KernelMap) -> Any:
     config = method_named(name).config
     if config is KbrConfig:
         return kernel_map.filter_config
-    usual = {field.name: field.default for field in fields(config)}
+    usual: dict[str, Any] = {field.name: field.default for field in fields(config)}
     scale = length_scale(kernel_map.poses)
-    values = {x: scale * usual[x] for x in ('position_bandwidth', 'update_min_d') if x in usual}
+    values: dict[str, Any] = {
+        x: scale * usual[x] for x in ('position_bandwidth', 'update_min_d') if x in usual
+    }
     if name == 'kmcf':  # a belief that is herded on the map poses reaches from one to the next
         wide = min(6.0 * image_spacing(kernel_map.poses), 2.9)
         values['position_bandwidth'] = max(values['position_bandwidth'], wide)
