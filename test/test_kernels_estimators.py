@@ -10,16 +10,21 @@ from kbr_localization.kernels import (
     KernelFilterRegressor,
     KernelMean,
     LearntTransition,
+    MaternKernel,
 )
 from kbr_localization.kernels.filters import means
 import numpy as np
 import pytest
+from sklearn.base import clone
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.model_selection import GridSearchCV
+from state_space import autoregression
 
 KERNEL = GaussianKernel(0.5, normalised=False)
 ALL = [
     ConditionalMeanRegressor(),
-    KernelBayesRegressor(method='pKBR', delta=1e-3),
-    KernelFilterRegressor(method='pKBR', delta=1e-3),
+    KernelBayesRegressor(method='pKBR'),
+    KernelFilterRegressor(method='pKBR'),
 ]
 ORDER = ('check_methods_sample_order_invariance', 'check_methods_subset_invariance')
 ORDERED = dict.fromkeys(ORDER, 'a filter looks at the order of the observations')
@@ -65,7 +70,7 @@ def test_bayes_rule_is_bayes_rule(prior):
     X, y = pairs()
     queries = pairs(7, seed=1)[0]
     estimator = KernelBayesRegressor(KERNEL, KERNEL, prior=prior).fit(X, y)
-    rule = KernelBayesRule(KERNEL, KERNEL, y[:, None], X, 1e-3, 1e-6)
+    rule = KernelBayesRule(KERNEL, KERNEL, y[:, None], X, 1e-3)
     law = KernelMean.of_sample(KERNEL, y[:, None] if prior is None else prior)
     expected = [rule.posterior(law, query).mean()[0] for query in queries]
     np.testing.assert_allclose(estimator.predict(queries), expected, rtol=1e-6)
@@ -98,6 +103,101 @@ def test_gram_matrices_may_be_given(kind):
         kind('precomputed').fit(KERNEL.cross_gram(queries, X), y[:7])
     with pytest.raises(KernelError, match="got 'gaussian'"):
         kind('gaussian').fit(X, y)
+
+
+@pytest.mark.parametrize('kind', [ConditionalMeanRegressor, KernelBayesRegressor])
+@pytest.mark.parametrize(
+    'kernel', [KERNEL.cross_gram, RBF(np.sqrt(0.5))], ids=['method', 'sklearn']
+)
+def test_a_function_may_be_the_kernel(kind, kernel):
+    X, y = pairs()
+    expected = kind(KERNEL).fit(X, y).predict(X[:7])
+    np.testing.assert_allclose(kind(kernel).fit(X, y).predict(X[:7]), expected, rtol=1e-8)
+    with pytest.raises(KernelError, match=r'kernel: .* \(60, 60\), got \(60,\)'):
+        kind(lambda a, b: np.ones(len(a))).fit(X, y)
+
+
+def test_rbf_is_the_default_kernel():
+    X, y = pairs()
+    found = [KernelBayesRegressor(k, k, width=0.7).fit(X, y).predict(X) for k in (None, 'rbf')]
+    np.testing.assert_array_equal(*found)
+
+
+def test_parameters_of_kernels_are_searched():
+    inner = 2.0 * MaternKernel(1.0, normalised=False)
+    estimator = ConditionalMeanRegressor(inner)
+    assert estimator.get_params()['kernel__kernel__smoothness'] == 1.5
+    copy = clone(estimator).set_params(kernel__kernel__smoothness=0.5, kernel__factor=3.0)
+    assert repr(copy.kernel) == repr(3.0 * MaternKernel(1.0, 0.5, normalised=False))
+    assert repr(inner) == repr(2.0 * MaternKernel(1.0, normalised=False))
+    with pytest.raises(KernelError, match='width: expected one of covariance, normalised'):
+        GaussianKernel(1.0).set_params(width=2.0)
+    grid = {'kernel__covariance': [1e-4, 0.25]}
+    search = GridSearchCV(KernelBayesRegressor(GaussianKernel(1.0)), grid).fit(*pairs(80))
+    assert search.best_params_ == {'kernel__covariance': 0.25}
+
+
+def autoregressive(size, seed):
+    x, y = autoregression(q=0.25, r=0.09).simulate(size, np.random.default_rng(seed))
+    return y, x[:, 0]
+
+
+@pytest.mark.parametrize('method', ['KBR', 'pKBR'])
+def test_the_default_delta_suits_each_rule_at_a_hundred_pairs(method):
+    errors = np.zeros(3)
+    for seed in range(3):
+        (X, y), (queries, truth) = autoregressive(100, seed), autoregressive(100, seed + 10)
+        estimators = (
+            KernelBayesRegressor(method=method),
+            KernelFilterRegressor(method=method),
+            KernelFilterRegressor(method=method, smooth=True),
+        )
+        found = np.array([estimator.fit(X, y).predict(queries) for estimator in estimators])
+        assert np.abs(found).max() < 1.5 * np.abs(truth).max()
+        errors += np.mean((found - truth) ** 2, axis=1)
+    bayes, filtered, smoothed = errors / 3 / truth.var()
+    assert max(bayes, filtered, smoothed) < 0.25
+    assert smoothed < 1.1 * filtered
+
+
+@pytest.mark.parametrize('method', ['KBR', 'pKBR'])
+def test_the_default_delta_follows_the_scale_of_the_kernel(method):
+    X, y = pairs()
+    kernels = KERNEL, 100.0 * KERNEL
+    found = [KernelBayesRegressor(k, KERNEL, method=method).fit(X, y).predict(X) for k in kernels]
+    np.testing.assert_allclose(*found, rtol=1e-6)
+
+
+def test_weights_that_cancel_are_reported():
+    (X, y), (queries, _) = autoregressive(100, 0), autoregressive(100, 10)
+    with pytest.warns(RuntimeWarning, match='posterior weights cancel: .* raise delta'):
+        KernelFilterRegressor(delta=1e-12, smooth=True).fit(X, y).predict(queries)
+    with pytest.warns(RuntimeWarning, match='posterior weights cancel'):
+        KernelBayesRegressor(delta=1e-14).fit(X, y).predict(queries)
+
+
+def test_standard_deviations_are_those_of_the_exact_posterior():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=600)
+    X = (y + 0.5 * rng.normal(size=600))[:, np.newaxis]
+    for estimator in (ConditionalMeanRegressor(), KernelBayesRegressor(method='pKBR')):
+        mean, std = estimator.fit(X, y).predict([[-0.5], [0.0], [0.5]], return_std=True)
+        np.testing.assert_allclose(mean, [-0.4, 0.0, 0.4], atol=0.12)
+        np.testing.assert_allclose(std, np.sqrt(0.2), rtol=0.15)
+    assert ConditionalMeanRegressor().fit(X, y).predict([[1e3]], return_std=True)[1] > 0.9
+
+
+@pytest.mark.parametrize('smooth', [False, True])
+def test_rows_with_nan_are_missing_observations(smooth):
+    X, y = autoregressive(300, 0)
+    queries, truth = autoregressive(60, 1)
+    queries[20:25] = np.nan
+    estimator = KernelFilterRegressor(method='pKBR', smooth=smooth).fit(X, y)
+    mean, std = estimator.predict(queries, return_std=True)
+    assert np.abs(mean - truth).max() < 2.5
+    assert std[20:24].min() > std[5:20].mean()
+    with pytest.raises(ValueError, match='NaN'):
+        estimator.fit(np.full_like(X, np.nan), y)
 
 
 @pytest.mark.parametrize('smooth', [False, True])

@@ -217,6 +217,29 @@ def test_weights_that_are_not_normalised_differ_by_a_factor():
     np.testing.assert_allclose(following.normalised().weights, beliefs[1].weights)
 
 
+GAPS = [None, [np.nan], np.ma.masked_all(1)]
+
+
+@pytest.mark.parametrize('gap', GAPS, ids=['none', 'nan', 'masked'])
+def test_a_missing_observation_is_a_step_without_one(gap):
+    filter_ = hybrid(*uniform_sample(60, 0))
+    known = filter_.run(np.array([[0.3]]))[0]
+    expected = filter_.step(filter_.step(known, None), [0.8])
+    found = filter_.run([np.array([0.3]), gap, np.array([0.8])])
+    np.testing.assert_array_equal(found[2].weights, expected.weights)
+    assert found[1].covariance()[0, 0] > found[0].covariance()[0, 0]
+
+
+def test_a_run_may_begin_without_an_observation():
+    x, y = uniform_sample(200, 0)
+    filter_ = hybrid(x, y)
+    observed = np.ma.masked_values([[-9.0], [0.5]], -9.0)
+    blind = filter_.run(observed)[0]
+    np.testing.assert_allclose(blind.mean(), x.mean(axis=0))
+    prior = KernelMean.of_sample(GaussianKernel(0.3), np.full((5, 1), -1.0))
+    assert filter_.run(observed, prior=prior)[0].mean()[0] == pytest.approx(-1.0, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ('make', 'message'),
     [

@@ -177,6 +177,34 @@ def test_supervision_draws_the_posterior_to_its_state(tolerance):
     assert distances[2] < 0.05
 
 
+@pytest.mark.parametrize('weight', [0.3, 1e4])
+def test_supervision_by_laws_minimises_equation_10_of_kreg(weight):
+    x, y = pairs(30)
+    rule = KernelBayesRule(KX, KY, x, y, 1e-3, 1e-3, 'pKBR')
+    laws = [KernelMean(KX, [[1.0], [1.6]], [0.25, 0.75]), KernelMean(KX, [[-1.0]], [1.0])]
+    observed = np.array([[0.4], [2.0]])
+    found = rule.posterior(prior_mean(20), [0.4], Supervision(observed, laws, weight))
+    mu = rule.likelihood.sum_rule_weights(prior_mean(20))
+    kept, z = mu > 0, np.linspace(-2, 2, 9)[:, np.newaxis]
+    targets = np.column_stack([KX.cross_gram(z, x[kept]), *(law(z) for law in laws)])
+    inputs = np.concatenate([y[kept], observed])
+    penalty = np.diag(1e-3 / np.append(mu[kept], [weight, weight]))
+    solved = np.linalg.solve(KY.gram(inputs) + penalty, KY.cross_gram(inputs, [[0.4]])[:, 0])
+    np.testing.assert_allclose(found(z), targets @ solved, rtol=1e-6, atol=1e-9)
+    assert (found.mmd(laws[0]) < 1e-3) == (weight > 1)
+
+
+def test_a_point_supervises_as_the_law_that_is_certain_of_it():
+    rule = KernelBayesRule(KX, KY, *pairs(30), 1e-3, 1e-3, 'pKBR')
+    forms = np.array([[1.5]]), [KernelMean(KX, [[1.5]], [1.0])]
+    supervised = [Supervision(np.array([[0.4]]), states, 0.1) for states in forms]
+    point, law = (rule.posterior(prior_mean(20), [0.4], s) for s in supervised)
+    np.testing.assert_array_equal(point.weights, law.weights)
+    with pytest.raises(KernelError, match='states: expected a kernel mean of'):
+        other = KernelMean(GaussianKernel(9.0), [[1.5]], [1.0])
+        rule.posterior(prior_mean(20), [0.4], Supervision(np.array([[0.4]]), [other], 0.1))
+
+
 def test_states_may_be_rotations():
     rng = np.random.default_rng(0)
     turn = rng.uniform(-2.0, 2.0, size=(300, 3)) * [0.2, 0.2, 1.0]

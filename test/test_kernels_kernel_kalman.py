@@ -81,6 +81,16 @@ def test_a_first_sample_of_states_is_the_belief_before_the_first_observation():
     np.testing.assert_allclose(belief.covariance(), np.cov(first.T, bias=True), atol=1e-3)
 
 
+def test_a_missing_observation_updates_nothing():
+    filter_ = learnt(PLANAR, 60)
+    _, y = PLANAR.simulate(3, np.random.default_rng(0))
+    first = filter_.update(filter_.start(), y[0])
+    expected = filter_.update(filter_.predict(filter_.predict(first)), y[2])
+    found = filter_.run([y[0], None, y[2]])[2]
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert filter_.run([None])[0].mean() == pytest.approx(filter_.start().mean())
+
+
 def test_an_observation_of_another_shape_is_refused():
     filter_ = learnt(PLANAR, 10)
     with pytest.raises(KernelError, match=r'observation: expected one point of shape \(1,\)'):

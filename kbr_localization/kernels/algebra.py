@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+import copy
 from functools import reduce
+import inspect
 from typing import Any, ClassVar
 
 from kbr_localization.errors import KernelError
@@ -46,6 +48,28 @@ class Kernel(ABC):
     def on(self, *columns: int) -> ColumnsKernel:
         """Return the kernel that sees only these coordinates of its points."""
         return ColumnsKernel(self, columns)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the constructor's arguments by name, as scikit-learn searches them."""
+        names = [name for name in inspect.signature(type(self)).parameters if hasattr(self, name)]
+        own = {name: getattr(self, name) for name in names}
+        parts = [(name, part) for name, part in own.items() if deep and isinstance(part, Kernel)]
+        inner = {f'{name}__{k}': v for name, part in parts for k, v in part.get_params().items()}
+        return own | inner
+
+    def set_params(self, **values: Any) -> Kernel:
+        """Change arguments, those of an inner kernel as `kernel__name`; returns itself."""
+        own = self.get_params(deep=False)
+        for name, value in values.items():
+            head, _, inner = name.partition('__')
+            if head not in own:
+                raise KernelError(f'{head}: expected one of {", ".join(own)} of {self!r}')
+            own[head] = own[head].set_params(**{inner: value}) if inner else value
+        self.__dict__.update(vars(type(self)(**own)))
+        return self
+
+    def __sklearn_clone__(self) -> Kernel:
+        return copy.deepcopy(self)
 
     def __add__(self, other: Kernel) -> SumKernel:
         return SumKernel((self, other))
@@ -185,13 +209,13 @@ class PrecomputedKernel(Kernel):
     """
     Kernel known by a Gram matrix: points are row numbers (n, 1).
 
-    `gram` (N, N): of everything that will ever be asked for, training sample and queries.
+    `matrix` (N, N): Gram matrix of all points that will be asked for, training sample and queries.
     """
 
-    def __init__(self, gram: ArrayLike) -> None:
-        self.matrix = as_gram('gram', gram)
-        require_finite('gram', self.matrix)
-        require_symmetric('gram', self.matrix)
+    def __init__(self, matrix: ArrayLike) -> None:
+        self.matrix = as_gram('matrix', matrix)
+        require_finite('matrix', self.matrix)
+        require_symmetric('matrix', self.matrix)
 
     def points(self) -> FloatArray:
         """All row numbers (N, 1), of which the first n stand for n points."""

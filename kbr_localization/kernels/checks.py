@@ -70,6 +70,22 @@ def as_sample(
     return points
 
 
+def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArray | None]:
+    """Return the points (T, ...) of a sequence; None for one that is None, masked or has NaN."""
+    if not isinstance(value, list | tuple | np.ma.MaskedArray):
+        value = np.asarray(value)
+    gap = np.full(shape, np.nan)
+    try:
+        rows = [gap if row is None else np.ma.asarray(row, dtype=np.float64) for row in value]
+        array = np.array([np.ma.filled(row, np.nan) for row in rows])
+    except (TypeError, ValueError) as error:
+        raise KernelError(f'{name}: expected points {shape} or None, got {error}') from None
+    missing = np.isnan(array).any(axis=tuple(range(1, array.ndim)))
+    array[missing] = 0.0
+    points = as_sample(name, array, shape)
+    return [None if gone else row for gone, row in zip(missing, points, strict=True)]
+
+
 def as_gram(name: str, value: ArrayLike) -> FloatArray:
     """Return a square matrix (n, n) whose diagonal is that of a positive definite kernel."""
     matrix = _as_real(name, value)

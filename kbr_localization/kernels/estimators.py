@@ -3,26 +3,32 @@ Estimators of scikit-learn: conditional means, Bayes' rule and filters as regres
 
 X is what is observed and y what is wanted: X is the `y` of the rest of the toolbox, and y its
 state `x`. Only this module needs scikit-learn (1.6 or later).
+
+`kernel` on X and `target_kernel` on y are a Kernel, whose parameters are searched as
+`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), as those
+of sklearn.metrics.pairwise; or None or 'rbf' for the Gaussian of `width` or `target_width` times
+the median distance.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, PrecomputedKernel
-from kbr_localization.kernels.checks import FloatArray
+from kbr_localization.kernels.checks import as_floats, as_points, FloatArray
 from kbr_localization.kernels.filters import (
     KernelBayesFilter,
     KernelBayesSmoother,
     LearntTransition,
-    means,
 )
 from kbr_localization.kernels.inference import KernelBayesRule
 from kbr_localization.kernels.kernel_mean import Embedding, KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel, median_kernel
-from kbr_localization.kernels.rules import conditional_mean, regularise
+from kbr_localization.kernels.rules import conditional_mean, regularise, warn_if_cancelling
 import numpy as np
+from numpy.typing import ArrayLike
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -32,11 +38,53 @@ except ImportError as error:
         f'the estimators need scikit-learn 1.6 or later ({error}): pip install scikit-learn'
     ) from error
 
+KernelArgument = Kernel | Callable[[FloatArray, FloatArray], Any] | str | None
+
+
+class FunctionKernel(Kernel):
+    """Kernel by a function of points (n, d), (m, d) that returns the matrix (n, m)."""
+
+    def __init__(self, function: Callable[[FloatArray, FloatArray], Any]) -> None:
+        self.function = function
+
+    def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:
+        """Matrix of k(x_i, z_j). Shapes: (n, d), (m, d) -> (n, m)."""
+        left, right = as_points('x', x), as_points('z', z)
+        values = as_floats('kernel(x, z)', self.function(left, right))
+        if values.shape != (len(left), len(right)):
+            raise KernelError(
+                f'kernel: expected a function that returns a matrix ({len(left)}, {len(right)}), '
+                f'got {values.shape}'
+            )
+        return values
+
+    def diagonal(self, x: ArrayLike) -> FloatArray:
+        """Values k(x_i, x_i). Shapes: (n, d) -> (n,)."""
+        return np.concatenate([self.cross_gram(row, row)[0] for row in as_points('x', x)[:, None]])
+
+    def __repr__(self) -> str:
+        return f'FunctionKernel({self.function!r})'
+
+
+def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kernel:
+    if isinstance(kernel, Kernel):
+        return kernel
+    if callable(kernel):
+        return FunctionKernel(kernel)
+    if kernel not in (None, 'rbf'):
+        raise KernelError(
+            "kernel: expected a kernel, a function, 'rbf', None or in some estimators "
+            f"'precomputed', got {kernel!r}"
+        )
+    if np.all(points == points[0]):
+        return GaussianKernel(width**2, normalised=False)
+    return median_kernel(points, width)
+
 
 class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     """Tables in, predictions in the shape of the y of fit out."""
 
-    kernel: Kernel | str | None
+    kernel: KernelArgument
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -64,39 +112,27 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         self._target_shape = target.shape[1:]
         return points, target.reshape(len(target), -1)
 
-    def _queries(self, X: Any) -> Any:
+    def _queries(self, X: Any, finite: bool | str = True) -> Any:
         check_is_fitted(self)
-        return validate_data(self, X, dtype=np.float64, reset=False)
+        return validate_data(self, X, dtype=np.float64, reset=False, ensure_all_finite=finite)
 
-    def _shaped(self, rows: FloatArray) -> FloatArray:
-        return rows.reshape(len(rows), *self._target_shape)
-
-
-def _resolved(kernel: Kernel | str | None, points: FloatArray, width: float) -> Kernel:
-    """Return the kernel, or the plain Gaussian of `width` times the median distance for None."""
-    if isinstance(kernel, Kernel):
-        return kernel
-    if kernel is not None:
-        raise KernelError(
-            f"kernel: expected a kernel, None or in some estimators 'precomputed', got {kernel!r}"
-        )
-    if np.all(points == points[0]):
-        return GaussianKernel(width**2, normalised=False)
-    return median_kernel(points, width)
+    def _shaped(self, mean: FloatArray, variance: FloatArray, return_std: bool) -> Any:
+        shape = (len(mean), *self._target_shape)
+        std = np.sqrt(np.maximum(variance, 0.0)).reshape(shape)
+        return (mean.reshape(shape), std) if return_std else mean.reshape(shape)
 
 
 class ConditionalMeanRegressor(_Regressor):
     """
     Conditional mean of y given X by the conditional kernel mean; the same as kernel ridge.
 
-    `kernel` on X: a Kernel, None for the Gaussian of `width` times the median distance, or
-    'precomputed': then fit takes the Gram matrix (n, n) and predict k(query_i, x_j) (q, n).
-    `epsilon`: Tikhonov constant of C_XX, n epsilon on the Gram matrix. Shapes: X (n, d), y (n,) or
-    (n, k). Source: [MbKSR] eq. 7.
+    `kernel` and `width`: see the module; with 'precomputed' fit takes the Gram matrix (n, n) and
+    predict k(query_i, x_j) (q, n). `epsilon`: Tikhonov constant of C_XX, n epsilon on the Gram
+    matrix. Shapes: X (n, d), y (n,) or (n, k). Source: [MbKSR] eq. 7.
     """
 
     def __init__(
-        self, kernel: Kernel | str | None = None, width: float = 1.0, epsilon: float = 1e-3
+        self, kernel: KernelArgument = None, width: float = 1.0, epsilon: float = 1e-3
     ) -> None:
         self.kernel, self.width, self.epsilon = kernel, width, epsilon
 
@@ -116,30 +152,40 @@ class ConditionalMeanRegressor(_Regressor):
             k_x = self.kernel_.cross_gram(k_x, self._points)
         return conditional_mean(self._regularised, k_x.T).T
 
-    def predict(self, X: Any) -> FloatArray:
-        """Conditional means of y. Shapes: (q, d) -> (q,) or (q, k)."""
-        return self._shaped(self.weights(X) @ self.y_)
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Conditional means of y, and with `return_std` standard deviations of y given X.
+
+        Shapes: (q, d) -> (q,) or (q, k). The deviations are about the ones of the sample far from
+        it, where the weights vanish.
+        """
+        weights, average = self.weights(X), self.y_.mean(axis=0)
+        mean, centred = weights @ self.y_, self.y_ - average
+        rest = 1.0 - weights.sum(axis=1, keepdims=True)
+        first = weights @ centred
+        second = weights @ centred**2 + rest * (centred**2).mean(axis=0)
+        return self._shaped(mean, second - first**2, return_std)
 
 
 class KernelBayesRegressor(_Regressor):
     """
     Posterior means of y given X by the kernel Bayes' rule, under a prior of one's own.
 
-    `kernel` on X and `target_kernel` on y: a Kernel, or None for the Gaussian of `width` or
-    `target_width` times the median distance; `kernel` may be 'precomputed' as in
-    ConditionalMeanRegressor. `prior`: points (l, k) of y, an embedding, or None for the law of the
-    sample. `epsilon`, `delta`, `method`: see KernelBayesRule. An observation whose weights are
+    `kernel`, `target_kernel`, `width`, `target_width`: see the module; `kernel` may be
+    'precomputed' as in ConditionalMeanRegressor. `prior`: points (l, k) of y, an embedding, or
+    None for the law of the sample. `epsilon`, `delta`, `method`: see KernelBayesRule; standard
+    deviations are better by 'pKBR', whose weights cancel less. An observation whose weights are
     zero, cancel or have a negative sum gets the prior's mean. Shapes: X (n, d), y (n,) or (n, k).
     """
 
     def __init__(
         self,
-        kernel: Kernel | str | None = None,
-        target_kernel: Kernel | None = None,
+        kernel: KernelArgument = None,
+        target_kernel: KernelArgument = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
-        delta: float = 1e-6,
+        delta: float | None = None,
         method: str = 'squared',
         prior: Any = None,
     ) -> None:
@@ -171,15 +217,22 @@ class KernelBayesRegressor(_Regressor):
             k_y = self.kernel_.cross_gram(k_y, self.rule_.y)
         return self.rule_.from_vectors(self.mu_, k_y.T).T
 
-    def predict(self, X: Any) -> FloatArray:
-        """Posterior means of y. Shapes: (q, d) -> (q,) or (q, k)."""
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Posterior means of y, and with `return_std` posterior standard deviations.
+
+        Shapes: (q, d) -> (q,) or (q, k).
+        """
         weights = self.weights(X)
         total = weights.sum(axis=1, keepdims=True)
-        found = total > 1e-9 * np.abs(weights).sum(axis=1, keepdims=True)
+        share = total / np.maximum(np.abs(weights).sum(axis=1, keepdims=True), 1e-300)
+        found = share > 1e-9
+        warn_if_cancelling(float(share[found].min(initial=1.0)), 1.0)
         mass = self.mu_.sum()
         fallback = self.mu_ / mass if mass > 0 else np.full(len(self.mu_), 1.0 / len(self.mu_))
         normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
-        return self._shaped(normalised @ self.rule_.x)
+        mean = normalised @ self.rule_.x
+        return self._shaped(mean, normalised @ self.rule_.x**2 - mean**2, return_std)
 
 
 class KernelFilterRegressor(_Regressor):
@@ -188,24 +241,29 @@ class KernelFilterRegressor(_Regressor):
 
     fit takes one run: rows of X and y in the order of time, two at least. predict takes another
     run and returns the posterior mean of every step given the observations up to it, with `smooth`
-    given all of them; the order of its rows matters. Parameters as in KernelBayesRegressor.
-    Source: [KBR] section 4.3.
+    given all of them; the order of its rows matters, and a row with NaN is a missing observation.
+    Parameters as in KernelBayesRegressor. Source: [KBR] section 4.3.
     """
 
     def __init__(
         self,
-        kernel: Kernel | None = None,
-        target_kernel: Kernel | None = None,
+        kernel: KernelArgument = None,
+        target_kernel: KernelArgument = None,
         width: float = 1.0,
         target_width: float = 1.0,
         epsilon: float = 1e-3,
-        delta: float = 1e-6,
+        delta: float | None = None,
         method: str = 'squared',
         smooth: bool = False,
     ) -> None:
         self.kernel, self.target_kernel = kernel, target_kernel
         self.width, self.target_width = width, target_width
         self.epsilon, self.delta, self.method, self.smooth = epsilon, delta, method, smooth
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     def fit(self, X: Any, y: Any) -> KernelFilterRegressor:
         """Learn transitions and observations from one run; returns itself."""
@@ -220,8 +278,15 @@ class KernelFilterRegressor(_Regressor):
         self.smoother_ = KernelBayesSmoother(self.filter_, backward)
         return self
 
-    def predict(self, X: Any) -> FloatArray:
-        """Posterior means of the states of a run. Shapes: (T, d) -> (T,) or (T, k)."""
-        queries = self._queries(X)
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """
+        Posterior means of the states of a run, and with `return_std` standard deviations.
+
+        Shapes: (T, d) -> (T,) or (T, k).
+        """
+        queries = self._queries(X, finite='allow-nan')
         runner: Any = self.smoother_ if self.smooth else self.filter_
-        return self._shaped(means(runner.run(queries)))
+        beliefs = runner.run(queries)
+        mean = np.array([belief.mean() for belief in beliefs])
+        variance = np.array([belief.covariance().diagonal() for belief in beliefs])
+        return self._shaped(mean, variance, return_std)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_sample, FloatArray, NoMassError
+from kbr_localization.kernels.checks import as_sample, as_sequence, FloatArray, NoMassError
 from kbr_localization.kernels.inference import (
     gram_matrix,
     kernel_vector,
@@ -215,17 +215,22 @@ class KernelBayesFilter:
                 f'{kernel!r}: use one kernel for both'
             )
 
-    def start(self, observation: ArrayLike, prior: Embedding | None = None) -> KernelMean:
-        """Posterior of the first state; without a prior the conditional mean."""
+    def start(self, observation: ArrayLike | None, prior: Embedding | None = None) -> KernelMean:
+        """
+        Posterior of the first state; without a prior the conditional mean.
+
+        Without an observation (None) the prior on the training states, or their empirical law.
+        """
         rule = self.bayes_rule
         if prior is not None:
             require_same_space('prior', prior, rule.kernel_x, rule.x)
             return self._update(prior(rule.x), observation, None)
         try:
-            return self._scaled(rule.condition(observation))
+            if observation is not None:
+                return self._scaled(rule.condition(observation))
         except NoMassError as error:
             _LOG.warning('the first observation is unlike the sample and left out: %s', error)
-            return KernelMean.of_sample(rule.kernel_x, rule.x)
+        return KernelMean.of_sample(rule.kernel_x, rule.x)
 
     def step(
         self,
@@ -240,18 +245,20 @@ class KernelBayesFilter:
         Without an observation (None) the prediction, projected onto the training states.
         """
         predicted = self.transition.predict(belief, self.bayes_rule.x, *control)
-        if observation is None:
-            return self._projected(predicted)
         return self._update(predicted, observation, supervision)
 
     def run(
         self,
-        observations: ArrayLike,
+        observations: ArrayLike | Sequence[Any],
         controls: Sequence[Any] | None = None,
         prior: Embedding | None = None,
     ) -> list[KernelMean]:
-        """Posteriors of a sequence (T, ...); `controls[t]` leads from step t to t + 1."""
-        sequence = as_sample('observations', observations, self.bayes_rule.y.shape[1:])
+        """
+        Posteriors of a sequence (T, ...); `controls[t]` leads from step t to t + 1.
+
+        An observation that is None, masked or has NaN is missing: its belief is the prediction.
+        """
+        sequence = as_sequence('observations', observations, self.bayes_rule.y.shape[1:])
         if controls is not None and len(controls) < len(sequence) - 1:
             raise KernelError(
                 f'controls: expected {len(sequence) - 1}, one between two observations, got '
@@ -261,7 +268,7 @@ class KernelBayesFilter:
         for t, observation in enumerate(sequence[1:]):
             control = () if controls is None else (controls[t],)
             supervision = None
-            if self.supervise is not None:
+            if self.supervise is not None and observation is not None:
                 supervision = self.supervise(t + 1, beliefs[-1], observation)
             beliefs.append(self.step(beliefs[-1], observation, *control, supervision=supervision))
         return beliefs
@@ -270,8 +277,10 @@ class KernelBayesFilter:
         return belief.normalised() if self.normalise else belief
 
     def _update(
-        self, predicted: FloatArray, observation: ArrayLike, supervision: Supervision | None
+        self, predicted: FloatArray, observation: ArrayLike | None, supervision: Supervision | None
     ) -> KernelMean:
+        if observation is None:
+            return self._projected(predicted)
         try:
             return self._scaled(self.bayes_rule.posterior(predicted, observation, supervision))
         except NoMassError as error:
@@ -339,7 +348,7 @@ class KernelBayesSmoother:
 
     def run(
         self,
-        observations: ArrayLike,
+        observations: ArrayLike | Sequence[Any],
         controls: Sequence[Any] | None = None,
         prior: Embedding | None = None,
     ) -> list[KernelMean]:

@@ -9,7 +9,7 @@ Mb-KSR followed by NP-KSR.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -93,11 +93,13 @@ class Supervision:
     """
     Pairs of observation (s, ...) and state (s, ...) that the posterior is drawn to.
 
-    `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10.
+    `states`: points (s, ...), or s kernel means: the laws that the posteriors given the
+    observations are drawn to. `weight` > 0: relative to the prior's weights. Source: [kReg] eq. 10
+    and the remark after it.
     """
 
     observations: FloatArray
-    states: FloatArray
+    states: FloatArray | Sequence[KernelMean]
     weight: float
 
 
@@ -110,7 +112,8 @@ class KernelBayesRule:
     faster. `epsilon` is the Tikhonov constant of C_XX + epsilon I, which is n epsilon on the Gram
     matrix; `delta` that of C_WW^2 + delta I (squared) or C_WW + delta I (thresholded), without n:
     a delta of the thresholded rule compares with the square root of the squared rule's, and
-    [KBR] Fig. 1 has n^2 times the latter. `tolerance`: when given, both Gram matrices are replaced
+    [KBR] Fig. 1 has n^2 times the latter. None: 1% of the mean k_Y(Y_i, Y_i), squared for the
+    squared rule. `tolerance`: when given, both Gram matrices are replaced
     by their incomplete Cholesky forms and a posterior costs O(n r^2).
     """
 
@@ -121,7 +124,7 @@ class KernelBayesRule:
         x: ArrayLike,
         y: ArrayLike,
         epsilon: float,
-        delta: float,
+        delta: float | None = None,
         method: str = 'squared',
         tolerance: float | None = None,
     ) -> None:
@@ -132,6 +135,9 @@ class KernelBayesRule:
         self.likelihood = NonparametricModel(kernel_x, kernel_y, x, y, epsilon, tolerance)
         self.kernel_x, self.kernel_y = kernel_x, kernel_y
         self.x, self.y = self.likelihood.x, self.likelihood.y
+        if delta is None:
+            delta = 0.01 * float(kernel_y.diagonal(self.y).mean())
+            delta = delta**2 if self.method == 'squared' else delta
         self.epsilon, self.delta = epsilon, as_positive('delta', delta)
         self.gram_y = gram_matrix(kernel_y, self.y, tolerance)
 
@@ -184,9 +190,9 @@ class KernelBayesRule:
     def _supervised(
         self, mu: FloatArray, observation: ArrayLike, supervision: Supervision
     ) -> KernelMean:
-        states = as_sample('states', supervision.states, self.x.shape[1:])
+        targets = [self._target(state) for state in supervision.states]
         added = as_sample(
-            'observations', supervision.observations, self.y.shape[1:], size=len(states)
+            'observations', supervision.observations, self.y.shape[1:], size=len(targets)
         )
         # only points with positive prior weight enter the thresholded rule
         active = np.flatnonzero(mu > 0)
@@ -195,7 +201,17 @@ class KernelBayesRule:
         k_y = kernel_vector(self.kernel_y, kept, observation)
         delta = self.delta**0.5 if self.method == 'squared' else self.delta
         weights = regularised_bayes_rule(gram, mu[active], k_y, delta, supervision.weight)
-        return KernelMean(self.kernel_x, np.concatenate([self.x[active], states]), weights)
+        # a target law enters by its points, which share its weight
+        own, shares = np.split(weights, [len(active)])
+        shared = [w * law.weights for w, law in zip(shares, targets, strict=True)]
+        points = np.concatenate([self.x[active], *(law.points for law in targets)])
+        return KernelMean(self.kernel_x, points, np.concatenate([own, *shared]))
+
+    def _target(self, state: ArrayLike | KernelMean) -> KernelMean:
+        if not isinstance(state, KernelMean):
+            state = KernelMean.of_sample(self.kernel_x, np.asarray(state)[np.newaxis])
+        require_same_space('states', state, self.kernel_x, self.x)
+        return state
 
 
 class KernelABC:

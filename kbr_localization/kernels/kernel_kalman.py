@@ -7,11 +7,12 @@ Source: [KKR], Gebhardt, Kupcsik, Neumann, *The kernel Kalman rule*, AAAI 2017.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kbr_localization.kernels.algebra import Kernel
-from kbr_localization.kernels.checks import as_positive, as_sample, FloatArray
+from kbr_localization.kernels.checks import as_positive, as_sample, as_sequence, FloatArray
 from kbr_localization.kernels.inference import kernel_vector
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.rules import regularise
@@ -114,13 +115,17 @@ class KernelKalmanFilter:
         return self._belief(mean, s - gain @ (self._gram_y @ spread.T))
 
     def run(
-        self, observations: ArrayLike, states: ArrayLike | None = None
+        self, observations: ArrayLike | Sequence[Any], states: ArrayLike | None = None
     ) -> list[KernelGaussian]:
-        """Filter a sequence (T, ...); `states` as in `start`. Returns every posterior belief."""
-        sequence = as_sample('observations', observations, self.y.shape[1:])
-        beliefs = [self.update(self.start(states), sequence[0])]
-        for observation in sequence[1:]:
-            beliefs.append(self.update(self.predict(beliefs[-1]), observation))
+        """
+        Beliefs of a sequence (T, ...) after each update; `states` as in `start`.
+
+        An observation that is None, masked or has NaN is missing and updates nothing.
+        """
+        beliefs: list[KernelGaussian] = []
+        for observation in as_sequence('observations', observations, self.y.shape[1:]):
+            belief = self.predict(beliefs[-1]) if beliefs else self.start(states)
+            beliefs.append(belief if observation is None else self.update(belief, observation))
         return beliefs
 
     def _belief(self, mean: FloatArray, spread: FloatArray) -> KernelGaussian:

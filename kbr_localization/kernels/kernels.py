@@ -191,30 +191,34 @@ class MaternKernel(RadialKernel):
         self.smoothness = as_positive('smoothness', smoothness)
         if self.smoothness > 200.0:
             raise KernelError('smoothness: expected at most 200: use GaussianKernel, its limit')
-        default = math.sqrt(2.0 * self.smoothness)
-        self.alpha = default if alpha is None else as_positive('alpha', alpha)
+        self.alpha = None if alpha is None else as_positive('alpha', alpha)
+
+    @property
+    def rate(self) -> float:
+        """Return alpha, or its default sqrt(2 v)."""
+        return math.sqrt(2.0 * self.smoothness) if self.alpha is None else self.alpha
 
     def profile(self, s: FloatArray, dimension: int) -> FloatArray:
         """Return 2^(1-v) / Gamma(v) r^v K_v(r) at r = alpha sqrt(s)."""
-        return _matern_profile(self.alpha * np.sqrt(s), self.smoothness)
+        return _matern_profile(self.rate * np.sqrt(s), self.smoothness)
 
     def slope(self, s: FloatArray, dimension: int) -> FloatArray:
         """Return alpha^2 2^-v / Gamma(v) r^(v-1) K_(v-1)(r), finite away from r = 0."""
-        r = np.maximum(self.alpha * np.sqrt(s), 1e-9)
+        r = np.maximum(self.rate * np.sqrt(s), 1e-9)
         order = self.smoothness - 1.0
         if order > 0:
-            return _matern_profile(r, order) * self.alpha**2 / (4.0 * order)
-        factor = self.alpha**2 * 0.5**self.smoothness / math.gamma(self.smoothness)
+            return _matern_profile(r, order) * self.rate**2 / (4.0 * order)
+        factor = self.rate**2 * 0.5**self.smoothness / math.gamma(self.smoothness)
         return np.asarray(factor * r**order * scipy.special.kv(-order, r))
 
     def log_density_peak(self, dimension: int) -> float:
         """Return log of (alpha^2 / 4 pi)^(d/2) |S|^(-1/2) Gamma(v) / Gamma(v + d/2)."""
         gammas = math.lgamma(self.smoothness) - math.lgamma(self.smoothness + 0.5 * dimension)
-        spread = dimension * math.log(self.alpha**2 / (4.0 * math.pi))
+        spread = dimension * math.log(self.rate**2 / (4.0 * math.pi))
         return gammas + 0.5 * (spread - self.scale.log_det(dimension))
 
     def __repr__(self) -> str:
-        return self._shown(f'smoothness={self.smoothness}, alpha={self.alpha}, ')
+        return self._shown(f'smoothness={self.smoothness}, alpha={self.rate}, ')
 
 
 def _matern_profile(r: FloatArray, order: float) -> FloatArray:

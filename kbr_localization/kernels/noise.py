@@ -128,11 +128,11 @@ class VarianceGammaNoise(Noise):
             raise self._refusal(kernel, 'a MaternKernel')
         # only S / alpha^2 matters
         ratio = self.scale.ratio_to(kernel.scale)
-        if ratio is None or not math.isclose(ratio, (self.alpha / kernel.alpha) ** 2):
+        if ratio is None or not math.isclose(ratio, (self.alpha / kernel.rate) ** 2):
             raise self._refusal(
                 kernel, f'a MaternKernel of alpha {self.alpha} and scale {self.scale}'
             )
-        wide = MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.alpha)
+        wide = MaternKernel(kernel.scale, kernel.smoothness + self.shape, kernel.rate)
         return _widened(kernel, wide)
 
     def sample(self, size: int, dimension: int, rng: np.random.Generator) -> FloatArray:

@@ -20,6 +20,7 @@ The convention for the regularisation constants
 from __future__ import annotations
 
 from collections.abc import Callable
+import warnings
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel
@@ -221,16 +222,29 @@ def normalise(weights: ArrayLike) -> FloatArray:
     """
     Weights (n,) divided by their sum, so that the expectation of 1 is 1.
 
-    Raises NoMassError when the sum is not positive beyond its rounding.
+    Warns where the weights cancel to less than 1%. Raises NoMassError when the sum is not positive
+    beyond its rounding.
     """
     array = as_floats('weights', weights)
     total, size = float(array.sum()), float(np.abs(array).sum())
+    warn_if_cancelling(total, size)
     if not total > array.size * np.finfo(np.float64).eps * size:
         raise NoMassError(
             f'weights: expected a positive sum, got {total:.3g}: the observation is unlike every '
             'point that the prior supports; raise delta, or restart from the conditional mean'
         )
     return np.asarray(array / total)
+
+
+def warn_if_cancelling(total: float, size: float) -> None:
+    """Warn where 0 < sum w < 1% of sum |w|: expectations then multiply every error by 100."""
+    if 0.0 < total < 0.01 * size:
+        warnings.warn(
+            'posterior weights cancel: their sum is below 1% of the sum of their absolute values, '
+            'and expectations are unreliable; raise delta',
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _size(gram: FloatArray | LowRankGram) -> int:
