@@ -1,7 +1,9 @@
 """
 Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
 
-`DenseSift` is the usual one, `OpenCvSift` the reference and that of [MbKSR] section 6.3.
+`DenseSift` is the usual one, `OpenCvSift` the reference and that of [MbKSR] section 6.3. Their
+numbers are multiples of a power of two, `step`, about 1/2048 of a descriptor's length; see
+`vocabulary` for why.
 """
 
 from __future__ import annotations
@@ -22,6 +24,11 @@ Float32Array = NDArray[np.float32]
 MOST_PATCHES = 1_000_000  # whose descriptors take half a gigabyte
 _CELLS = 4
 _GRADIENTS = ((0, 1), (1, 1), (1, 0), (1, -1))  # rows, columns; their opposites come after
+
+
+def rounded(values: NDArray[Any], step: float) -> Float32Array:
+    """Round to multiples of a power of two."""
+    return np.asarray(np.rint(values / step) * step, dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ class DenseSift:
     is their Hellinger distance. `blur`: standard deviation of the smoothing before, in pixels.
     """
 
-    size = 128
+    size, step = 128, 2**-11
 
     def __init__(self, grid: PatchGrid, blur: float = 0.8) -> None:
         cell = grid.patch_size // _CELLS
@@ -126,10 +133,12 @@ class DenseSift:
         A patch without gradients gets zeros. Raises VisionError for an image of another size.
         """
         windows = self._windows(self._cell_sums(self._gradients(grey)))
-        # the sum over a window is the squared length of its square roots
-        length = np.sqrt(windows @ np.ones(self.size, dtype=np.float32))
+        # the sum over a window, exact in float64, is the squared length of its square roots
+        length = np.sqrt(cv2.reduce(windows, 1, cv2.REDUCE_SUM, dtype=cv2.CV_64F))
         np.sqrt(windows, out=windows)
-        windows *= (1.0 / np.maximum(length, 1e-6))[:, np.newaxis]
+        windows *= (1.0 / (self.step * np.maximum(length, 1e-6))).astype(np.float32)
+        np.rint(windows, out=windows)
+        windows *= np.float32(self.step)
         return windows
 
     def _gradients(self, grey: Image) -> Image:
@@ -160,12 +169,13 @@ class DenseSift:
         lattice = strips[..., ::pitch].astype(np.float32)
         for column in range(1, pitch):
             lattice += strips[..., column::pitch]
-        lattice[1::2] *= math.sqrt(0.5)  # a diagonal difference reaches farther by that much
         side = (self._per_cell, self._per_cell)
         for plane in lattice if self._per_cell > 1 else ():
             plane[:] = cv2.boxFilter(
                 plane, -1, side, anchor=(0, 0), normalize=False, borderType=cv2.BORDER_CONSTANT
             )
+        # a diagonal difference reaches farther by sqrt(2); sums before it are of whole numbers
+        lattice[1::2] *= math.sqrt(0.5)
         return np.ascontiguousarray(lattice.transpose(1, 2, 0))
 
     def _windows(self, cells: Float32Array) -> Float32Array:
@@ -197,7 +207,7 @@ class OpenCvSift:
     It describes a window of six times the keypoint's size (4 x 4 bins of 3 * size / 2 pixels).
     """
 
-    size = 128
+    size, step = 128, 2**-2
 
     def __init__(self, grid: PatchGrid) -> None:
         self.grid = grid
@@ -220,7 +230,7 @@ class OpenCvSift:
 class DenseDaisy:
     """Dense DAISY of scikit-image: blurred gradient maps, sampled on two rings of six points."""
 
-    size = (2 * 6 + 1) * 8
+    size, step = (2 * 6 + 1) * 8, 2**-13
 
     def __init__(self, grid: PatchGrid) -> None:
         self.grid = grid
@@ -243,4 +253,4 @@ class DenseDaisy:
             orientations=8,
         )
         wanted = descriptors[extra : extra + rows, extra : extra + columns]  # noqa: E203
-        return np.asarray(wanted.reshape(-1, self.size), dtype=np.float32)
+        return rounded(wanted.reshape(-1, self.size), self.step)

@@ -15,7 +15,7 @@ from kbr_localization.errors import MissingModuleError, VisionError
 from kbr_localization.files import read_file
 from kbr_localization.resources import describe_missing
 from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.local_descriptors import PatchGrid
+from kbr_localization.vision.local_descriptors import PatchGrid, rounded
 from kbr_localization.vision.preparation import Preparation, to_grey
 import numpy as np
 from numpy.typing import NDArray
@@ -140,6 +140,8 @@ class LearnedFeatures:
     places. Raises VisionError for a network that answers anything else.
     """
 
+    step = 2**-11
+
     def __init__(
         self, config: VisionConfig, preparation: Preparation, content: NDArray[np.uint8]
     ) -> None:
@@ -176,7 +178,7 @@ class LearnedFeatures:
         weights = np.maximum(reliability.ravel(), 0.0)
         mean = float(weights.mean())
         relative = weights / mean if mean > 1e-12 else np.ones_like(weights)
-        return np.asarray(unit, np.float32), np.asarray(relative, np.float32)
+        return rounded(unit, self.step), np.asarray(relative, np.float32)
 
     def _run(self, image: NDArray[np.uint8]) -> tuple[Float32Array, Float32Array]:
         """Features (C, h, w) and reliability (h, w) of a BGR image."""

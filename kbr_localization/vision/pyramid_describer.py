@@ -18,6 +18,7 @@ from kbr_localization.vision.local_descriptors import (
     DenseSift,
     OpenCvSift,
     PatchGrid,
+    rounded,
     sign_weighting,
 )
 from kbr_localization.vision.network import (
@@ -35,6 +36,7 @@ from numpy.typing import NDArray
 Image = NDArray[np.uint8]
 Float32Array = NDArray[np.float32]
 LocalDescriptor = DenseSift | OpenCvSift | DenseDaisy | LearnedFeatures
+_BASIS_STEP = 2**-11
 
 
 class PyramidDescriber(Describer):
@@ -78,8 +80,7 @@ class PyramidDescriber(Describer):
 
     def words(self, patches: Float32Array) -> NDArray[np.intp]:
         """Find the word of each local descriptor: (k, size) -> (k,)."""
-        projected = patches if self.basis is None else patches @ self.basis
-        return self.vocabulary.nearest(projected)
+        return self.vocabulary.nearest(_projected(patches, self.basis, self._local.step))
 
     def counts(
         self, words: NDArray[np.intp], weights: Float32Array | None = None
@@ -147,7 +148,7 @@ class PyramidDescriber(Describer):
         """Learn the vocabulary from images; see `fit_describer`."""
         per_image = max(1, config.vocabulary_samples // len(images))
         network = read_network(config) if config.descriptor == LEARNED else None
-        local_descriptor(config, preparation, network)  # raises before any work is done
+        step = local_descriptor(config, preparation, network).step
         work = functools.partial(_sample_patches, config, preparation.state(), network, per_image)
         # each image has its own seed, so that it does not matter who samples it
         seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
@@ -160,11 +161,11 @@ class PyramidDescriber(Describer):
         with one_thread():
             patches = np.concatenate(samples)
             basis = _learn_basis(config, patches)
-            patches = patches if basis is None else patches @ basis
+            patches = _projected(patches, basis, step)
             if config.vocabulary_tree:
-                vocabulary = Vocabulary.learn_tree(patches, config.words, rng)
+                vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
             else:
-                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng))
+                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
             weights = None
             if config.relative_counts:
                 # weigh a word by its mean count, by Laplace's rule for one that no patch has
@@ -225,18 +226,30 @@ def _sample_patches(
 
 def _learn_basis(config: VisionConfig, patches: Float32Array) -> Float32Array | None:
     """Matrix (d, c) that local descriptors (k, d) are multiplied by, None for their numbers."""
-    basis = None
+    size = patches.shape[1]
+    signed = None
     if config.descriptor == 'sift_pyramid' and config.gradient_sign < 1.0:
-        basis = sign_weighting(config.gradient_sign)
+        signed = sign_weighting(config.gradient_sign)
     # the features of a network are few and differ in all of their numbers
-    if config.descriptor == LEARNED or not 0 < config.patch_components < patches.shape[1]:
-        return basis
-    signed = patches if basis is None else patches @ basis
-    centred = signed - signed.mean(axis=0)
+    if config.descriptor == LEARNED or not 0 < config.patch_components < size:
+        return None if signed is None else rounded(signed, _BASIS_STEP)
+    # of rounded numbers, of which sums are exact in float64
+    total, products = np.zeros(size), np.zeros((size, size))
+    for start in range(0, len(patches), 4096):
+        block = patches[slice(start, start + 4096)].astype(np.float64)
+        total += block.sum(axis=0)
+        products += block.T @ block
+    covariance = products - np.outer(total, total) / len(patches)
+    weighting = np.eye(size) if signed is None else signed.astype(np.float64)
     # principal components: distances in a fifth of the numbers rank words as well as in all
-    directions = np.linalg.eigh(centred.T @ centred)[1][:, ::-1]
-    components = np.ascontiguousarray(directions[:, : config.patch_components], dtype=np.float32)
-    return components if basis is None else basis @ components
+    directions = np.linalg.eigh(weighting.T @ covariance @ weighting)[1][:, ::-1]
+    components = directions[:, : config.patch_components]
+    largest = components[np.abs(components).argmax(axis=0), np.arange(components.shape[1])]
+    return rounded(weighting @ components * np.sign(largest), _BASIS_STEP)
+
+
+def _projected(patches: Float32Array, basis: Float32Array | None, step: float) -> Float32Array:
+    return patches if basis is None else rounded(patches @ basis, step)
 
 
 def _stored_as(most: int, rooted: bool, weighted: bool) -> tuple[np.dtype[Any], float]:

@@ -6,6 +6,10 @@ does not change which v is nearest. A vocabulary of many words is a tree of two 
 Stewenius, CVPR 2006): a descriptor is compared with the branches, and then with the words of the
 nearest branch, 2 sqrt(M) distances in place of M. It may miss the very nearest word where that
 belongs to the next branch, but equal patches get equal words, which is what counting words needs.
+
+Descriptors and words are multiples of about 1/2048 of their length. Their products are then exact
+in float32, whose numbers have 24 bits, in whatever order a processor sums them, so that every
+processor learns the same words from the same descriptors and finds the same words of them.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import math
 from typing import Any
 
 from kbr_localization.errors import VisionError
+from kbr_localization.vision.local_descriptors import rounded
 import numpy as np
 from numpy.typing import NDArray
 
@@ -82,7 +87,7 @@ class Vocabulary:
 
     @classmethod
     def learn_tree(
-        cls, descriptors: Float32Array, words: int, rng: np.random.Generator
+        cls, descriptors: Float32Array, words: int, rng: np.random.Generator, step: float = 2**-11
     ) -> Vocabulary:
         """
         Cluster descriptors (k, d) into sqrt(words) branches and these into words, by k-means.
@@ -95,7 +100,7 @@ class Vocabulary:
             raise _too_few_patches(words, len(distinct))
         count = math.isqrt(words)
         sample = rng.permutation(distinct)[: 256 * count]  # few centres need no more
-        branches = learn_vocabulary(descriptors[sample], count, rng)
+        branches = learn_vocabulary(descriptors[sample], count, rng, step)
         found = nearest_words(descriptors, branches)
         members = [descriptors[found == branch] for branch in range(count)]
         different = [descriptors[distinct[found[distinct] == branch]] for branch in range(count)]
@@ -111,7 +116,7 @@ class Vocabulary:
         leaves = []
         for own, seeds, centre, size in zip(members, different, branches, sizes, strict=True):
             if len(seeds) > size:
-                leaves.append(learn_vocabulary(own, size, rng, seeds_from=seeds))
+                leaves.append(learn_vocabulary(own, size, rng, step, seeds))
             else:
                 leaves.append(seeds if len(seeds) else centre[np.newaxis])
         return cls(np.concatenate(leaves), branches, sizes)
@@ -138,16 +143,17 @@ def learn_vocabulary(
     descriptors: Float32Array,
     words: int,
     rng: np.random.Generator,
-    iterations: int = 30,
+    step: float = 2**-11,
     seeds_from: Float32Array | None = None,
+    iterations: int = 30,
 ) -> Float32Array:
     """
     Cluster descriptors (k, d) into a vocabulary (words, d) by k-means.
 
     Seeded by k-means++ on `rng`, then Lloyd's iterations until hardly anything moves, at most
-    `iterations`; the same generator and data give the same vocabulary. `seeds_from`: (s, d)
-    descriptors that the seeds are taken from, in place of all. Raises VisionError when there are
-    fewer distinct descriptors than words.
+    `iterations`; the same generator and data give the same vocabulary. `step`: words are multiples
+    of it. `seeds_from`: (s, d) descriptors that the seeds are taken from, in place of all. Raises
+    VisionError when there are fewer distinct descriptors than words.
     """
     centres = _spread_seeds(descriptors if seeds_from is None else seeds_from, words, rng)
     assigned = np.full(len(descriptors), -1)
@@ -157,7 +163,7 @@ def learn_vocabulary(
         present = sizes > 0  # a word that lost all its patches stays where it is
         for axis, values in enumerate(descriptors.T):
             sums = np.bincount(assigned, values, minlength=words)
-            centres[present, axis] = sums[present] / sizes[present]
+            centres[present, axis] = rounded(sums[present] / sizes[present], step)
         if np.mean(assigned != before) < _SETTLED:
             break
     return centres
