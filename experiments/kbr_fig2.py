@@ -23,7 +23,7 @@ from kbr_localization.kernels import (
     KernelMean,
     median_distance,
 )
-from kbr_localization.kernels.covariance import Covariance, squared_distances
+from kbr_localization.kernels.kernels import Covariance, squared_distances
 from kbr_localization.kernels.selection import kernel_mean_score
 from matplotlib import pyplot
 import numpy as np

@@ -113,7 +113,7 @@ def test_a_function_may_be_the_kernel(kind, kernel):
     X, y = pairs()
     expected = kind(KERNEL).fit(X, y).predict(X[:7])
     np.testing.assert_allclose(kind(kernel).fit(X, y).predict(X[:7]), expected, rtol=1e-8)
-    with pytest.raises(KernelError, match=r'kernel: .* \(60, 60\), got \(60,\)'):
+    with pytest.raises(KernelError, match='kernel: expected a function that returns'):
         kind(lambda a, b: np.ones(len(a))).fit(X, y)
 
 
@@ -196,7 +196,9 @@ def test_rows_with_nan_are_missing_observations(smooth):
     mean, std = estimator.predict(queries, return_std=True)
     assert np.abs(mean - truth).max() < 2.5
     assert std[20:24].min() > std[5:20].mean()
-    with pytest.raises(ValueError, match='NaN'):
+    X[::10] = np.nan
+    np.testing.assert_allclose(estimator.fit(X, y).predict(queries), mean, atol=0.5)
+    with pytest.raises(KernelError, match='x: expected points'):
         estimator.fit(np.full_like(X, np.nan), y)
 
 

@@ -2,7 +2,6 @@
 
 import logging
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels.filters import (
     KernelBayesFilter,
     LearntTransition,
@@ -14,7 +13,7 @@ from kbr_localization.kernels.inference import KernelBayesRule, Supervision
 from kbr_localization.kernels.kernel_mean import KernelMean
 from kbr_localization.kernels.kernels import GaussianKernel
 from kbr_localization.kernels.models import AdditiveNoiseModel
-from kbr_localization.kernels.noise import GaussianNoise, MixtureNoise
+from kbr_localization.kernels.noise import GaussianNoise
 from kbr_localization.kernels.rules import normalise, squared_bayes_rule
 import numpy as np
 import pytest
@@ -238,48 +237,3 @@ def test_a_run_may_begin_without_an_observation():
     np.testing.assert_allclose(blind.mean(), x.mean(axis=0))
     prior = KernelMean.of_sample(GaussianKernel(0.3), np.full((5, 1), -1.0))
     assert filter_.run(observed, prior=prior)[0].mean()[0] == pytest.approx(-1.0, abs=0.1)
-
-
-@pytest.mark.parametrize(
-    ('make', 'message'),
-    [
-        (
-            lambda k, x: LearntTransition(k, x, x, 1e-3, controls=x),
-            'controls, kernel_u: expected both or neither',
-        ),
-        (
-            lambda k, x: LearntTransition(k, x, x, 1e-3, x, k, tolerance=1e-3),
-            'tolerance: expected None with controls',
-        ),
-        (
-            lambda k, x: LearntTransition(k, x, x, 1e-3, x, k).predict(
-                KernelMean.of_sample(k, x), x
-            ),
-            'control: expected one, .* got 0',
-        ),
-        (
-            lambda k, x: hybrid(x, x).run(x[:3], controls=x[:1]),
-            'controls: expected 2, one between two observations',
-        ),
-        (lambda k, x: LearntTransition(k, x, x[1:], 1e-3), r'x_next: .* shape \(9, ...\)'),
-        (
-            lambda k, x: KernelBayesFilter(
-                LearntTransition(GaussianKernel(2.0), x, x, 1e-3),
-                KernelBayesRule(k, k, x, x, 1e-3, 1e-3),
-            ),
-            'transition: expected the kernel on states of bayes_rule, Gaussian.*, got Gaussian',
-        ),
-        (
-            lambda k, x: ModelTransition(
-                AdditiveNoiseModel(np.sin, MixtureNoise([1.0], [GaussianNoise(1.0)], [[1.0]])),
-                k,
-                1e-3,
-            ).predict(KernelMean.of_sample(k, x), x),
-            'tolerance: expected None for a mixture with locations',
-        ),
-        (lambda k, x: hybrid(x, x).run(np.ones(3)), r'observations: .* shape \(n, 1\)'),
-    ],
-)
-def test_misuse_is_refused(make, message):
-    with pytest.raises(KernelError, match=message):
-        make(GaussianKernel(1.0), np.random.default_rng(0).normal(size=(9, 1)))

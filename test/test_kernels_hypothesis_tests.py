@@ -1,6 +1,5 @@
 """MMD and HSIC: their values by plain sums, their levels and their power."""
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     GaussianKernel,
     hsic,
@@ -48,16 +47,6 @@ def test_the_null_of_two_samples_is_the_mmd_of_every_deal():
     assert found.statistic == pytest.approx(squared_mmd(KERNEL, x, y), rel=1e-12)
 
 
-def test_deals_that_change_nothing_reach_the_statistic():
-    x, y = normal(2, 0), normal(2, 1)
-    found = two_sample_test(KERNEL, x, y, permutations=300, rng=0)
-    # of the six ways to deal two of four points two are the samples themselves
-    assert np.unique(found.null.round(12)).size == 3
-    equal = np.isclose(found.null, found.statistic, rtol=1e-9)
-    above = found.null > found.statistic + 1e-9
-    assert found.p_value == (1 + np.sum(equal | above)) / 301
-
-
 def test_hsic_is_the_trace():
     x, y = normal(9, 0), normal(9, 1, dimension=1)
     h = np.eye(9) - 1 / 9
@@ -89,34 +78,7 @@ def test_differences_of_variance_and_dependence_without_correlation_are_seen():
     assert independence_test(KERNEL, KERNEL, x, dependent, 199).p_value == 1 / 200
 
 
-def test_a_constant_is_independent_of_everything():
-    outcome = independence_test(KERNEL, KERNEL, normal(12, 0), np.ones((12, 1)), 50)
-    assert outcome.p_value == 1.0
-
-
-@pytest.mark.parametrize('seed', range(2))
-def test_ties_of_binary_samples_are_counted(seed):
-    rng = np.random.default_rng(seed)
-    x, y = (rng.integers(0, 2, (400, 1)).astype(float) for _ in range(2))
-    found = two_sample_test(GaussianKernel(0.5), x, y, 200, seed)
-    # the statistic depends on nothing but how many ones of all are dealt to the first sample
-    values = np.append(found.null, found.statistic)
-    others = np.diff(np.sort(values))
-    others = others[others > 1e-12]  # equal ones differ by less, as they are summed up otherwise
-    assert others.size < 40 and others.min() > 1e-6
-    assert found.p_value == np.mean(values > values[-1] - 1e-9)
-
-
 def test_ties_of_binary_pairs_are_counted():
     x = np.repeat([[0.0], [1.0]], 50, axis=0)
     y = np.tile([[0.0], [1.0]], (50, 1))
     assert independence_test(KERNEL, KERNEL, x, y, 200).p_value == 1.0
-
-
-def test_samples_of_different_shapes_are_refused():
-    with pytest.raises(KernelError, match=r'y: expected points of shape \(n, 2\), got \(5, 3\)'):
-        two_sample_test(KERNEL, normal(5, 0), normal(5, 0, dimension=3))
-    with pytest.raises(KernelError, match='x, y: expected two samples'):
-        squared_mmd(KERNEL, normal(1, 0), normal(5, 0))
-    with pytest.raises(KernelError, match=r'y: expected points of shape \(5, ...\)'):
-        hsic(KERNEL, KERNEL, normal(5, 0), normal(4, 0))

@@ -1,14 +1,11 @@
 """The kernel Kalman filter is the Kalman filter with linear kernels, and near it with others."""
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     GaussianKernel,
     KernelKalmanFilter,
     LinearKernel,
-    TraceKernel,
 )
 from kbr_localization.kernels.kernel_kalman import kalman_means
-from kbr_localization.kernels.manifold import nearest_rotation
 import numpy as np
 import pytest
 from state_space import autoregression, LinearGaussian
@@ -89,24 +86,3 @@ def test_a_missing_observation_updates_nothing():
     found = filter_.run([y[0], None, y[2]])[2]
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert filter_.run([None])[0].mean() == pytest.approx(filter_.start().mean())
-
-
-def test_an_observation_of_another_shape_is_refused():
-    filter_ = learnt(PLANAR, 10)
-    with pytest.raises(KernelError, match=r'observation: expected one point of shape \(1,\)'):
-        filter_.update(filter_.start(), [1.0, 2.0])
-
-
-def test_states_may_be_rotations():
-    x = nearest_rotation(np.random.default_rng(0).normal(size=(30, 3, 3)))
-    flat = x.reshape(30, 9)
-    y, noise = flat[:, :3], GaussianKernel(0.3, normalised=False)
-    # the trace kernel is the linear one of the entries
-    of_matrices = KernelKalmanFilter(TraceKernel(), noise, x[:-1], x[1:], y[1:], 1e-3, 0.1).run(y)
-    args = (flat[:-1], flat[1:], y[1:], 1e-3, 0.1)
-    of_entries = KernelKalmanFilter(LinearKernel(), noise, *args).run(y)
-    found = kalman_means(of_matrices)
-    assert found.shape == (30, 3, 3)
-    np.testing.assert_allclose(found.reshape(30, 9), kalman_means(of_entries), atol=1e-8)
-    expected = of_entries[-1].covariance()
-    np.testing.assert_allclose(of_matrices[-1].covariance(), expected, atol=1e-8)

@@ -2,16 +2,16 @@
 
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import PrecomputedKernel
-from kbr_localization.kernels.covariance import Covariance, squared_distances
 from kbr_localization.kernels.kernels import (
+    Covariance,
     GaussianKernel,
     LaplaceKernel,
     MaternKernel,
     RationalQuadraticKernel,
+    squared_distances,
 )
 from kbr_localization.kernels.manifold import (
     CircularKernel,
-    nearest_rotation,
     TraceKernel,
     wrapped_normal,
     WrappedNormalKernel,
@@ -66,14 +66,6 @@ def test_normalised_gaussian_kernel_is_the_gaussian_density(covariance):
     )
 
 
-def test_normalised_rational_quadratic_kernel_is_the_cauchy_density():
-    rng = np.random.default_rng(0)
-    x, z = rng.normal(size=(5, 3)), np.zeros((1, 3))
-    expected = scipy.stats.multivariate_t(shape=FULL, df=1).pdf(x)
-    values = RationalQuadraticKernel(FULL).cross_gram(x, z)[:, 0]
-    np.testing.assert_allclose(values, expected, rtol=1e-12)
-
-
 @pytest.mark.parametrize('kernel', DENSITIES, ids=repr)
 @pytest.mark.parametrize('dimension', [1, 2, 3])
 def test_normalised_kernels_integrate_to_one(kernel, dimension):
@@ -101,15 +93,6 @@ def test_gram_is_symmetric_positive_semidefinite_and_agrees_with_cross_gram(kern
     assert np.linalg.eigvalsh(gram)[0] > -1e-12 * gram[0, 0]
 
 
-@pytest.mark.parametrize('dimension', [1, 3, 40])
-def test_distances_survive_points_far_from_the_origin(dimension):
-    x = np.random.default_rng(1).normal(size=(30, dimension)) + 1e4
-    gram = GaussianKernel(2.0, normalised=False).gram(x)
-    expected = np.exp(-0.25 * ((x[:, np.newaxis] - x) ** 2).sum(axis=2))
-    np.testing.assert_allclose(gram, expected, rtol=1e-8)
-    np.testing.assert_array_equal(np.diag(gram), 1.0)
-
-
 def test_product_and_sum_flatten_and_scale():
     x = np.random.default_rng(2).normal(size=(6, 3))
     a, b, c = GaussianKernel(1.0), LaplaceKernel(1.0), MaternKernel(2.0)
@@ -133,13 +116,6 @@ def test_trace_kernel_is_the_trace_and_refuses_what_is_no_rotation():
         TraceKernel().gram(x.reshape(6, 9))
 
 
-@pytest.mark.parametrize('kernel', [k for k in DENSITIES if hasattr(k, 'slope')], ids=repr)
-def test_slope_is_minus_the_derivative_of_the_profile(kernel):
-    s, step = np.geomspace(0.01, 20.0, 30), 1e-6
-    difference = kernel.profile(s + step, 2) - kernel.profile(s - step, 2)
-    np.testing.assert_allclose(kernel.slope(s, 2), -difference / (2 * step), rtol=1e-5)
-
-
 @pytest.mark.parametrize('variance', [0.01, 1.0, 50.0])
 def test_wrapped_normal_density_is_its_fourier_series(variance):
     angles = np.linspace(-7.0, 7.0, 41)
@@ -160,15 +136,6 @@ def test_matern_kernel_is_the_bessel_formula_and_one_at_zero(smoothness):
         assert values[-1] == pytest.approx(factor * scipy.special.kv(smoothness, 50.0), rel=1e-10)
 
 
-def test_matern_kernel_tends_to_the_gaussian_kernel():
-    x = np.linspace(0.0, 8.0, 81)[:, np.newaxis]
-    for normalised in (False, True):
-        found = MaternKernel(0.7, 200.0, normalised=normalised).gram(x)
-        np.testing.assert_allclose(found, GaussianKernel(0.7, normalised).gram(x), atol=2e-3)
-    with pytest.raises(KernelError, match='smoothness: expected at most 200'):
-        MaternKernel(0.7, 201.0)
-
-
 @pytest.mark.parametrize('queries', [8, 9])
 @pytest.mark.parametrize('dimension', [3, 40])
 @pytest.mark.parametrize('form', ['scalar', 'diagonal', 'full'])
@@ -184,15 +151,6 @@ def test_distances_are_the_plain_formula(form, dimension, queries):
     np.testing.assert_array_equal(np.diag(own), 0.0)
 
 
-def test_nearest_rotation_recovers_a_disturbed_rotation():
-    rng = np.random.default_rng(4)
-    x = rotations(5, rng)
-    found = nearest_rotation(x + 1e-4 * rng.normal(size=x.shape))
-    np.testing.assert_allclose(found @ found.transpose(0, 2, 1), [np.eye(3)] * 5, atol=1e-12)
-    np.testing.assert_allclose(found, x, atol=1e-3)
-    assert np.linalg.det(nearest_rotation(-np.eye(3))) == pytest.approx(1.0)
-
-
 def test_a_precomputed_kernel_is_its_matrix():
     gram = GaussianKernel(0.5).gram(np.random.default_rng(0).normal(size=(6, 2)))
     table = PrecomputedKernel(gram)
@@ -204,41 +162,7 @@ def test_a_precomputed_kernel_is_its_matrix():
             table.cross_gram(bad, points)
 
 
-@pytest.mark.parametrize(
-    ('make', 'message'),
-    [
-        (lambda: GaussianKernel(0.0), 'covariance: expected positive variances .* got 0'),
-        (lambda: GaussianKernel([[1.0, 2.0], [2.0, 1.0]]), 'covariance: .* got -1'),
-        (lambda: GaussianKernel([[1.0, 0.5], [0.0, 1.0]]), 'covariance: expected a symmetric'),
-        (lambda: GaussianKernel(np.ones((2, 3))), r'covariance: .*got shape \(2, 3\)'),
-        (lambda: GaussianKernel('wide'), 'covariance: expected an array of numbers'),
-        (lambda: LaplaceKernel([1.0, 0.0]), 'scale: expected a positive scalar'),
-        (lambda: MaternKernel(1.0, alpha=-1.0), 'alpha: expected a finite number > 0'),
-        (lambda: CircularKernel([1.0, -0.5]), 'coefficients: expected numbers >= 0'),
-        (lambda: -1.0 * GaussianKernel(1.0), 'factor: expected a finite number > 0, got -1'),
-        (lambda: GaussianKernel(1.0).on(), 'columns: expected indices'),
-        (lambda: GaussianKernel(1.0).on(3).gram(np.ones((2, 3))), 'x: expected a coordinate 3'),
-        (lambda: GaussianKernel(1.0) + 2.0, 'kernels: expected one kernel or more'),
-        (
-            lambda: RationalQuadraticKernel(1.0, exponent=1.0).gram(np.ones((2, 3))),
-            'exponent: expected more than d / 2 = 1.5',
-        ),
-        (lambda: GaussianKernel(1.0).gram(np.ones(3)), r'x: .* shape \(n, d\) with n > 0, got'),
-        (lambda: LaplaceKernel([1.0, 1.0]).gram(np.ones((3, 4))), r'x: .* shape \(n, 2\)'),
-        (lambda: GaussianKernel(1.0).gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
-        (lambda: GaussianKernel(1.0).gram(np.ones((2, 2)) * 1j), 'x: expected real numbers'),
-        (lambda: PrecomputedKernel([[1.0, 0.0], [0.5, 1.0]]), 'gram: expected a symmetric matrix'),
-    ],
-)
-def test_misuse_is_refused(make, message):
-    with pytest.raises(KernelError, match=message):
-        make()
-
-
-@pytest.mark.parametrize(
-    'kind', [GaussianKernel, LaplaceKernel, MaternKernel, RationalQuadraticKernel]
-)
-@pytest.mark.parametrize('scale', [1e-6, 1e3])
+@pytest.mark.parametrize(('kind', 'scale'), [(GaussianKernel, 1e-6), (LaplaceKernel, 1e3)])
 def test_a_density_beyond_floating_point_is_refused(kind, scale):
     x = np.random.default_rng(0).normal(size=(4, 1200))
     for call in (kind(scale).gram, kind(scale).diagonal):

@@ -3,7 +3,7 @@
 import logging
 
 from kbr_localization.errors import KernelError
-from kbr_localization.kernels.covariance import Covariance
+from kbr_localization.kernels.kernels import Covariance
 from kbr_localization.kernels.linalg import RegularisedCholesky, solve_root_form
 import numpy as np
 import pytest
@@ -33,12 +33,6 @@ def test_a_ridge_is_raised_by_tens_until_the_factorisation_succeeds(caplog):
     assert 'delta raised from 1e-10 to 1e-07' in caplog.text
     residual = (gram + 1e-7 * np.eye(3)) @ factor.solve(np.ones(3))
     np.testing.assert_allclose(residual, 1.0, rtol=1e-10)
-
-
-def test_a_matrix_that_is_indefinite_is_refused(caplog):
-    with pytest.raises(KernelError, match='gram: expected a positive semi-definite matrix'):
-        RegularisedCholesky(np.array([[1.0, 2.0], [2.0, 1.0]]), 1e-6)
-    assert not caplog.records
 
 
 def test_an_asymmetric_matrix_is_refused():
@@ -78,13 +72,6 @@ def test_root_form_raises_a_delta_no_further_than_rounding():
     np.testing.assert_allclose(solution.real, 0.5)
 
 
-def test_infinite_entries_are_refused():
-    with pytest.raises(KernelError, match=r'gram: expected finite numbers, got 4'):
-        RegularisedCholesky(np.full((2, 2), np.inf), 1.0)
-    with pytest.raises(KernelError, match='ridge: expected a finite number >= 0'):
-        RegularisedCholesky(np.eye(2), -1.0)
-
-
 @pytest.mark.parametrize('value', [2.0, [1.0, 2.0], [[1.0, 0.5], [0.5, 2.0]]])
 @pytest.mark.parametrize('other', [0.5, [0.1, 0.3], [[1.0, -0.2], [-0.2, 0.7]]])
 def test_covariances_add_in_every_form(value, other):
@@ -97,10 +84,3 @@ def test_covariances_add_in_every_form(value, other):
     np.testing.assert_allclose(
         (total.whiten(x) ** 2).sum(axis=1), np.sum(x @ np.linalg.inv(expected) * x, axis=1)
     )
-
-
-def test_proportional_covariances_are_recognised():
-    full = Covariance([[1.0, 0.5], [0.5, 2.0]])
-    assert Covariance([[3.0, 1.5], [1.5, 6.0]]).ratio_to(full) == pytest.approx(3.0)
-    assert Covariance([1.0, 2.0]).ratio_to(full) is None
-    assert Covariance(2.0).ratio_to(Covariance([1.0, 1.0])) == pytest.approx(2.0)

@@ -1,6 +1,5 @@
 """Draws in place of formulas: the sum rule against quadrature, the filter against Kalman."""
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
     CauchyNoise,
@@ -13,7 +12,6 @@ from kbr_localization.kernels import (
     MixtureNoise,
     ModelKernelMean,
     MonteCarloModel,
-    MonteCarloTransition,
 )
 from kbr_localization.kernels.filters import means
 import numpy as np
@@ -114,9 +112,3 @@ def test_the_kernel_monte_carlo_filter_is_near_kalman():
     errors = np.array([[filter_gap(n, s)[0] for s in range(2)] for n in (50, 300)])
     assert errors[1].mean() < 0.12 * filter_gap(50, 0)[1]
     assert errors[1].mean() < 0.7 * errors[0].mean()
-
-
-def test_a_sampler_that_draws_too_few_is_refused():
-    transition = MonteCarloTransition(lambda x, rng: x[:1], KERNEL)
-    with pytest.raises(KernelError, match=r'sampler.*: expected points of shape .3, ...., got'):
-        transition.predict(KernelMean.of_sample(KERNEL, POINTS), POINTS)

@@ -64,18 +64,16 @@ def plain_thresholded(gram, mu, k, delta):
 PLAIN = {'squared': plain_squared, 'thresholded': plain_thresholded}
 
 
-@pytest.mark.parametrize('seed', range(2))
-def test_conditional_mean_is_the_regularised_inverse_times_the_kernel_vector(seed):
-    p = Problem(seed)
+def test_conditional_mean_is_the_regularised_inverse_times_the_kernel_vector():
+    p = Problem(0)
     expected = np.linalg.solve(p.gram_x + 40 * EPSILON * np.eye(40), p.k_x)
     np.testing.assert_allclose(
         conditional_mean(regularise(p.gram_x, EPSILON), p.k_x), expected, **TIGHT
     )
 
 
-@pytest.mark.parametrize('seed', range(2))
-def test_nonparametric_sum_rule_averages_conditional_means_over_the_prior(seed):
-    p = Problem(seed)
+def test_nonparametric_sum_rule_averages_conditional_means_over_the_prior():
+    p = Problem(0)
     factor = regularise(p.gram_x, EPSILON)
     columns = conditional_mean(factor, p.kernel_x.cross_gram(p.x, p.prior_points))
     np.testing.assert_allclose(p.mu, columns @ p.prior_weights, **TIGHT)
@@ -96,10 +94,9 @@ def test_model_based_sum_rule_is_a_gaussian_mixture_of_the_added_covariances():
     np.testing.assert_allclose(values, [p.mu @ density], **TIGHT)
 
 
-@pytest.mark.parametrize('seed', range(2))
 @pytest.mark.parametrize('method', BAYES_RULES)
-def test_bayes_rule_agrees_with_the_textbook_formula(method, seed):
-    p = Problem(seed)
+def test_bayes_rule_agrees_with_the_textbook_formula(method):
+    p = Problem(0)
     expected = PLAIN[method](p.gram_y, p.mu, p.k_y, DELTA)
     np.testing.assert_allclose(
         BAYES_RULES[method](p.gram_y, p.mu, p.k_y, DELTA), expected, **TIGHT
@@ -178,10 +175,9 @@ def test_importance_weighted_rule_is_the_thresholded_rule_of_the_density_ratio()
     np.testing.assert_allclose(weights, expected, **TIGHT)
 
 
-@pytest.mark.parametrize('seed', range(2))
-def test_regularised_rule_is_the_textbook_formula_with_supervision_appended(seed):
-    p = Problem(seed)
-    rng = np.random.default_rng(seed)
+def test_regularised_rule_is_the_textbook_formula_with_supervision_appended():
+    p = Problem(0)
+    rng = np.random.default_rng(0)
     joint = np.concatenate([p.y, rng.normal(size=(5, 2))])
     gram = p.kernel_y.gram(joint)
     k_y = p.kernel_y.cross_gram(joint, p.query)[:, 0]
@@ -196,62 +192,7 @@ def test_regularised_rule_is_the_textbook_formula_with_supervision_appended(seed
     np.testing.assert_allclose(weights, expected, **TIGHT)
 
 
-def test_a_singular_gram_matrix_raises_epsilon_and_says_so(caplog):
-    gram = np.ones((50, 50))  # 50 equal points
-    with caplog.at_level(logging.WARNING):
-        factor = regularise(gram, 1e-30)
-    assert factor.ridge > 50 * 1e-30
-    assert 'n * epsilon raised' in caplog.text
-    assert np.all(np.isfinite(conditional_mean(factor, np.ones(50))))
-
-
 def test_normalise_refuses_weights_without_positive_sum():
     np.testing.assert_allclose(normalise([1.0, 4.0, -1.0]).sum(), 1.0)
     with pytest.raises(KernelError, match=r'weights: expected a positive sum'):
         normalise([1.0, -2.0])
-
-
-@pytest.mark.parametrize(
-    ('change', 'message'),
-    [
-        ({'gram_y': np.ones((40, 39))}, r'gram_y: expected a square matrix .*\(40, 39\)'),
-        ({'gram_y': np.full((40, 40), np.nan)}, r'gram_y: expected finite numbers, got 1024 NaN'),
-        ({'mu': np.ones(39)}, r'mu: expected shape \(40,\), got \(39,\)'),
-        ({'mu': -np.ones(40)}, r'mu: expected at least one usable weight'),
-        ({'mu': np.full(40, np.inf)}, r'mu: expected finite numbers'),
-        ({'k_y': np.ones(39)}, r'k_y: expected shape \(40,\) or \(40, q\), .* got \(39,\)'),
-        ({'delta': 0.0}, r'delta: expected a finite number > 0, got 0'),
-        ({'delta': 'small'}, r'delta: expected an array of numbers, got'),
-        ({'delta': np.nan}, r'delta: expected finite numbers'),
-        ({'gram_y': 'text'}, r'gram_y: expected an array of numbers'),
-        ({'gram_y': -np.eye(40)}, r'gram_y: expected a diagonal'),
-    ],
-)
-def test_bad_input_to_bayes_rule_is_refused_by_name(change, message):
-    p = Problem(0)
-    arguments = {'gram_y': p.gram_y, 'mu': p.mu, 'k_y': p.k_y, 'delta': DELTA, **change}
-    with pytest.raises(KernelError, match=message):
-        thresholded_bayes_rule(**arguments)
-
-
-@pytest.mark.parametrize('weight', [0.0, -1.0, np.ones(3), np.nan])
-def test_bad_supervision_is_refused(weight):
-    p = Problem(0)
-    with pytest.raises(KernelError, match='supervision_weight: expected'):
-        regularised_bayes_rule(p.gram_y, p.mu[:38], p.k_y, DELTA, weight)
-
-
-@pytest.mark.parametrize('rule', BAYES_RULES.values())
-def test_an_asymmetric_gram_matrix_is_refused(rule):
-    p = Problem(0)
-    p.gram_y[0, 1] += 0.2
-    with pytest.raises(KernelError, match='gram: expected a symmetric matrix'):
-        rule(p.gram_y, np.full(40, 1 / 40), p.k_y, 0.1)
-
-
-def test_an_indefinite_kernel_is_refused_unless_epsilon_outweighs_it():
-    x = np.random.default_rng(0).normal(size=(30, 2))
-    gram = np.tanh(x @ x.T + 1.0)  # the sigmoid "kernel"
-    with pytest.raises(KernelError, match='gram: expected a positive semi-definite matrix'):
-        regularise(gram, 1e-6)
-    assert regularise(gram, 10.0).ridge == 300.0

@@ -1,6 +1,5 @@
 """The kernel smoother against Rauch, Tung and Striebel's, and its step in plain formulas."""
 
-from kbr_localization.errors import KernelError
 from kbr_localization.kernels import (
     AdditiveNoiseModel,
     GaussianKernel,
@@ -82,8 +81,3 @@ def test_a_step_is_the_printed_formula():
     expected[kept] = np.linalg.solve(inner, later(rule.y)[kept])
     found = rule.posterior_given(now, later).weights
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
-
-
-def test_a_run_without_beliefs_is_refused():
-    with pytest.raises(KernelError, match='beliefs: expected those of a run'):
-        KernelBayesSmoother(hybrid(20), backward(20)).smooth([])

@@ -20,9 +20,7 @@ from kbr_localization.kernels.algebra import (
     ScaledKernel,
     SumKernel,
 )
-from kbr_localization.kernels.bandwidths import BandwidthCriterion, TunedRule
 from kbr_localization.kernels.checks import NoMassError
-from kbr_localization.kernels.covariance import median_distance
 from kbr_localization.kernels.filters import (
     KernelBayesFilter,
     KernelBayesSmoother,
@@ -50,6 +48,7 @@ from kbr_localization.kernels.kernels import (
     GaussianKernel,
     LaplaceKernel,
     MaternKernel,
+    median_distance,
     RationalQuadraticKernel,
 )
 from kbr_localization.kernels.low_rank import incomplete_cholesky, LowRankGram
@@ -79,7 +78,7 @@ from kbr_localization.kernels.rules import (
 from kbr_localization.kernels.rules import (
     importance_weighted_bayes_rule as importance_weighted_bayes_rule,
 )
-from kbr_localization.kernels.selection import grid_search, k_fold
+from kbr_localization.kernels.selection import BandwidthCriterion, grid_search, k_fold, TunedRule
 
 if TYPE_CHECKING:
     from kbr_localization.kernels.estimators import (

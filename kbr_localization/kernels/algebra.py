@@ -58,7 +58,7 @@ class Kernel(ABC):
         return own | inner
 
     def set_params(self, **values: Any) -> Kernel:
-        """Change arguments, those of an inner kernel as `kernel__name`; returns itself."""
+        """Change arguments, also of an inner kernel (`kernel__name`); returns itself."""
         own = self.get_params(deep=False)
         for name, value in values.items():
             head, _, inner = name.partition('__')
@@ -218,7 +218,7 @@ class PrecomputedKernel(Kernel):
         require_symmetric('matrix', self.matrix)
 
     def points(self) -> FloatArray:
-        """All row numbers (N, 1), of which the first n stand for n points."""
+        """All row numbers (N, 1); the first n of them stand for n points."""
         return np.arange(float(len(self.matrix)))[:, np.newaxis]
 
     def cross_gram(self, x: ArrayLike, z: ArrayLike) -> FloatArray:

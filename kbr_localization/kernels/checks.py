@@ -58,7 +58,7 @@ def as_points(name: str, value: ArrayLike, dimension: int | None = None) -> Floa
 def as_sample(
     name: str, value: ArrayLike, shape: tuple[int, ...] | None = None, size: int | None = None
 ) -> FloatArray:
-    """Return points (n, ...), n > 0, such as rotations (n, 3, 3); `shape`: that of one point."""
+    """Return points (n, ...), n > 0, such as rotations (n, 3, 3); `shape`: of one point."""
     points = as_floats(name, value)
     fits = points.ndim > 1 and points.size > 0 and size in (None, len(points))
     if not fits or shape not in (None, points.shape[1:]):
@@ -87,7 +87,7 @@ def as_sequence(name: str, value: Any, shape: tuple[int, ...]) -> list[FloatArra
 
 
 def as_gram(name: str, value: ArrayLike) -> FloatArray:
-    """Return a square matrix (n, n) whose diagonal is that of a positive definite kernel."""
+    """Return a square matrix (n, n) with the diagonal of a positive definite kernel."""
     matrix = _as_real(name, value)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.size == 0:
         raise KernelError(f'{name}: expected a square matrix (n, n), got shape {matrix.shape}')

@@ -5,9 +5,9 @@ X is what is observed and y what is wanted: X is the `y` of the rest of the tool
 state `x`. Only this module needs scikit-learn (1.6 or later).
 
 `kernel` on X and `target_kernel` on y are a Kernel, whose parameters are searched as
-`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), as those
-of sklearn.metrics.pairwise; or None or 'rbf' for the Gaussian of `width` or `target_width` times
-the median distance.
+`kernel__covariance`; a function of points (n, d), (m, d) that returns the matrix (n, m), such as
+sklearn.metrics.pairwise.laplacian_kernel; or None or 'rbf' for the Gaussian of `width` or
+`target_width` times the median distance.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _resolved(kernel: KernelArgument, points: FloatArray, width: float) -> Kerne
             "kernel: expected a kernel, a function, 'rbf', None or in some estimators "
             f"'precomputed', got {kernel!r}"
         )
-    if np.all(points == points[0]):
+    if np.all(points == points[:1]):
         return GaussianKernel(width**2, normalised=False)
     return median_kernel(points, width)
 
@@ -95,7 +95,9 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def _is_precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == 'precomputed'
 
-    def _pairs(self, X: Any, y: Any, least: int = 1) -> tuple[FloatArray, FloatArray]:
+    def _pairs(
+        self, X: Any, y: Any, least: int = 1, finite: bool | str = True
+    ) -> tuple[FloatArray, FloatArray]:
         """Check the data of fit; y becomes (n, k)."""
         points, target = validate_data(
             self,
@@ -105,6 +107,7 @@ class _Regressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
             multi_output=True,
             y_numeric=True,
             ensure_min_samples=least,
+            ensure_all_finite=finite,
         )
         if self._is_precomputed() and points.shape[0] != points.shape[1]:
             raise KernelError(f'X: expected the square Gram matrix, got {points.shape}')
@@ -227,7 +230,7 @@ class KernelBayesRegressor(_Regressor):
         total = weights.sum(axis=1, keepdims=True)
         share = total / np.maximum(np.abs(weights).sum(axis=1, keepdims=True), 1e-300)
         found = share > 1e-9
-        warn_if_cancelling(float(share[found].min(initial=1.0)), 1.0)
+        warn_if_cancelling(float(share[found].min(initial=1.0)))
         mass = self.mu_.sum()
         fallback = self.mu_ / mass if mass > 0 else np.full(len(self.mu_), 1.0 / len(self.mu_))
         normalised = np.where(found, weights / np.where(found, total, 1.0), fallback)
@@ -267,11 +270,12 @@ class KernelFilterRegressor(_Regressor):
 
     def fit(self, X: Any, y: Any) -> KernelFilterRegressor:
         """Learn transitions and observations from one run; returns itself."""
-        points, states = self._pairs(X, y, 2)
+        points, states = self._pairs(X, y, 2, 'allow-nan')
+        seen = np.isfinite(points).all(axis=1)
         kernel_y = _resolved(self.target_kernel, states, self.target_width)
-        kernel_x = _resolved(self.kernel, points, self.width)
+        kernel_x = _resolved(self.kernel, points[seen], self.width)
         settings = self.epsilon, self.delta, self.method
-        rule = KernelBayesRule(kernel_y, kernel_x, states, points, *settings)
+        rule = KernelBayesRule(kernel_y, kernel_x, states[seen], points[seen], *settings)
         transition = LearntTransition(kernel_y, states[:-1], states[1:], self.epsilon)
         self.filter_ = KernelBayesFilter(transition, rule)
         backward = KernelBayesRule(kernel_y, kernel_y, states[:-1], states[1:], *settings)

@@ -298,23 +298,15 @@ class KernelBayesFilter:
 
 class KernelMonteCarloFilter(KernelBayesFilter):
     """
-    Kernel Monte Carlo filter: transitions are sampled, observations are learnt from pairs.
+    Kernel Monte Carlo filter: a MonteCarloTransition, with its `settings`, and Bayes' rule.
 
-    `sampler`, `draws`, `rng`, `resample`: see MonteCarloTransition; `bayes_rule`: with the squared
-    rule, its default, the filter is that of the paper. Its generator goes on from run to run: make
-    a new filter to repeat one. Source: [KMCF].
+    With the squared rule it is the filter of [KMCF]. Runs share one generator: make a new filter
+    to repeat a run.
     """
 
-    def __init__(
-        self,
-        sampler: Sampler,
-        bayes_rule: KernelBayesRule,
-        draws: int | None = None,
-        rng: np.random.Generator | int = 0,
-        resample: bool = True,
-    ) -> None:
-        kernel = bayes_rule.kernel_x
-        super().__init__(MonteCarloTransition(sampler, kernel, draws, rng, resample), bayes_rule)
+    def __init__(self, sampler: Sampler, bayes_rule: KernelBayesRule, **settings: Any) -> None:
+        transition = MonteCarloTransition(sampler, bayes_rule.kernel_x, **settings)
+        super().__init__(transition, bayes_rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -325,8 +317,8 @@ class KernelBayesSmoother:
     p(x_t | y_1..T) = int p(x_t | x_t+1, y_1..t) p(x_t+1 | y_1..T) dx_t+1: the inner law is Bayes'
     rule with the filter's belief as the prior and the transition as the likelihood.
 
-    `forward`: any KernelBayesFilter; `backward`: the rule of pairs (X_i, X'_i) with x in the place
-    of the state and x' in that of the observation, so that its delta is that of C_X'X'.
+    `forward`: any KernelBayesFilter; `backward`: the rule of pairs (X_i, X'_i) with x as the
+    state and x' as the observation, so that its delta regularises C_X'X'.
     Transitions with controls need pairs of that control. Source: [KBR] section 4.3.
     """
 
@@ -346,14 +338,9 @@ class KernelBayesSmoother:
                 smoothed.append(belief)
         return smoothed[::-1]
 
-    def run(
-        self,
-        observations: ArrayLike | Sequence[Any],
-        controls: Sequence[Any] | None = None,
-        prior: Embedding | None = None,
-    ) -> list[KernelMean]:
+    def run(self, *arguments: Any, **named: Any) -> list[KernelMean]:
         """Filter and smooth a sequence; arguments as in `KernelBayesFilter.run`."""
-        return self.smooth(self.forward.run(observations, controls, prior))
+        return self.smooth(self.forward.run(*arguments, **named))
 
 
 def means(beliefs: Iterable[KernelMean]) -> FloatArray:

@@ -57,7 +57,7 @@ def two_sample_test(
     """
     Test whether x and y are samples of one law, by the MMD.
 
-    The pooled points are dealt anew to both samples. `kernel` has to be characteristic to see
+    Permutations redistribute the pooled points. `kernel` has to be characteristic to see
     every difference. Shapes: (m, ...), (n, ...); O((m + n)^2) for each permutation.
     """
     gram, members = _pooled(kernel, x, y)
@@ -88,8 +88,8 @@ def independence_test(
     """
     Test whether x and y of pairs (x_i, y_i) are independent, by HSIC.
 
-    The y are dealt anew to the x. Points of a time series are not exchangeable: thin them first.
-    Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
+    Permutations reassign the y to the x. Points of a time series are not exchangeable: thin them
+    first. Shapes: (n, ...), (n, ...); O(n^2) for each permutation.
     """
     left, right, rounding = _centred(kernel_x, kernel_y, x, y)
     generator = np.random.default_rng(rng)
@@ -101,7 +101,7 @@ def independence_test(
 
 
 def _pooled(kernel: Kernel, x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the Gram matrix of all points, and ones for those of the smaller sample."""
+    """Return the Gram matrix of all points, and ones for the smaller sample."""
     left = as_sample('x', x)
     right = as_sample('y', y, left.shape[1:])
     if min(len(left), len(right)) < 2:

@@ -107,14 +107,12 @@ class KernelBayesRule:
     """
     Bayes' rule learnt from pairs (X_i, Y_i): from a prior kernel mean to the posterior given y.
 
-    `x`: (n, ...) states, `y`: (n, ...) observations. `method`: 'squared' or 'KBR', the rule of
-    [KBR] and the default; 'thresholded', 'pKBR' or 'IW-KBR', that of [kReg] and [IW-KBR], which is
-    faster. `epsilon` is the Tikhonov constant of C_XX + epsilon I, which is n epsilon on the Gram
-    matrix; `delta` that of C_WW^2 + delta I (squared) or C_WW + delta I (thresholded), without n:
-    a delta of the thresholded rule compares with the square root of the squared rule's, and
-    [KBR] Fig. 1 has n^2 times the latter. None: 1% of the mean k_Y(Y_i, Y_i), squared for the
-    squared rule. `tolerance`: when given, both Gram matrices are replaced
-    by their incomplete Cholesky forms and a posterior costs O(n r^2).
+    `x`: (n, ...) states, `y`: (n, ...) observations. `method`: 'squared' or 'KBR' ([KBR], the
+    default); 'thresholded', 'pKBR' or 'IW-KBR' ([kReg], [IW-KBR]), which is faster.
+    `epsilon`: Tikhonov constant of C_XX + epsilon I, n epsilon on the Gram matrix. `delta`: of
+    C_WW^2 + delta I (squared) or C_WW + delta I (thresholded), without n; see `rules`. None: 1% of
+    the mean k_Y(Y_i, Y_i), squared for the squared rule. `tolerance`: when given, both Gram
+    matrices are replaced by incomplete Cholesky forms, and a posterior costs O(n r^2).
     """
 
     def __init__(

@@ -184,7 +184,7 @@ class KernelMean(Embedding):
         return np.asarray(np.tensordot(self.weights, values, axes=1))
 
     def mean(self) -> FloatArray:
-        """Mean (d,) under normalised weights; of an angle, that of its cosine and sine."""
+        """Mean (d,) under normalised weights; of an angle, use its cosine and sine."""
         return self.normalised().expectation(lambda x: x)
 
     def covariance(self) -> FloatArray:
@@ -277,7 +277,7 @@ def _inner(kernel: Kernel, left: Term, right: Term) -> float:
 
 
 def is_same_kernel(kernel: Kernel, other: Kernel) -> bool:
-    """Whether two kernels have one RKHS: they are one object, or print alike."""
+    """Whether two kernels have one RKHS: they are one object or have one repr."""
     return kernel is other or repr(kernel) == repr(other)
 
 

@@ -7,7 +7,6 @@ memory. E is positive semi-definite; its diagonal is kept and bounds its norm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 import math
 
@@ -16,7 +15,6 @@ from kbr_localization.kernels.algebra import Kernel
 from kbr_localization.kernels.checks import (
     as_columns,
     as_count,
-    as_floats,
     as_positive,
     as_sample,
     FloatArray,
@@ -34,8 +32,9 @@ class LowRankGram:
     """
     Gram matrix G of n points as Gamma Gamma^T + E.
 
-    `factor` Gamma: (n, r); `residual`: (n,) diagonal of E >= 0; `pivots`: (r,) indices of the
-    points whose kernel columns were used; `triangle`: (r, r) their rows of Gamma.
+    `factor` Gamma: (n, r); `residual`: (n,) diagonal of E >= 0, whose sum bounds its norm;
+    `pivots`: (r,) indices of the points whose kernel columns were used; `triangle`: (r, r) their
+    rows of Gamma.
     """
 
     factor: FloatArray
@@ -53,11 +52,6 @@ class LowRankGram:
         """Return the rank r."""
         return int(self.factor.shape[1])
 
-    @property
-    def trace_error(self) -> float:
-        """Trace of E: a bound of its spectral and Frobenius norm."""
-        return float(self.residual.sum())
-
     def features(self, kernel: Kernel, points: FloatArray, new_points: FloatArray) -> FloatArray:
         """Rows phi (m, r) with k(x_i, z_j) = Gamma_i phi_j^T, x the sample, z new points."""
         columns = kernel.cross_gram(points[self.pivots], new_points)
@@ -71,39 +65,20 @@ def incomplete_cholesky(
     Low-rank Gram matrix of points (n, d), from r kernel columns.
 
     Stops when the trace of the residual is at most `tolerance` times the trace of G, or at
-    `max_rank`. Source: [KBR] section 5.2, where the tolerance is 0.001.
+    `max_rank`. The pivot is the largest residual; KernelError when one is negative beyond
+    rounding: the kernel is indefinite. Source: [KBR] section 5.2, where the tolerance is 0.001.
     """
     array = as_sample('points', points)
-    return pivoted_cholesky(
-        kernel.diagonal(array),
-        lambda index: kernel.cross_gram(array, array[[index]])[:, 0],
-        tolerance,
-        max_rank,
-    )
-
-
-def pivoted_cholesky(
-    diagonal: ArrayLike,
-    column: Callable[[int], FloatArray],
-    tolerance: float = 1e-3,
-    max_rank: int | None = None,
-) -> LowRankGram:
-    """
-    Low-rank form of a positive semi-definite matrix known by its diagonal and its columns.
-
-    `column(i)` returns column i (n,); it is called r times. The pivot is the largest residual.
-    Raises KernelError when a residual is negative beyond rounding: the matrix is indefinite.
-    """
-    residual = np.array(as_floats('diagonal', diagonal))
+    residual = np.array(kernel.diagonal(array))
     target = as_positive('tolerance', tolerance, allow_zero=True) * residual.sum()
-    limit = (
-        residual.size if max_rank is None else min(as_count('max_rank', max_rank), residual.size)
-    )
+    limit = residual.size
+    if max_rank is not None:
+        limit = min(as_count('max_rank', max_rank), limit)
     peak = float(residual.max())
     if peak <= 0.0 or tolerance >= 1.0:
         raise KernelError(
-            f'tolerance, diagonal: expected a tolerance < 1 and a positive diagonal, got '
-            f'{tolerance:g} and {peak:.3g}'
+            f'tolerance, kernel: expected a tolerance < 1 and k(x, x) > 0, got {tolerance:g} and '
+            f'{peak:.3g}'
         )
     factor = np.empty((residual.size, min(64, limit)), order='F')
     pivots: list[int] = []
@@ -115,7 +90,8 @@ def pivoted_cholesky(
             grown = np.empty((residual.size, min(2 * rank, limit)), order='F')
             grown[:, :rank] = factor
             factor = grown
-        new = column(pivot) - factor[:, :rank] @ factor[pivot, :rank]
+        column = kernel.cross_gram(array, array[[pivot]])[:, 0]
+        new = column - factor[:, :rank] @ factor[pivot, :rank]
         # exact zeros above the diagonal keep Gamma[pivots] triangular
         new[pivots] = 0.0
         new[pivot] = residual[pivot]

@@ -1,9 +1,7 @@
 """
-Pre-images: points x whose k(., x) is nearest to a kernel mean, i.e. its modes.
+Pre-images: points x whose k(., x) is nearest to a kernel mean, i.e. its modes ([MbKSR] eq. 33).
 
-For radial kernels the fixed-point iteration x <- sum_i w_i g_i X_i / sum_i w_i g_i with
-g_i = -profile'(|X_i - x|^2) ([KBR] section 4.1 for the Gaussian kernel), run from many starts at
-once and damped so that it climbs although weights are signed.
+Quasi-Newton from many starts, with the gradient where the kernel is radial.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ from kbr_localization.kernels.checks import FloatArray, IndexArray, NoMassError
 from kbr_localization.kernels.kernels import RadialKernel
 from kbr_localization.kernels.manifold import nearest_rotation, TraceKernel
 import numpy as np
-from scipy.spatial.distance import cdist
 
 
 def find_modes(
@@ -44,95 +41,42 @@ def find_modes(
     return modes[positive], heights[positive]
 
 
+def _radial_modes(
+    kernel: RadialKernel, points: FloatArray, weights: FloatArray, starts: int
+) -> FloatArray:
+    """Ascend in whitened coordinates, where bandwidths are one; m over its peak."""
+    centres, dimension = kernel.scale.whiten(points), points.shape[1]
+    chosen = _spread_starts(kernel, points, weights, starts)
+    # the first step, a quarter of a bandwidth, stays on the hill of the start
+    step = 0.25
+
+    def loss(v: FloatArray) -> tuple[float, FloatArray]:
+        offsets = centres - step * v
+        s = (offsets**2).sum(axis=1)
+        gradient = 2.0 * step * (weights * kernel.slope(s, dimension)) @ offsets
+        return -float(weights @ kernel.profile(s, dimension)), -gradient
+
+    ends = [_minimize(loss, centres[index] / step, jac=True) for index in chosen]
+    heights = -np.array([loss(v)[0] for v in ends])
+    return kernel.scale.colour(_distinct(step * np.array(ends), heights))
+
+
 def _general_modes(
     kernel: Kernel, points: FloatArray, weights: FloatArray, starts: int
 ) -> FloatArray:
-    """Quasi-Newton from each start, for any kernel on vectors."""
+    """Ascend by differences, for any kernel on vectors."""
     begin = points[_spread_starts(kernel, points, weights, starts)]
     spread = np.maximum(points.std(axis=0), 1e-12)
-    # lengths and heights that do not depend on the units of the points and of the kernel; the
-    # first step, 0.1 deviations, stays on the hill of the start
+    # lengths that do not depend on the units of the points; the first step is 0.1 deviations
     length = np.where(spread > 1e-12, 0.1 * spread, 1.0)
-    heights = np.abs(weights @ kernel.cross_gram(points, begin))
-    unit = max(float(heights.max()), 1e-6 * float(kernel.diagonal(begin).max())) or 1.0
 
     def loss(u: FloatArray) -> float:
         row = (length * u)[np.newaxis]
         value = weights @ kernel.cross_gram(points, row)[:, 0]
-        return float(0.5 * kernel.diagonal(row)[0] - value) / unit
+        return float(0.5 * kernel.diagonal(row)[0] - value)
 
-    scaled = [_minimize(loss, x / length, method='L-BFGS-B').x for x in begin]
-    return _distinct(length * np.array(scaled), -np.array([loss(u) for u in scaled]), spread)
-
-
-def _radial_modes(
-    kernel: RadialKernel, points: FloatArray, weights: FloatArray, starts: int
-) -> FloatArray:
-    landscape = _Landscape(kernel, points, weights)
-    chosen = _spread_starts(kernel, points, weights, starts)
-    near = landscape.ascend(landscape.points[chosen])
-    near = _distinct(near, landscape.heights(near))
-    ends = np.array([landscape.polish(u) for u in near])
-    return kernel.scale.colour(_distinct(ends, landscape.heights(ends)))
-
-
-class _Landscape:
-    """m over its peak, for a radial kernel, in whitened coordinates: bandwidths are one."""
-
-    def __init__(self, kernel: RadialKernel, points: FloatArray, weights: FloatArray) -> None:
-        self.kernel, self.weights = kernel, weights
-        self.points, self.dimension = kernel.scale.whiten(points), points.shape[1]
-
-    def heights(self, u: FloatArray) -> FloatArray:
-        profile = self.kernel.profile(cdist(self.points, u, 'sqeuclidean'), self.dimension)
-        return np.asarray(self.weights @ profile)
-
-    def shift(self, u: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return half the gradient (q, d) and the sum of its coefficients (q,)."""
-        slope = self.kernel.slope(cdist(self.points, u, 'sqeuclidean'), self.dimension)
-        pull = self.weights[:, np.newaxis] * slope
-        total = pull.sum(axis=0)
-        return pull.T @ self.points - total[:, np.newaxis] * u, total
-
-    def ascend(self, u: FloatArray) -> FloatArray:
-        """Fixed-point iteration of all starts at once, until steps are small."""
-        heights, moving = self.heights(u), np.arange(len(u))
-        for _ in range(200):
-            before = u[moving]
-            direction, total = self.shift(before)
-            # with a negative sum the fixed point would descend: step the same length uphill
-            step = direction / np.maximum(np.abs(total), 1e-300)[:, np.newaxis]
-            # halve the steps that descend; stay where no step climbs
-            pending = np.arange(len(moving))
-            for _ in range(12):
-                trial = before[pending] + step[pending]
-                found = self.heights(trial)
-                climbs = found >= heights[moving[pending]]
-                done = moving[pending[climbs]]
-                u[done], heights[done] = trial[climbs], found[climbs]
-                pending = pending[~climbs]
-                if pending.size == 0:
-                    break
-                step[pending] *= 0.5
-            moving = moving[((u[moving] - before) ** 2).sum(axis=1) > 1e-8]
-            if moving.size == 0:
-                break
-        return u
-
-    def polish(self, u: FloatArray) -> FloatArray:
-        """Quasi-Newton from a nearly converged point, where the fixed point is slow."""
-        # scaled by its own height, which may be tiny, but not so tiny that the quotient overflows
-        floor = 1e-100 * float(np.abs(self.weights).sum()) or 1.0
-        unit = max(abs(float(self.heights(u[np.newaxis])[0])), floor)
-
-        def loss(v: FloatArray) -> tuple[float, FloatArray]:
-            direction, _ = self.shift(v[np.newaxis])
-            return -float(self.heights(v[np.newaxis])[0]) / unit, -2.0 * direction[0] / unit
-
-        options = {'ftol': 1e-15, 'gtol': 1e-9}
-        found = _minimize(loss, u, jac=True, method='L-BFGS-B', options=options)
-        pair = np.array([u, found.x])
-        return np.asarray(pair[np.argmax(self.heights(pair))])
+    ends = [_minimize(loss, x / length) for x in begin]
+    return _distinct(length * np.array(ends), -np.array([loss(u) for u in ends]), spread)
 
 
 def _spread_starts(
@@ -144,12 +88,12 @@ def _spread_starts(
     gram = kernel.gram(points[pool])
     scale = np.sqrt(np.maximum(np.diag(gram), 1e-300))
     # points within about one bandwidth of a chosen one lead to the same mode
-    alike = gram / scale[:, np.newaxis] / scale > np.exp(-0.5)
+    close = gram / scale[:, np.newaxis] / scale > np.exp(-0.5)
     chosen: list[int] = []
     free = np.ones(pool.size, dtype=bool)
     while free.any() and len(chosen) < starts:
         chosen.append(int(np.argmax(np.where(free, height, -np.inf))))
-        free &= ~alike[chosen[-1]]
+        free &= ~close[chosen[-1]]
         free[chosen[-1]] = False
     return pool[chosen]
 
@@ -163,8 +107,18 @@ def _distinct(u: FloatArray, heights: FloatArray, unit: FloatArray | float = 1.0
     return np.array(kept)
 
 
-def _minimize(function: Any, start: FloatArray, **options: Any) -> Any:
+def _minimize(loss: Any, start: FloatArray, jac: bool = False) -> FloatArray:
+    """Minimise a loss that is scaled by its value at the start, however small that is."""
     # the optimiser is slow to import, and a robot's node finds no modes
     from scipy.optimize import minimize  # noqa: PLC0415
 
-    return minimize(function, start, **options)
+    first = loss(start)[0] if jac else loss(start)
+    unit = max(abs(first), 1e-100)
+
+    def scaled(u: FloatArray) -> Any:
+        value = loss(u)
+        return (value[0] / unit, value[1] / unit) if jac else value / unit
+
+    options = {'ftol': 1e-15, 'gtol': 1e-9} if jac else {}
+    found = minimize(scaled, start, jac=jac or None, method='L-BFGS-B', options=options)
+    return np.asarray(found.x)

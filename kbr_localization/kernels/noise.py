@@ -15,8 +15,9 @@ from typing import TypeVar
 from kbr_localization.errors import KernelError
 from kbr_localization.kernels.algebra import Kernel, ScaledKernel, SumKernel
 from kbr_localization.kernels.checks import as_floats, as_points, as_positive, FloatArray
-from kbr_localization.kernels.covariance import as_covariance, Covariance
 from kbr_localization.kernels.kernels import (
+    as_covariance,
+    Covariance,
     GaussianKernel,
     MaternKernel,
     RadialKernel,
@@ -198,7 +199,7 @@ class VonMisesNoise(Noise):
 
 class MixtureNoise(Noise):
     """
-    Mixture sum_k pi_k p_k of noises, each with a location of its own.
+    Mixture sum_k pi_k p_k of noises, each with its own location.
 
     `weights` pi (K,): positive, normalised here; `locations` (K, d): zero when None. Conjugate to
     whatever all components are conjugate to.

@@ -118,7 +118,7 @@ def squared_bayes_rule(
 
     Solved in its root form w = Re (G + i sqrt(delta) L^-1)^-1 k on the points with mu != 0, which
     does not square the condition number; for G = Gamma Gamma^T as
-    w = L Gamma (S^2 + delta I)^-1 Gamma^T L k, S = Gamma^T L Gamma. `delta` is that of
+    w = L Gamma (S^2 + delta I)^-1 Gamma^T L k, S = Gamma^T L Gamma. `delta` belongs to
     C_WW^2 + delta I: it compares with the square of the thresholded rule's; [KBR] Fig. 1 has n^2
     times this value, because its mu is n times ours.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [KBR] eq. 13, "KBR".
@@ -147,7 +147,7 @@ def thresholded_bayes_rule(
     Posterior weights w_S = (G_SS + delta diag(1 / mu_S))^-1 k_S on S = {mu > 0}, 0 elsewhere.
 
     Solved as w = D (D G D + delta I)^-1 D k with D = diag(sqrt(max(mu, 0))): symmetric, and well
-    conditioned however small a weight is. `delta` is that of C_WW + delta I, without n: for
+    conditioned however small a weight is. `delta` belongs to C_WW + delta I, without n: for
     mu = 1/n it is the epsilon of the conditional mean, and it compares with the square root of
     the squared rule's delta.
     Shapes: (n, n), (n,), (n,) or (n, q) -> as `k_y`. Source: [kReg] eq. 8, "pKBR".
@@ -227,18 +227,18 @@ def normalise(weights: ArrayLike) -> FloatArray:
     """
     array = as_floats('weights', weights)
     total, size = float(array.sum()), float(np.abs(array).sum())
-    warn_if_cancelling(total, size)
     if not total > array.size * np.finfo(np.float64).eps * size:
         raise NoMassError(
             f'weights: expected a positive sum, got {total:.3g}: the observation is unlike every '
             'point that the prior supports; raise delta, or restart from the conditional mean'
         )
+    warn_if_cancelling(total / size)
     return np.asarray(array / total)
 
 
-def warn_if_cancelling(total: float, size: float) -> None:
-    """Warn where 0 < sum w < 1% of sum |w|: expectations then multiply every error by 100."""
-    if 0.0 < total < 0.01 * size:
+def warn_if_cancelling(share: float) -> None:
+    """Warn where sum w is less than 1% of sum |w|: expectations then multiply errors by 100."""
+    if share < 0.01:
         warnings.warn(
             'posterior weights cancel: their sum is below 1% of the sum of their absolute values, '
             'and expectations are unreliable; raise delta',

@@ -1,0 +1,110 @@
+"""Bad arguments are refused by name: what was expected, and what was given."""
+
+from kbr_localization.errors import KernelError
+from kbr_localization.kernels import (
+    AdditiveNoiseModel,
+    BandwidthCriterion,
+    CauchyNoise,
+    GaussianKernel,
+    GaussianNoise,
+    incomplete_cholesky,
+    k_fold,
+    KernelBayesFilter,
+    KernelBayesRule,
+    KernelMean,
+    LearntTransition,
+    MaternKernel,
+    MixtureNoise,
+    MonteCarloModel,
+    PrecomputedKernel,
+    RationalQuadraticKernel,
+    regularise,
+    regularised_bayes_rule,
+    squared_mmd,
+    thresholded_bayes_rule,
+    VonMisesNoise,
+)
+import numpy as np
+import pytest
+
+K = GaussianKernel(1.0)
+X = np.random.default_rng(0).normal(size=(9, 1))
+GRAM, MU = K.gram(X), np.full(9, 1 / 9)
+
+
+def rule(**changes):
+    return KernelBayesRule(K, K, X, X, **{'epsilon': 1e-3, 'delta': 1e-3, **changes})
+
+
+def learnt(*controls):
+    return LearntTransition(K, X, X, 1e-3, *controls)
+
+
+def mean():
+    return KernelMean.of_sample(K, X)
+
+
+CASES = [
+    (lambda: GaussianKernel([[1.0, 2.0], [2.0, 1.0]]), 'covariance: .* got -1'),
+    (lambda: GaussianKernel([[1.0, 0.5], [0.0, 1.0]]), 'covariance: expected a symmetric'),
+    (lambda: GaussianKernel('wide'), 'covariance: expected an array of numbers'),
+    (lambda: MaternKernel(1.0, 201.0), 'smoothness: expected at most 200'),
+    (lambda: -1.0 * K, 'factor: expected a finite number > 0, got -1'),
+    (lambda: K.on(3).gram(X), 'x: expected a coordinate 3'),
+    (lambda: K + 2.0, 'kernels: expected one kernel or more'),
+    (lambda: K.gram(np.ones(3)), r'x: .* shape \(n, d\) with n > 0, got'),
+    (lambda: K.gram([[1.0, np.nan]]), 'x: expected finite numbers, got 1'),
+    (lambda: K.gram(np.ones((2, 2)) * 1j), 'x: expected real numbers'),
+    (lambda: RationalQuadraticKernel(1.0, 1.0).gram(np.ones((2, 3))), 'more than d / 2 = 1.5'),
+    (lambda: PrecomputedKernel([[1.0, 0.0], [0.5, 1.0]]), 'matrix: expected a symmetric'),
+    (lambda: GaussianNoise(1.0).conditional_kernel_mean(MaternKernel(1.0)), 'a GaussianKernel'),
+    (lambda: VonMisesNoise(1.0).conditional_kernel_mean(K), 'expected a WrappedNormalKernel'),
+    (
+        lambda: CauchyNoise([1.0, 2.0]).conditional_kernel_mean(
+            RationalQuadraticKernel([1.0, 1.0])
+        ),
+        'a scale proportional',
+    ),
+    (lambda: MixtureNoise([1.0], [GaussianNoise(1.0)] * 2), 'weights: expected 2 positive'),
+    (lambda: KernelMean(K, X, np.ones(2)), r'weights: expected shape \(9'),
+    (lambda: mean().inner(KernelMean.of_sample(2.0 * K, X)), 'other: expected a kernel mean of'),
+    (lambda: mean().herd(0), 'count: expected an integer > 0, got 0'),
+    (lambda: mean().expectation(lambda x: 1.0), 'function: expected one value per'),
+    (
+        lambda: AdditiveNoiseModel(lambda x: x[:1], CauchyNoise(1.0)).images(X),
+        'function: expected',
+    ),
+    (lambda: MonteCarloModel(lambda x, rng: x[:1]).sample(X), 'sampler.*: expected points'),
+    (lambda: thresholded_bayes_rule(np.ones((9, 8)), MU, MU, 1.0), 'gram_y: expected a square'),
+    (lambda: thresholded_bayes_rule(GRAM, MU[:8], MU, 1.0), r'mu: expected shape \(9,\), got'),
+    (lambda: thresholded_bayes_rule(GRAM, -MU, MU, 1.0), 'mu: expected at least one usable'),
+    (lambda: thresholded_bayes_rule(GRAM, MU, MU[:8], 1.0), r'k_y: .* got \(8,\)'),
+    (lambda: thresholded_bayes_rule(GRAM, MU, MU, np.nan), 'delta: expected finite numbers'),
+    (lambda: regularised_bayes_rule(GRAM, MU[:7], MU, 1.0, 0.0), 'supervision_weight: expected'),
+    (lambda: regularise(GRAM, 0.0), 'epsilon: expected a finite number > 0'),
+    (lambda: incomplete_cholesky(K, X, 1.0), 'expected a tolerance < 1'),
+    (lambda: rule(method='cubed'), "got 'cubed'"),
+    (lambda: rule(delta=0.0), 'delta: expected a finite'),
+    (lambda: rule().condition([[0.1]]), r'observation: expected one point of shape \(1,\), got'),
+    (lambda: rule().posterior(np.ones(8), [0.1]), r'prior: expected shape \(9,\)'),
+    (lambda: learnt(X), 'controls, kernel_u: expected both or neither'),
+    (lambda: learnt(X, K).predict(mean(), X), 'control: expected one, .* got 0'),
+    (
+        lambda: KernelBayesFilter(learnt(), rule()).run(X[:3], controls=X[:1]),
+        'controls: expected 2, one between two observations',
+    ),
+    (lambda: KernelBayesFilter(learnt(), rule()).run(np.ones(3)), r'observations: .* \(n, 1\)'),
+    (
+        lambda: KernelBayesFilter(LearntTransition(2.0 * K, X, X, 1e-3), rule()),
+        'transition: expected the kernel on states of bayes_rule',
+    ),
+    (lambda: squared_mmd(K, X[:1], X), 'x, y: expected two samples'),
+    (lambda: k_fold(5, 6), r'folds: expected 2..5 for 5 points, got 6'),
+    (lambda: BandwidthCriterion(K, K + K, X, X, k_fold(9, 3), 1e-3), 'a radial kernel, got'),
+]
+
+
+@pytest.mark.parametrize(('make', 'message'), CASES)
+def test_a_bad_argument_is_refused_by_name(make, message):
+    with pytest.raises(KernelError, match=message):
+        make()
