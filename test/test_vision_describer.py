@@ -6,7 +6,7 @@ from dataclasses import replace
 import cv2
 from kbr_localization.errors import ConfigurationError, DatasetError, VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
-from kbr_localization.vision.config import DESCRIPTORS, LEARNED, PAPER
+from kbr_localization.vision.config import DESCRIPTORS, LEARNED
 import numpy as np
 import pytest
 
@@ -67,14 +67,6 @@ def test_relative_counts_are_counts_over_the_words_mean_count(images, tree):
     assert mean[counts.sum(axis=0) >= 20].std() < 0.05 * mean.mean()
 
 
-def test_plain_counts_add_up_to_the_number_of_patches(images):
-    config = replace(PAPER, words=20, vocabulary_samples=2000)
-    describer = fit_describer(config, images, np.random.default_rng(0))
-    counts = describer.describe(images[0])
-    assert counts.sum() == 19 * 14
-    assert counts.max() <= np.iinfo(describer.dtype).max
-
-
 def test_kernel_is_one_for_the_same_image_and_falls_with_displacement(describer, images):
     wide = scene(3, (120, 200))
     views = [wide[:, slice(shift, shift + 160)] for shift in (0, 4, 12, 40)]
@@ -82,14 +74,6 @@ def test_kernel_is_one_for_the_same_image_and_falls_with_displacement(describer,
     kernel = describer.cross_gram(descriptors[:1], descriptors)[0]
     assert kernel[0] == pytest.approx(1.0, abs=1e-6)
     assert kernel[0] > kernel[1] > kernel[2] > kernel[3]
-
-
-def test_kernel_survives_a_change_of_light(describer, images):
-    darker = (0.5 * images[0] + 20).astype(np.uint8)
-    pair = np.stack([describer.describe(image) for image in (images[0], darker, images[1])])
-    kernel = describer.cross_gram(pair[:1], pair)[0]
-    assert kernel[1] > 0.8
-    assert kernel[1] > kernel[2] + 0.1
 
 
 def test_state_round_trip_through_numpy_scalars(describer, images):
@@ -106,21 +90,11 @@ def test_state_round_trip_through_numpy_scalars(describer, images):
     np.testing.assert_array_equal(again.describe(images[2]), describer.describe(images[2]))
 
 
-def test_fitting_is_repeatable(images):
-    first, again = (
-        fit_describer(CONFIG, images, np.random.default_rng(4)).state()['vocabulary']
-        for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, again)
-
-
 @pytest.mark.parametrize(
     ('image', 'message'),
     [
         (np.zeros(SHAPE, np.float32), 'float32: expected uint8'),
         (np.zeros((*SHAPE, 4), np.uint8), r'expected \(height, width\) or'),
-        (np.zeros((0, 160), np.uint8), 'empty'),
-        (None, 'NoneType: expected uint8'),
         (np.zeros((60, 80), np.uint8), '80x60 pixels: expected the size of the map, 160x120'),
     ],
 )
@@ -140,15 +114,10 @@ def test_no_images_are_refused_with_the_reason_where_there_is_one(images):
     assert fit_describer(CONFIG, [*[broken] * 9, images[0]], np.random.default_rng(0)).size
 
 
-@pytest.mark.parametrize('place', [0, 3, 8])
-@pytest.mark.parametrize('descriptor', ['sift_pyramid', 'hog'])
-def test_an_image_of_another_size_is_not_learnt_from(images, place, descriptor):
-    mixed = [*images[:place], scene(1, (60, 80)), *images[place:]]
-    config = replace(CONFIG, descriptor=descriptor)
-    describer = fit_describer(config, mixed, np.random.default_rng(0))
+def test_an_image_of_another_size_is_not_learnt_from(images):
+    mixed = [scene(1, (60, 80)), *images]
+    describer = fit_describer(CONFIG, mixed, np.random.default_rng(0))
     assert describer.preparation.image_shape == images[0].shape
-    with pytest.raises(VisionError, match='80x60'):
-        describer.describe(mixed[place])
 
 
 def test_incomplete_and_damaged_states_are_refused(describer):
@@ -158,15 +127,8 @@ def test_incomplete_and_damaged_states_are_refused(describer):
         describer_from_state(state)
     with pytest.raises(VisionError, match='expected'):
         describer_from_state({**describer.state(), 'vocabulary': np.zeros((3, 5))})
-    with pytest.raises(VisionError, match=r'word_weights of shape \(3,\): expected \(200,\)'):
-        describer_from_state({**describer.state(), 'word_weights': np.ones(3)})
-    for bad in (0.0, -1.0):
-        with pytest.raises(VisionError, match='word_weights: expected positive'):
-            describer_from_state({**describer.state(), 'word_weights': np.full(200, bad)})
-    state = dict(describer.state())
-    del state['word_weights']
-    with pytest.raises(VisionError, match="'word_weights' is missing"):
-        describer_from_state(state)
+    with pytest.raises(VisionError, match='word_weights: expected positive'):
+        describer_from_state({**describer.state(), 'word_weights': np.zeros(200)})
     with pytest.raises(ConfigurationError, match='words'):
         describer_from_state({**describer.state(), 'words': 0})
 
@@ -240,30 +202,3 @@ def test_a_map_made_before_a_parameter_was_there_is_still_read(images):
     again = describer_from_state(state)
     assert again.config == config
     np.testing.assert_array_equal(again.describe(images[0]), describer.describe(images[0]))
-
-
-def test_more_patches_than_memory_is_for_are_refused(images):
-    with pytest.raises(ConfigurationError, match='vocabulary_samples'):
-        VisionConfig(vocabulary_samples=10_000_000)
-    describer = fit_describer(replace(CONFIG, words=20), images, np.random.default_rng(0))
-    state = {**describer.state(), 'vocabulary_samples': 10_000_000}
-    assert describer_from_state(state).config.vocabulary_samples == 1_000_000
-    config = replace(CONFIG, spacing=2, working_width=8192)
-    with pytest.raises(VisionError, match='patches: expected at most 1000000'):
-        fit_describer(config, [scene(0, (2048, 4096))], np.random.default_rng(0))
-
-
-@pytest.mark.parametrize('components', [0, 24])
-def test_a_negative_looks_like_its_image_where_the_sign_counts_nothing(images, components):
-    rng, kernel = np.random.default_rng(0), {}
-    for sign in (0.0, 0.3, 1.0):
-        config = replace(
-            CONFIG, gradient_sign=sign, patch_components=components, illumination='none'
-        )
-        describer = fit_describer(config, images, rng)
-        pair = np.stack([describer.describe(one) for one in (images[0], 255 - images[0])])
-        kernel[sign] = describer.cross_gram(pair[:1], pair[1:])[0, 0]
-        again = describer_from_state(describer.state())
-        np.testing.assert_array_equal(again.describe(images[0]), pair[0])
-    assert kernel[0.0] > 0.99
-    assert max(kernel[0.3], kernel[1.0]) < 0.9

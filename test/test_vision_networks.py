@@ -1,14 +1,9 @@
 """Networks in ONNX files: words of their local features, vectors of whole images, refusals."""
 
 from dataclasses import replace
-import subprocess
-import sys
 
-from kbr_localization.errors import MapError, VisionError
-from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.errors import VisionError
 from kbr_localization.vision import describer_from_state, fit_describer, VisionConfig
-from map_helpers import TinyRun
 import numpy as np
 import pytest
 
@@ -40,6 +35,10 @@ def plain_features(image, kernels=KERNELS):
     return np.einsum('rycx,oyx->rco', blocks, kernels[:, 0])
 
 
+def rounded(features):
+    return np.rint(2048 * features) / 2048
+
+
 def test_features_are_counted_by_their_reliability(tmp_path):
     """The descriptor is that of the plain definition: nearest word, cell, sum, square root."""
     describer = fitted(tmp_path, feature_network(KERNELS), vocabulary_tree=False)
@@ -47,12 +46,12 @@ def test_features_are_counted_by_their_reliability(tmp_path):
     # the vocabulary was learnt from all features, so that frequencies are those of the images
     counts = np.ones(len(words))
     for feature in np.concatenate([plain_features(one).reshape(-1, 6) for one in IMAGES]):
-        unit = feature / np.linalg.norm(feature)
+        unit = rounded(feature / np.linalg.norm(feature))
         counts[np.linalg.norm(words - unit, axis=1).argmin()] += 1.0
     relative = counts.mean() / counts
     features = plain_features(image)
     weights = np.maximum(features[:, :, 0], 0.0)
-    features /= np.linalg.norm(features, axis=2, keepdims=True)
+    features = rounded(features / np.linalg.norm(features, axis=2, keepdims=True))
     sums = np.zeros((2, 2, len(words)))
     for row, column in np.ndindex(features.shape[:2]):
         nearest = np.linalg.norm(words - features[row, column], axis=1).argmin()
@@ -114,7 +113,6 @@ def test_the_map_keeps_the_network_and_its_hash(tmp_path):
     'network, changes, says',
     [
         (b'no network', {}, 'net.onnx cannot be used: onnxruntime cannot read it'),
-        (feature_network(KERNELS)[:-300], {}, 'net.onnx cannot be used: '),
         (
             convolution_network(KERNELS[:, :, :5, :5].repeat(3, axis=1), 96),
             {},
@@ -125,9 +123,6 @@ def test_the_map_keeps_the_network_and_its_hash(tmp_path):
             {'network_input': 'grey'},
             'its input has 3 channels: expected 1',
         ),
-        (feature_network(KERNELS.repeat(2, axis=1)), {}, 'expected .1, 1 or 3 channels'),
-        (feature_network(0 * KERNELS), {}, 'have 1 distinct patches only'),
-        (b'no network', {'config': WHOLE}, 'net.onnx cannot be used: onnxruntime cannot read it'),
         (
             convolution_network(KERNELS, 64),
             {'config': WHOLE},
@@ -153,20 +148,3 @@ def test_a_file_is_wanted(tmp_path, config):
         fit_describer(config, IMAGES, rng)
     with pytest.raises(VisionError, match='No such file'):
         fit_describer(replace(config, network_file=str(tmp_path / 'no.onnx')), IMAGES, rng)
-
-
-def test_a_map_without_the_runtime_says_what_is_missing(tmp_path, monkeypatch):
-    """Loading it without the extra names the extra, not a damaged map."""
-    (tmp_path / 'net.onnx').write_bytes(feature_network(KERNELS))
-    config = replace(LOCAL, network_file=str(tmp_path / 'net.onnx'))
-    path = tmp_path / 'map.h5'
-    build_map([TinyRun(12)], config).save(path)
-    assert KernelMap.load(path).describer.kind == 'learned_pyramid'
-    monkeypatch.setitem(sys.modules, 'onnxruntime', None)
-    with pytest.raises(MapError, match=r'onnxruntime.*pip install'):
-        KernelMap.load(path)
-
-
-def test_onnxruntime_is_imported_for_networks_only():
-    code = 'import sys, kbr_localization.vision; assert "onnxruntime" not in sys.modules'
-    subprocess.run([sys.executable, '-c', code], check=True)

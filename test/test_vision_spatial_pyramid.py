@@ -1,7 +1,5 @@
 """The kernel against its plain definition, and its algebra."""
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from kbr_localization.vision import spatial_pyramid as spm
 import numpy as np
 import pytest
@@ -77,29 +75,6 @@ def test_coarse_levels_of_roots_are_roots_of_sums():
     np.testing.assert_array_equal(prepared.compared_with(kept[:4]).T, gram[:4])
 
 
-def test_what_moves_sideways_stays_in_its_strip():
-    """A word that goes from the left half to the right one, or from the upper to the lower."""
-    one, aside, below = np.eye(4, dtype=np.uint8)[:3]
-    images, layout = np.stack([one, aside, below]), spm.Layout(1, 1, strips=2)
-    np.testing.assert_array_equal(spm.cross_gram(images[:1], images, layout), [[1.0, 0.5, 0.0]])
-    square = spm.cross_gram(images[:1], images, spm.Layout(1, 1))
-    np.testing.assert_array_equal(square, [[1.0, 0.5, 0.5]])
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(0, 2**32 - 1), st.sampled_from([(0, 1), (1, 1), (1, 2), (2, 1), (2, 4)]))
-def test_gram_matrix_is_symmetric_positive_semidefinite_and_in_the_unit_interval(seed, shape):
-    levels, strips = shape
-    rng = np.random.default_rng(seed)
-    counts = rng.integers(0, 5, size=(12, 4**levels * 6)).astype(np.uint16)
-    counts[:, 0] += 1
-    gram = spm.cross_gram(counts, counts, spm.Layout(6, levels, strips))
-    np.testing.assert_allclose(gram, gram.T, atol=1e-6)
-    assert gram.min() >= 0.0
-    assert gram.max() <= 1.0
-    assert np.linalg.eigvalsh(gram).min() > -1e-5
-
-
 @pytest.mark.parametrize('largest', [255, 65535, 100_000])
 def test_large_counts_do_not_overflow(largest):
     """Sums beyond 16 bits, as of a huge image that is one blank wall."""
@@ -126,15 +101,3 @@ def test_patches_are_counted_in_the_cell_they_lie_in():
     centres = np.array([[8, 8], [631, 8], [8, 471], [631, 471], [320, 240]])
     cells = spm.cell_of(centres, (480, 640), 2)
     np.testing.assert_array_equal(cells, [0, 3, 12, 15, 10])
-
-
-def test_prepared_images_have_the_same_kernel():
-    counts = np.random.default_rng(2).integers(0, 40, size=(1100, 16 * 5), dtype=np.uint8)
-    counts[3] = 0
-    prepared = spm.PreparedImages(counts, spm.Layout(5, 2))
-    for query in counts[[0, 3, 700]]:
-        expected = spm.cross_gram(query[np.newaxis], counts, spm.Layout(5, 2))[0]
-        np.testing.assert_array_equal(prepared.compared_with(query), expected)
-    several = spm.cross_gram(counts, counts[[0, 3, 700]], spm.Layout(5, 2))
-    np.testing.assert_array_equal(prepared.compared_with(counts[[0, 3, 700]]), several)
-    assert prepared.compared_with(counts[:0]).shape == (1100, 0)

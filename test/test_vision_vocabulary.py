@@ -30,14 +30,6 @@ def test_nearest_words_agree_with_the_distances():
     np.testing.assert_array_equal(nearest_words(data, vocabulary), np.argmin(distance, axis=1))
 
 
-def test_k_means_finds_separate_clusters():
-    rng = np.random.default_rng(1)
-    truth = rng.uniform(0, 200, size=(8, 16))
-    data = (truth[:, np.newaxis] + rng.normal(size=(8, 60, 16))).reshape(-1, 16)
-    found = learn_vocabulary(data.astype(np.float32), 8, rng)
-    assert np.linalg.norm(found[:, np.newaxis] - truth, axis=2).min(axis=0).max() < 1.0
-
-
 def test_words_are_the_means_of_their_patches():
     data = np.random.default_rng(2).uniform(size=(4000, 2)).astype(np.float32)
     words = learn_vocabulary(data, 12, np.random.default_rng(0))
@@ -84,27 +76,6 @@ def test_a_word_is_the_nearest_of_the_nearest_branch(tree):
         own = slice(starts[branch], starts[branch + 1])
         expected.append(starts[branch] + np.linalg.norm(tree.words[own] - query, axis=1).argmin())
     np.testing.assert_array_equal(tree.nearest(queries), expected)
-
-
-def test_a_tree_quantises_nearly_as_finely_as_a_flat_vocabulary(tree):
-    data = descriptors(0)
-    flat = learn_vocabulary(data, 150, np.random.default_rng(0))
-
-    def error(words, found):
-        return np.mean((words[found] - data) ** 2)
-
-    exact = error(flat, nearest_words(data, flat))
-    assert error(tree.words, tree.nearest(data)) < 1.25 * exact
-    assert error(tree.branches, nearest_words(data, tree.branches)) > 2.0 * exact
-
-
-@pytest.mark.parametrize('words', [2, 3, 37, 150])
-def test_there_are_as_many_words_as_were_asked_for(words):
-    tree = learn_tree(descriptors(3, 900), words, 1)
-    assert tree.words.shape == (words, 12)
-    assert tree.sizes.sum() == words
-    assert tree.sizes.min() >= 1
-    assert np.isfinite(tree.words).all()
 
 
 def test_patches_that_are_often_the_same_leave_their_words_to_others():

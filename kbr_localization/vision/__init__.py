@@ -1,11 +1,10 @@
 """
 From an image to a descriptor that has a positive definite kernel.
 
-The kernel of the descriptors that count visual words is that of spatial pyramid matching: how many
-words two images have in common, in the same parts of the image (`spatial_pyramid` shows why it is
-positive definite). That of HOG and of a network's output for the whole image is the cosine
-(`whole_image`), that of several cameras the product of theirs (`multi_camera`).
-`config.DESCRIPTORS` are the names that can be chosen.
+Descriptors that count visual words have the spatial pyramid matching kernel: how many words two
+images share in the same parts of the image (`spatial_pyramid` shows why it is positive definite).
+HOG and network outputs of the whole image have the cosine kernel (`whole_image`), several cameras
+the product of their kernels (`multi_camera`). `config.DESCRIPTORS` lists the descriptors.
 """
 
 from kbr_localization.vision.config import PAPER, VisionConfig

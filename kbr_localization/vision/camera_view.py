@@ -1,11 +1,11 @@
 """
-How a camera looks and where it is on its robot, from points that are followed and an odometry.
+Focal length and mounting of a camera, from tracked points and the odometry.
 
-Where the camera moves to is that place about which the points of an image agree best on straight
-ways. The focal length makes the camera's turns those of the odometry. In turns a camera beside the
-odometry's point moves another way than that point: the offset is that by which the points agree
-best about each turn (extrinsic calibration of a camera by its odometry, as Censi, Franchi,
-Marchionni and Oriolo, T-RO 2013, do by scans).
+The focus of expansion is the image point about which the tracked points agree best on straight
+segments. The focal length makes the camera's turns equal to the odometry's. A camera that is
+mounted ahead of the odometry's point swings out in turns: its offset is the one with which the
+points agree best (extrinsic calibration from odometry; Censi, Franchi, Marchionni and Oriolo,
+T-RO 2013, do it from scans).
 """
 
 from __future__ import annotations
@@ -19,33 +19,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 
-_USUAL_FOCAL = 0.7  # widths: 71 degrees
-_FOCALS = (0.2, 4.0)
-_STRAIGHT, _TURNING, _LARGEST_TURN = 0.02, 0.03, 0.5  # radians between two images
-_CAMERA_ROUNDS, _FOCAL_ROUNDS = 3, 3
-_EXAMPLES = 250  # pairs of images that the camera is found by
+_TURNING = 0.03  # radians between two images, of a turn
 _ENOUGH_TURNS = 10
-_APART = 0.15  # metres between offsets that are tried first
-_OFFSETS = _APART * np.arange(-6, 7)
-_CLOSE, _BESIDE = 0.002, 0.05  # metres: of the offset, and where its law is looked at
 
 
 def find_view(points: Points, turns: FloatArray, metres: FloatArray, beside: bool = False) -> View:
     """
-    Find how a camera looks by the turns (p,) and the metres (p,) that an odometry has of pairs.
+    Calibrate a camera by the odometry's turns (p,) and distances (p,) between pairs of images.
 
-    The odometry may drift with every metre. It is NaN where there is none. `beside`: whether the
-    camera is elsewhere than the odometry's point, which is sought then.
+    The odometry may drift per metre; it is NaN where there is none. `beside`: also estimate the
+    camera's offset from the odometry's point.
     """
     moving = metres > 0.5 * np.nanmedian(metres)
-    usual = np.abs(turns) < _LARGEST_TURN
+    usual = np.abs(turns) < 0.5
     turning = np.abs(turns) > _TURNING
-    straight = _examples(points, moving & (np.abs(turns) < _STRAIGHT))
+    straight = _examples(points, moving & (np.abs(turns) < 0.02))
     bends = _examples(points, moving & turning & usual)
     use = np.flatnonzero(usual)
     around, turns, metres = points.some(use), turns[use], metres[use]
-    view = View(_USUAL_FOCAL, np.zeros(2))
-    for _ in range(_CAMERA_ROUNDS):
+    view = View(0.7, np.zeros(2))  # 71 degrees wide
+    for _ in range(3):
         view = _ahead(points.some(straight), view)
         view, drift = _compared(around, view, turns, metres)
         if beside and len(bends) >= _ENOUGH_TURNS:
@@ -58,7 +51,7 @@ def find_view(points: Points, turns: FloatArray, metres: FloatArray, beside: boo
 def _compared(
     points: Points, view: View, turns: FloatArray, metres: FloatArray
 ) -> tuple[View, float]:
-    """Make the camera's turns those of the odometry; also return the odometry's drift."""
+    """Fit the focal length to the odometry's turns; also return the odometry's drift."""
     seen = turned(points, view, turns).angle
     have = np.isfinite(seen)
     wide = have & (np.abs(turns) > _TURNING)
@@ -66,7 +59,7 @@ def _compared(
         return view, 0.0
     # turns err more than straight ways do, which would outvote them
     narrow, scale, drift = have & ~wide, 1.0, 0.0
-    for _ in range(_FOCAL_ROUNDS):
+    for _ in range(3):
         if narrow.any():
             drift = _slope(metres[narrow], (turns - scale * seen)[narrow])
         scale = _slope(seen[wide], (turns - drift * metres)[wide])
@@ -85,17 +78,17 @@ def _examples(points: Points, which: NDArray[np.bool_]) -> NDArray[np.intp]:
     """Choose pairs with many points, spread over all."""
     size = np.bincount(points.pair, minlength=points.pairs)
     pairs = np.flatnonzero(which & (size >= 2 * FEWEST))
-    spread = np.linspace(0, max(len(pairs) - 1, 0), min(_EXAMPLES, len(pairs)))
+    spread = np.linspace(0, max(len(pairs) - 1, 0), min(250, len(pairs)))
     return np.asarray(pairs[np.unique(spread.astype(np.intp))])
 
 
 def _scaled(view: View, scale: float) -> View:
-    """Return a view whose turns are so many times as large."""
-    return replace(view, focal=float(np.clip(view.focal / max(scale, 1e-3), *_FOCALS)))
+    """Return a view whose turns are `scale` times as large."""
+    return replace(view, focal=float(np.clip(view.focal / max(scale, 1e-3), 0.2, 4.0)))
 
 
 def _ahead(points: Points, view: View) -> View:
-    """Find where the camera moves to: about that place the points of each pair agree best."""
+    """Find the focus of expansion, about which the points of each pair agree best."""
     if not len(points.flow):
         return view
 
@@ -115,14 +108,14 @@ def _mean(missed: FloatArray) -> float:
 
 def _offset(points: Points, view: View, turns: FloatArray) -> View:
     """
-    Find where the odometry's point is by pairs that turn, by about so much (p,).
+    Find the odometry's point by pairs that turn by about `turns` (p,).
 
-    Another offset makes other turns of the same points: each one has a focal length of its own.
+    Another offset makes other turns of the same points: each offset has its own focal length.
     """
 
     def at(offset: float) -> View:
         found = replace(view, offset=offset)
-        for _ in range(_FOCAL_ROUNDS):
+        for _ in range(3):
             seen = turned(points, found, turns).angle
             have = np.isfinite(seen)
             if have.any():
@@ -135,18 +128,19 @@ def _offset(points: Points, view: View, turns: FloatArray) -> View:
     def cost(offset: float) -> float:
         return _mean(missed(offset))
 
-    # so far off that all steps are turns it counts for nothing, and is as good as no offset
-    told = [np.count_nonzero(points.is_way(offset)) >= _ENOUGH_TURNS for offset in _OFFSETS]
-    costs = [cost(one) if some else np.inf for one, some in zip(_OFFSETS, told, strict=True)]
-    start = _OFFSETS[int(np.argmin(costs))]
+    spacing, side = 0.15, 0.05  # metres: of the coarse search, of the differences
+    offsets = spacing * np.arange(-6, 7)
+    # an offset that makes turns of all steps explains nothing
+    known = [np.count_nonzero(points.is_way(offset)) >= _ENOUGH_TURNS for offset in offsets]
+    costs = [cost(one) if usable else np.inf for one, usable in zip(offsets, known, strict=True)]
     if not np.isfinite(min(costs)):
         return view
-    bounds = start - _APART, start + _APART
-    options = {'xatol': _CLOSE}
+    start = offsets[int(np.argmin(costs))]
+    bounds, options = (start - spacing, start + spacing), {'xatol': 0.002}
     best = float(minimize_scalar(cost, bounds=bounds, method='bounded', options=options).x)
-    middle, left, right = (missed(best + side) for side in (0.0, -_BESIDE, _BESIDE))
-    # of an estimate that makes a sum least: what each pair adds to its slope, by its curvature
-    slope, curvature = (right - left) / (2.0 * _BESIDE), (left - 2.0 * middle + right) / _BESIDE**2
+    middle, left, right = missed(best), missed(best - side), missed(best + side)
+    # deviation of an estimate that minimises a sum: root of the squared slopes by the curvature
+    slope, curvature = (right - left) / (2.0 * side), (left - 2.0 * middle + right) / side**2
     if not np.isfinite(curvature).any():
         return at(best)
     total = max(float(np.nansum(curvature)), 1e-9)

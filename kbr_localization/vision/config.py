@@ -21,9 +21,8 @@ class VisionConfig:
     """
     How an image becomes a descriptor.
 
-    The descriptor of a map image and that of a query image are made with the same configuration,
-    which is therefore kept in the map. Raises ConfigurationError for a value outside its range.
-    `PAPER` has the settings of [MbKSR] section 6.3.
+    Map images and queries are described with one configuration, which the map keeps. Raises
+    ConfigurationError for a value outside its range. `PAPER`: [MbKSR] section 6.3.
     """
 
     descriptor: str = parameter(

@@ -1,4 +1,4 @@
-"""Points of images that are found again in images of another light: SIFT, matched one to one."""
+"""SIFT keypoints, matched one to one between images of different light."""
 
 from __future__ import annotations
 
@@ -10,14 +10,11 @@ from kbr_localization.vision.turning import Pixels, WIDTH
 import numpy as np
 from numpy.typing import NDArray
 
-_POINTS, _CONTRAST = 300, 0.02
-_RATIO = 0.8  # of the distances to the nearest and to the next one (Lowe, IJCV 2004)
-
 
 @dataclass(frozen=True)
 class Corners:
     """
-    Points of an image, and what they look like.
+    Keypoints of an image and their descriptors.
 
     `places`: (k, 2) from its middle, in widths of the image. `looks`: (k, 128) SIFT descriptors.
     """
@@ -27,13 +24,13 @@ class Corners:
 
     @staticmethod
     def none() -> Corners:
-        """Return those of an image without any."""
+        """Return the corners of a blank image."""
         return Corners(np.zeros((0, 2), np.float32), np.zeros((0, 128), np.uint8))
 
 
 def find_corners(image: Pixels) -> Corners:
-    """Find points of a small grey image (see `turning.small`)."""
-    sift = cv2.SIFT.create(_POINTS, contrastThreshold=_CONTRAST)
+    """Detect keypoints of a small grey image (see `turning.small`)."""
+    sift = cv2.SIFT.create(300, contrastThreshold=0.02)
     points, looks = sift.detectAndCompute(image, None)
     if looks is None:
         return Corners.none()
@@ -53,14 +50,14 @@ def matched(first: Corners, second: Corners) -> FloatArray:
     nearest = alike[rows, best]
     mutual = np.argmax(alike, axis=0)[best] == rows
     alike[rows, best] = -1.0
-    # of unit vectors: squared distances
-    clear = 1.0 - nearest < _RATIO**2 * (1.0 - alike.max(axis=1))
+    # the ratio test (Lowe, IJCV 2004) on squared distances of unit vectors
+    clear = 1.0 - nearest < 0.8**2 * (1.0 - alike.max(axis=1))
     kept = mutual & clear
     both = np.concatenate([first.places[kept], second.places[best[kept]]], axis=1)
     return np.asarray(both, dtype=np.float64)
 
 
 def _rooted(looks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Root SIFT (Arandjelovic and Zisserman, CVPR 2012): of length one as it is."""
+    """RootSIFT (Arandjelovic and Zisserman, CVPR 2012), of unit length."""
     values = looks.astype(np.float32)
     return np.asarray(np.sqrt(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-9)))

@@ -14,19 +14,15 @@ from kbr_localization.vision.config import BEFORE, MOST_SAMPLES, VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.loading import load_camera, load_examples, LoadableImage
 from kbr_localization.vision.multi_camera import MultiCameraDescriber, sections_of
+from kbr_localization.vision.network import network_of
 from kbr_localization.vision.preparation import MIRROR_IMAGES, Preparation
-from kbr_localization.vision.pyramid_describer import PyramidDescriber
-from kbr_localization.vision.whole_image import HogDescriber, NetworkDescriber
+from kbr_localization.vision.pyramid_describer import fit_pyramid, PyramidDescriber
+from kbr_localization.vision.whole_image import fit_network, HogDescriber, NetworkDescriber
 from kbr_localization.workers import Workers
 import numpy as np
 
 OMNI = 'omni'
 """Name of a camera whose images are unwrapped whatever the configuration says: COLD's."""
-WHOLE_IMAGE: dict[str, type[HogDescriber | NetworkDescriber]] = {
-    'hog': HogDescriber,
-    'onnx': NetworkDescriber,
-}
-"""Classes of descriptors that are no pyramids of words."""
 
 
 def fit_describer(
@@ -46,9 +42,11 @@ def fit_describer(
     # five, so that a single odd image does not set the camera's size
     count = 5 if config.projection == 'perspective' else MIRROR_IMAGES
     preparation = Preparation.fit(config, load_examples(images, count))
-    workers, progress = workers or Workers(), progress or silent
-    kind = WHOLE_IMAGE.get(config.descriptor, PyramidDescriber)
-    return kind.fit(config, preparation, images, rng, workers, progress)
+    if config.descriptor == 'hog':
+        return HogDescriber(config, preparation)
+    if config.descriptor == 'onnx':
+        return fit_network(config, preparation, images)
+    return fit_pyramid(config, preparation, images, rng, workers or Workers(), progress or silent)
 
 
 def fit_cameras(
@@ -93,8 +91,12 @@ def describer_from_state(state: Mapping[str, Any]) -> Describer:
         # old maps had no limit; nothing is learnt any more
         values['vocabulary_samples'] = min(values['vocabulary_samples'], MOST_SAMPLES)
         config = from_mapping(VisionConfig, values)
-        kind = WHOLE_IMAGE.get(config.descriptor, PyramidDescriber)
-        return kind.from_state(config, Preparation.from_state(config, state), state)
+        preparation = Preparation.from_state(config, state)
+        if config.descriptor == 'hog':
+            return HogDescriber(config, preparation)
+        if config.descriptor == 'onnx':
+            return NetworkDescriber(config, preparation, network_of(state))
+        return PyramidDescriber.from_state(config, preparation, state)
     except KeyError as error:
         raise VisionError(
             f'state of the describer: {error} is missing; build the map again'

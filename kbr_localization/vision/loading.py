@@ -20,7 +20,7 @@ def load(image: LoadableImage) -> NDArray[np.uint8]:
 
 def load_examples(images: Sequence[LoadableImage], count: int) -> list[NDArray[np.uint8]]:
     """
-    Load `count` images spread over all of them; keep those of the commonest size.
+    Load `count` images spread over all; keep the ones of the commonest size.
 
     Others take the place of images that cannot be read. Raises VisionError when none can.
     """

@@ -1,7 +1,7 @@
 """
 Dense local descriptors: one for every patch of a regular grid, upright and of one scale.
 
-`DenseSift` is the usual one, `OpenCvSift` the reference and that of [MbKSR] section 6.3. Their
+`DenseSift` is the usual one, `OpenCvSift` the reference, used in [MbKSR] section 6.3. Their
 numbers are multiples of a power of two, `step`, about 1/2048 of a descriptor's length; see
 `vocabulary` for why.
 """

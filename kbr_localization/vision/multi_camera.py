@@ -19,8 +19,8 @@ class MultiCameraDescriber(Describer):
     """
     Describer of what several cameras see at one moment.
 
-    `cameras`: their names, `describers`: one for each. A descriptor is those of the cameras one
-    after the other, zeros for a camera that has no image. The kernel is the product of the
+    `cameras`: their names, `describers`: one for each. A descriptor concatenates the
+    cameras' descriptors, zeros for a camera that has no image. The kernel is the product of the
     cameras' kernels, which is positive definite as they are; a camera without an image on either
     side is left out of it: `TYPICAL_SIMILARITY` stands for its kernel, the same for all, so that
     the product keeps its size.

@@ -119,7 +119,7 @@ def as_input(image: NDArray[np.uint8], kind: str, size: tuple[int, int]) -> Floa
     """
     Network input (1, channels, height, width) of a BGR image.
 
-    `kind`: that of `VisionConfig.network_input`. `size`: height, width.
+    `kind`: see `VisionConfig.network_input`. `size`: height, width.
     """
     if image.shape[:2] != size:
         resized = cv2.resize(image, size[::-1], interpolation=cv2.INTER_AREA)

@@ -1,25 +1,129 @@
-"""From a camera image to the image that is described: checked, unwrapped, scaled, equalised."""
+"""
+From a camera image to the image that is described: checked, unwrapped, scaled, equalised.
+
+A catadioptric camera sees all around through a mirror, as a ring about the mirror's centre. Its
+panorama has one column per direction and the horizon along its rows: turning the robot by an angle
+shifts the columns by that fraction of the full turn.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+from dataclasses import dataclass
+import logging
 from typing import Any
 
 import cv2
 from kbr_localization.errors import VisionError
 from kbr_localization.vision.config import VisionConfig
-from kbr_localization.vision.panorama import find_mirror, Mirror, Panorama
 import numpy as np
 from numpy.typing import NDArray
 
 Image = NDArray[np.uint8]
 
-_COLOUR_AXES = 3
-_ASPECT_TOLERANCE = 0.01
-_CLAHE_CLIP, _CLAHE_TILES = 2.0, 8
 MIRROR_IMAGES = 40
-_WIDEST = 8192
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """
+    Ring of an omnidirectional image that shows the surroundings, in pixels.
+
+    `x`, `y`: centre. `inner`: radius where the robot's own image ends. `outer`: radius where the
+    mirror ends.
+    """
+
+    x: float
+    y: float
+    inner: float
+    outer: float
+
+    def __post_init__(self) -> None:
+        """Refuse a ring that is none."""
+        if not 0 <= self.inner < self.outer:
+            raise VisionError(
+                f'mirror radii: expected 0 <= inner < outer, got {self.inner:.1f} and '
+                f'{self.outer:.1f}; set vision.mirror_inner and '
+                'vision.mirror_outer'
+            )
+
+
+class Panorama:
+    """
+    Unwrap the ring of a mirror into a panorama `width` columns wide.
+
+    `shape`: (height, width) of the panorama; its scale is right in the ring's middle, so that
+    shapes halfway up are not distorted. The first column looks to the right of the image, the
+    following ones turn clockwise in the image; the top row lies at the outer radius.
+    """
+
+    def __init__(self, mirror: Mirror, width: int) -> None:
+        middle = np.pi * (mirror.inner + mirror.outer)
+        height = max(1, round((mirror.outer - mirror.inner) * width / middle))
+        self.shape = (height, width)
+        angle = (np.arange(width) + 0.5) * (2 * np.pi / width)
+        fraction = (np.arange(height) + 0.5) / height
+        radius = (mirror.outer - fraction * (mirror.outer - mirror.inner))[:, np.newaxis]
+        self._columns = (mirror.x + radius * np.cos(angle)).astype(np.float32)
+        self._rows = (mirror.y + radius * np.sin(angle)).astype(np.float32)
+
+    def unwrap(self, image: Image) -> Image:
+        """Panorama of an omnidirectional image (h, w) or (h, w, 3)."""
+        unwrapped = cv2.remap(image, self._columns, self._rows, cv2.INTER_LINEAR)
+        return np.asarray(unwrapped, dtype=np.uint8)
+
+
+def find_mirror(images: Sequence[Image], x: float = 0.0, y: float = 0.0) -> Mirror:
+    """
+    Find the ring that changes between the images of a moving robot.
+
+    Grey images (h, w) of one size; outside of the mirror and on the robot's own image they do
+    not change. `x`, `y`: its centre where that is known, otherwise 0. Of fewer than five images,
+    of a robot that stood still, or where what changes is no ring, it is assumed in the middle of
+    the image, as large as fits. Images that change up to their corners are reported.
+    """
+    height, width = images[0].shape
+    outer = 0.48 * min(height, width)
+    assumed = Mirror(x or width / 2, y or height / 2, 0.3 * outer, outer)
+    if len(images) < 5:
+        return assumed
+    # in bands of rows: all at once take eight times the memory of the images
+    bands = (slice(top, top + 32) for top in range(0, height, 32))
+    parts = (np.stack([image[band] for image in images]).astype(np.float32) for band in bands)
+    deviations = np.concatenate([np.std(part, axis=0) for part in parts])
+    change = cv2.GaussianBlur(deviations, (0, 0), 2.0)
+    moving = change > 0.35 * np.percentile(change, 95)
+    down, right = max(1, height // 10), max(1, width // 10)
+    halves = moving[:down], moving[-down:]
+    if all(np.mean(half[:, side]) > 0.5 for half in halves for side in np.s_[:right, -right:]):
+        logger.warning(
+            'the images change up to their corners, where no mirror reaches: expected those of an '
+            'omnidirectional camera; otherwise set vision.projection=perspective'
+        )
+    if not 0.05 < moving.mean() < 0.95:
+        return assumed
+    return _fit_ring(moving, x, y) or assumed
+
+
+def _fit_ring(moving: NDArray[np.bool_], x: float, y: float) -> Mirror | None:
+    """Fit a ring to what moves, see `find_mirror`; None where it is half around at no radius."""
+    # each row's and column's extent is a chord: their middles give the centre whatever is inside
+    rows, columns = np.nonzero(moving)
+    x = x or float(np.percentile(columns, 0.5) + np.percentile(columns, 99.5)) / 2
+    y = y or float(np.percentile(rows, 0.5) + np.percentile(rows, 99.5)) / 2
+    radius = np.hypot(*(np.indices(moving.shape) - np.array([y, x])[:, np.newaxis, np.newaxis]))
+    bins = radius.astype(int).ravel()
+    fraction = np.bincount(bins, moving.ravel()) / np.maximum(np.bincount(bins), 1)
+    inside = np.flatnonzero(fraction > 0.5)
+    if not inside.size:
+        return None
+    return Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
+
+
+Image = NDArray[np.uint8]
 
 
 def check_image(image: NDArray[Any]) -> None:
@@ -29,7 +133,7 @@ def check_image(image: NDArray[Any]) -> None:
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
         found = getattr(image, 'dtype', type(image).__name__)
         raise VisionError(f'image of type {found}: expected uint8; convert it to 8 bits a channel')
-    if image.ndim not in (2, 3) or (image.ndim == _COLOUR_AXES and image.shape[2] not in (1, 3)):
+    if image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (1, 3)):
         raise VisionError(
             f'image of shape {image.shape}: expected (height, width) or (height, width, 3); '
             f'convert it to grey or BGR'
@@ -40,14 +144,14 @@ def check_image(image: NDArray[Any]) -> None:
 
 def to_grey(image: Image) -> Image:
     """Grey image (h, w) of a grey (h, w), (h, w, 1) or BGR (h, w, 3) image."""
-    if image.ndim == _COLOUR_AXES and image.shape[2] == _COLOUR_AXES:
+    if image.ndim == 3 and image.shape[2] == 3:
         return np.asarray(cv2.cvtColor(image, cv2.COLOR_BGR2GRAY), dtype=np.uint8)
     return np.ascontiguousarray(image.reshape(image.shape[:2]))
 
 
 def to_bgr(image: Image) -> Image:
     """BGR image (h, w, 3) of a grey or BGR image."""
-    if image.ndim == _COLOUR_AXES and image.shape[2] == _COLOUR_AXES:
+    if image.ndim == 3 and image.shape[2] == 3:
         return image
     return np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR), dtype=np.uint8)
 
@@ -70,9 +174,7 @@ class Preparation:
         self.any_scale = config.any_scale
         self.wraps = mirror is not None
         self._panorama = None if mirror is None else Panorama(mirror, config.prepared_width)
-        self.shape = _scaled(image_shape, config)
-        if self._panorama is not None:
-            self.shape = self._panorama.shape
+        self.shape = self._panorama.shape if self._panorama else _scaled(image_shape, config)
         self._equalises = config.illumination == 'clahe'
 
     @classmethod
@@ -80,14 +182,18 @@ class Preparation:
         """
         Take the size from the first image, and from some where the camera's mirror lies.
 
-        Raises VisionError for a bad image, and for a mirror beside it.
+        Raises VisionError for a bad image, and for a mirror outside of it.
         """
         check_image(images[0])
         shape = (images[0].shape[0], images[0].shape[1])
         if config.projection == 'perspective':
             return cls(config, shape)
         mirror = _mirror(config, shape, images)
-        _check_inside(mirror, shape)
+        if mirror.x > shape[1] or mirror.y > shape[0]:
+            raise VisionError(
+                f'mirror centred at column {mirror.x:g}, row {mirror.y:g}: expected it in the '
+                f'image of {shape[1]}x{shape[0]} pixels; set mirror_x and mirror_y in its pixels'
+            )
         return cls(config, shape, mirror)
 
     @classmethod
@@ -111,12 +217,12 @@ class Preparation:
         prepared = self._resample(to_grey(self._checked(image)))
         if not self._equalises:
             return prepared
-        # one that is kept has buffers of its own, which threads would share
-        clahe = cv2.createCLAHE(_CLAHE_CLIP, (_CLAHE_TILES, _CLAHE_TILES))
+        # a kept object has buffers, which threads would share
+        clahe = cv2.createCLAHE(2.0, (8, 8))
         return np.asarray(clahe.apply(prepared), dtype=np.uint8)
 
     def colour(self, image: Image) -> Image:
-        """Prepare a BGR image of `shape`, its light as it is; raises VisionError."""
+        """Prepare a BGR image of `shape` without equalisation; raises VisionError."""
         return self._resample(to_bgr(self._checked(image)))
 
     def _checked(self, image: Image) -> Image:
@@ -126,7 +232,7 @@ class Preparation:
             return image
         fitted = self.image_shape
         distortion = abs(height * fitted[1] / (width * fitted[0]) - 1)
-        if not self.any_scale or distortion > _ASPECT_TOLERANCE:
+        if not self.any_scale or distortion > 0.01:
             shared = 'aspect ratio' if self.any_scale else 'size'
             raise VisionError(
                 f'image of {width}x{height} pixels: expected the {shared} of the map, '
@@ -156,28 +262,12 @@ def _scaled(shape: tuple[int, int], config: VisionConfig) -> tuple[int, int]:
 
 
 def _mirror(config: VisionConfig, shape: tuple[int, int], images: Sequence[Image]) -> Mirror:
-    set_by_user = {
-        'x': config.mirror_x,
-        'y': config.mirror_y,
-        'inner': config.mirror_inner,
-        'outer': config.mirror_outer,
-    }
-    if all(set_by_user.values()):
-        return Mirror(**set_by_user)
+    given = {name: getattr(config, f'mirror_{name}') for name in ('x', 'y', 'inner', 'outer')}
+    if all(given.values()):
+        return Mirror(**given)
     spread = np.unique(np.linspace(0, len(images) - 1, MIRROR_IMAGES).astype(int))
-    wide = dataclasses.replace(
-        config, working_width=_WIDEST, network_width=_WIDEST, scale_up=False
-    )
+    wide = dataclasses.replace(config, working_width=8192, network_width=8192, scale_up=False)
     whole = Preparation(wide, shape)
     grey = [whole.grey(images[index]) for index in spread]
     found = find_mirror(grey, config.mirror_x, config.mirror_y)
-    return dataclasses.replace(found, **{name: v for name, v in set_by_user.items() if v})
-
-
-def _check_inside(mirror: Mirror, shape: tuple[int, int]) -> None:
-    """Raise VisionError for a mirror centred beside the image, whose panorama would be black."""
-    if mirror.x > shape[1] or mirror.y > shape[0]:
-        raise VisionError(
-            f'mirror centred at column {mirror.x:g}, row {mirror.y:g}: expected it in the image '
-            f'of {shape[1]}x{shape[0]} pixels; set mirror_x and mirror_y in pixels of that size'
-        )
+    return dataclasses.replace(found, **{name: value for name, value in given.items() if value})

@@ -135,45 +135,44 @@ class PyramidDescriber(Describer):
                 )
         return cls(config, preparation, vocabulary, basis, network, weights)
 
-    @classmethod
-    def fit(
-        cls,
-        config: VisionConfig,
-        preparation: Preparation,
-        images: Sequence[LoadableImage],
-        rng: np.random.Generator,
-        workers: Workers,
-        progress: Progress,
-    ) -> PyramidDescriber:
-        """Learn the vocabulary from images; see `fit_describer`."""
-        per_image = max(1, config.vocabulary_samples // len(images))
-        network = read_network(config) if config.descriptor == LEARNED else None
-        step = local_descriptor(config, preparation, network).step
-        work = functools.partial(_sample_patches, config, preparation.state(), network, per_image)
-        # each image has its own seed, so that it does not matter who samples it
-        seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
-        tasks = shrinking_batches(seeded, 8, workers.jobs)
-        samples: list[Float32Array] = [np.empty(0, np.float32)] * len(tasks)
-        for done, (number, found) in enumerate(workers.run(work, tasks), start=1):
-            samples[number] = found
-            progress('sampling patches for the vocabulary', done, len(tasks))
-        progress('learning the vocabulary', 0, 1)
-        with one_thread():
-            patches = np.concatenate(samples)
-            basis = _learn_basis(config, patches)
-            patches = _projected(patches, basis, step)
-            if config.vocabulary_tree:
-                vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
-            else:
-                vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
-            weights = None
-            if config.relative_counts:
-                # weigh a word by its mean count, by Laplace's rule for one that no patch has
-                words = vocabulary.nearest(patches)
-                frequencies = np.bincount(words, minlength=config.words) + 1.0
-                weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
-        progress('learning the vocabulary', 1, 1)
-        return cls(config, preparation, vocabulary, basis, network, weights)
+
+def fit_pyramid(
+    config: VisionConfig,
+    preparation: Preparation,
+    images: Sequence[LoadableImage],
+    rng: np.random.Generator,
+    workers: Workers,
+    progress: Progress,
+) -> PyramidDescriber:
+    """Learn the vocabulary from images; see `fit_describer`."""
+    per_image = max(1, config.vocabulary_samples // len(images))
+    network = read_network(config) if config.descriptor == LEARNED else None
+    step = local_descriptor(config, preparation, network).step
+    work = functools.partial(_sample_patches, config, preparation.state(), network, per_image)
+    # each image has its own seed, so that it does not matter who samples it
+    seeded = list(zip(images, rng.integers(2**63, size=len(images)), strict=True))
+    tasks = shrinking_batches(seeded, 8, workers.jobs)
+    samples: list[Float32Array] = [np.empty(0, np.float32)] * len(tasks)
+    for done, (number, found) in enumerate(workers.run(work, tasks), start=1):
+        samples[number] = found
+        progress('sampling patches for the vocabulary', done, len(tasks))
+    progress('learning the vocabulary', 0, 1)
+    with one_thread():
+        patches = np.concatenate(samples)
+        basis = _learn_basis(config, patches)
+        patches = _projected(patches, basis, step)
+        if config.vocabulary_tree:
+            vocabulary = Vocabulary.learn_tree(patches, config.words, rng, step)
+        else:
+            vocabulary = Vocabulary(learn_vocabulary(patches, config.words, rng, step))
+        weights = None
+        if config.relative_counts:
+            # weigh a word by its mean count, by Laplace's rule for one that no patch has
+            words = vocabulary.nearest(patches)
+            frequencies = np.bincount(words, minlength=config.words) + 1.0
+            weights = np.asarray(frequencies.mean() / frequencies, dtype=np.float32)
+    progress('learning the vocabulary', 1, 1)
+    return PyramidDescriber(config, preparation, vocabulary, basis, network, weights)
 
 
 def local_descriptor(
@@ -256,8 +255,8 @@ def _stored_as(most: int, rooted: bool, weighted: bool) -> tuple[np.dtype[Any], 
     """
     Type of stored counts of at most `most` patches in a cell, and units that make up one.
 
-    Square roots and sums of weights are kept in eighths, or in larger units where so many patches
-    would not fit; plain counts as they are.
+    Square roots and sums of weights are kept in eighths, or in larger units where the counts
+    would not fit; plain counts exactly.
     """
     dtype = np.dtype(np.uint8 if rooted else np.uint16 if weighted else np.min_scalar_type(most))
     if not (rooted or weighted):

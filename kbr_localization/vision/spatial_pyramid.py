@@ -10,7 +10,7 @@ cell by cell, the words of its patches. With N(a) the sum of the counts the kern
 
 With S = 1 these are the papers' 2^l x 2^l cells. With S > 1 the coarse levels keep S horizontal
 strips, as one level does in [VOC07]: a camera that turns with a robot in the plane moves what it
-sees sideways within its strip, and floor, walls and ceiling are told apart.
+sees sideways within its strip, and floor, walls and ceiling stay distinct.
 
 It is positive definite: min(s, t) is the integral over u >= 0 of [u < s][u < t], an inner product
 of indicator functions; sums with positive weights keep positive definiteness, and so does scaling
@@ -81,7 +81,7 @@ def cell_of(centres: NDArray[np.int64], shape: tuple[int, int], levels: int) -> 
 
 def pyramid(counts: Counts, layout: Layout) -> list[NDArray[Any]]:
     """
-    Sum the counts of level L to those of all levels, from coarse to fine.
+    Sum the counts of level L to all levels, from coarse to fine.
 
     Shapes: (n, layout.size) -> (n, S words), ... (n, 4**L words).
     """

@@ -1,14 +1,14 @@
 """
-How far a camera turned between two images, seen by points that are followed from one to the next.
+How far a camera turned between two images, from points tracked from one to the next.
 
 A camera that moves along an arc in the plane, by an angle, sees a point at (x, y) in focal lengths
 from where it moves to, and at (x', y') afterwards, with
 
     tan(angle / 2) = (x' y - x y') / (y + y'),
 
-however far away the point is: each point tells the angle (Scaramuzza, Fraundorfer and Siegwart,
-ICRA 2009, with all points in place of one). A camera that moves aside as well sees the same as one
-that is turned to where it moves. See `camera_view` for how the camera is found.
+at any depth: each point determines the angle (Scaramuzza, Fraundorfer and Siegwart,
+ICRA 2009, with all points in place of one). A camera that also moves sideways sees the same as one
+that is turned towards its motion. `camera_view` calibrates the camera.
 """
 
 from __future__ import annotations
@@ -30,28 +30,20 @@ Pixels = NDArray[np.uint8]
 Flow = NDArray[np.float32]
 """Points (k, 4): x, y in one image and in the next, from its middle, in widths of the image."""
 WIDTH = 320
-"""Pixels that images are made small to."""
+"""Columns of the small images."""
 FEWEST = 10
-"""Points that tell a turn."""
-_POINTS, _QUALITY, _APART = 200, 0.003, 6
-_WINDOW, _LEVELS = (15, 15), 3
-_RETURN = 0.5  # pixels from where it began, of a point that is followed there and back
-_NOISE = 0.3 / WIDTH  # of a point that is followed
-_LEVEL = 0.02  # focal lengths above or below where it moves to: points nearer tell nothing
-_ROUNDS = 8
+"""Points that determine a turn."""
 _BLOCK = 256  # pairs whose points are computed with at a time, so that they stay in the cache
-_AGREEING = 5.0  # standard deviations of following, within which a point agrees
-_ASIDE = 0.5  # metres aside for each ahead, beyond which a step is more of a turn
 
 
 @dataclass(frozen=True)
 class View:
     """
-    Focal length, and where a camera moves to (2,), from its middle: in widths of its image.
+    Focal length and focus of expansion `ahead` (2,), from the middle, in widths of the image.
 
-    `unlike`: share of a turn by which camera and odometry differ, at the median. `offset`: metres
-    by which the point whose way the odometry tells lies ahead of the camera, and its standard
-    `deviation`, infinite where nothing tells it.
+    `unlike`: median relative difference between the camera's turns and the odometry's. `offset`:
+    metres by which the odometry's point lies ahead of the camera, and its standard `deviation`,
+    infinite where it is unknown.
     """
 
     focal: float
@@ -64,10 +56,10 @@ class View:
 @dataclass(frozen=True)
 class Turns:
     """
-    How far the camera turned between the images of pairs (p,), to the left, in radians.
+    Turns of the camera between the images of pairs (p,), to the left, in radians.
 
-    `deviation`: (p,) if points err independently; relative to each other they hold. `agreeing`:
-    (p,) points that agree, and their `share` (p,) of all.
+    `deviation`: (p,), right up to a common factor, as points do not err independently.
+    `agreeing`: (p,) points that agree, and their `share` (p,) of all.
     """
 
     angle: FloatArray
@@ -76,7 +68,7 @@ class Turns:
     share: FloatArray
 
     def some(self, pairs: NDArray[np.intp]) -> Turns:
-        """Return those of some pairs."""
+        """Select pairs."""
         return Turns(
             self.angle[pairs], self.deviation[pairs], self.agreeing[pairs], self.share[pairs]
         )
@@ -104,7 +96,7 @@ class Points:
         return Points(flow, np.repeat(np.arange(len(flows)), sizes), len(flows))
 
     def some(self, pairs: NDArray[np.intp]) -> Points:
-        """Return those of some pairs, numbered anew."""
+        """Select pairs and renumber them."""
         place = np.full(self.pairs, -1)
         place[pairs] = np.arange(len(pairs))
         inside = place[self.pair] >= 0
@@ -114,9 +106,9 @@ class Points:
     @cached_property
     def blocks(self) -> list[FloatArray]:
         """
-        Points (4, k, b) of `_BLOCK` pairs each, those of a pair below each other, NaN below them.
+        Points (4, k, b) of `_BLOCK` pairs each: a column per pair, padded with NaN.
 
-        Sums over points that lie so are many times as fast as those by the numbers of pairs.
+        Sums over columns are much faster than sums by the number of the pair.
         """
         order = np.argsort(self.pair, kind='stable')
         size = np.bincount(self.pair, minlength=self.pairs)
@@ -134,10 +126,10 @@ class Points:
 
     def aside(self, offset: float) -> FloatArray:
         """
-        Metres (p,) to the left for each ahead by which a camera moves, beyond those of an arc.
+        Sideways motion (p,) per metre ahead, beyond an arc, of a camera at an offset.
 
-        `offset`: metres by which the odometry's point lies ahead of it. None for steps that are
-        more of a turn than of a way.
+        `offset`: metres by which the odometry's point lies ahead of it. Zero for steps that are
+        mostly a turn.
         """
         if self.twists is None:
             return np.zeros(self.pairs)
@@ -146,11 +138,11 @@ class Points:
         return np.asarray(np.divide(left - offset * turn, ahead, out=out, where=known))
 
     def is_way(self, offset: float) -> NDArray[np.bool_]:
-        """Tell which steps (p,) are more of a way than of a turn for a camera at an offset."""
+        """Whether steps (p,) are mostly translation for a camera at an offset."""
         if self.twists is None:
             return np.ones(self.pairs, dtype=np.bool_)
         ahead, left, turn = self.twists.T
-        return np.asarray(np.abs(left - offset * turn) < _ASIDE * np.abs(ahead))
+        return np.asarray(np.abs(left - offset * turn) < 0.5 * np.abs(ahead))
 
 
 def small(image: Pixels) -> Pixels:
@@ -161,7 +153,7 @@ def small(image: Pixels) -> Pixels:
 
 
 def load_small(image: LoadableImage) -> Pixels:
-    """Load an image and make it small; a broken one is a black pixel, in which nothing is seen."""
+    """Load an image and make it small; a broken one becomes a black pixel."""
     try:
         return small(load(image))
     except DatasetError:
@@ -169,40 +161,38 @@ def load_small(image: LoadableImage) -> Pixels:
 
 
 def follow(first: Pixels, second: Pixels) -> Flow:
-    """Follow corners of a small image into the next one, by Lucas and Kanade, and back."""
+    """Track corners of a small image into the next one and back (Lucas and Kanade)."""
     if first.shape != second.shape:
         return np.zeros((0, 4), dtype=np.float32)
-    start = cv2.goodFeaturesToTrack(first, _POINTS, _QUALITY, _APART)
+    how: Any = {'winSize': (15, 15), 'maxLevel': 3}
+    start = cv2.goodFeaturesToTrack(first, maxCorners=200, qualityLevel=0.003, minDistance=6)
     if start is None:
         return np.zeros((0, 4), dtype=np.float32)
-    end, there = _flow(first, second, start)
-    again, back = _flow(second, first, end)
+    end, there, _ = cv2.calcOpticalFlowPyrLK(first, second, start, start.copy(), **how)
+    again, back, _ = cv2.calcOpticalFlowPyrLK(second, first, end, end.copy(), **how)
+    # a point that does not return to within half a pixel is lost
     kept = (there[:, 0] > 0) & (back[:, 0] > 0)
-    kept &= np.abs(again - start).max(axis=(1, 2)) < _RETURN
+    kept &= np.abs(again - start).max(axis=(1, 2)) < 0.5
     middle = 0.5 * np.array(first.shape[::-1])
     both = np.concatenate([start[kept, 0] - middle, end[kept, 0] - middle], axis=1)
     return np.asarray(both / WIDTH, dtype=np.float32)
-
-
-def _flow(first: Pixels, second: Pixels, start: Any) -> tuple[Any, Any]:
-    """Where points are in the second image, and whether they were found, by Lucas and Kanade."""
-    end, found, _ = cv2.calcOpticalFlowPyrLK(
-        first, second, start, start.copy(), winSize=_WINDOW, maxLevel=_LEVELS
-    )
-    return end, found
 
 
 def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
     """
     Find how far the camera turned between the images of each pair.
 
-    `near`: (p,) turns by an odometry. Where points agree on several, as some are on people who
-    walk, that next to it is found, else that of the middle one. All is NaN for pairs with too few
+    `near`: (p,) turns by an odometry. Where points agree on several turns, as on people who walk,
+    the nearest one to it is found, else the one nearest to the median. NaN for pairs with too few
     points.
     """
-    of_blocks = [_turned(*each) for each in _told(points, view, near)]
-    none = np.zeros((4, 0))
-    found, information, agreeing, size = np.concatenate([none, *of_blocks], axis=1)
+    blocks = [np.zeros((4, 0))]
+    for angle, spread, size, found in _agreements(points, view, near):
+        missed = np.abs(angle - found) / spread
+        information = np.sum(1.0 / (1.0 + missed**2) / spread**2, axis=0)
+        agreeing = np.count_nonzero((missed < 5.0) & np.isfinite(spread), axis=0)
+        blocks.append(np.stack([found, information, agreeing, size]))
+    found, information, agreeing, size = np.concatenate(blocks, axis=1)
     few = size < FEWEST
     found[few], information[few] = np.nan, np.nan
     return Turns(
@@ -214,15 +204,18 @@ def turned(points: Points, view: View, near: FloatArray | None = None) -> Turns:
 
 
 def disagreement(points: Points, view: View, near: FloatArray | None = None) -> FloatArray:
-    """Tell how much the points of each pair (p,) disagree about a turn; NaN where none has any."""
-    of_blocks = [_disagreeing(*each) for each in _told(points, view, near)]
-    return np.concatenate([np.zeros(0), *of_blocks])
+    """How much the points of each pair (p,) disagree about a turn; NaN without points."""
+    blocks = [np.zeros(0)]
+    for angle, spread, size, found in _agreements(points, view, near):
+        total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
+        blocks.append(np.where(size > 0, total / np.maximum(size, 1), np.nan))
+    return np.concatenate(blocks)
 
 
-def _told(
+def _agreements(
     points: Points, view: View, near: FloatArray | None
 ) -> Iterator[tuple[FloatArray, FloatArray, NDArray[np.intp], FloatArray]]:
-    """Angles and deviations (k, b) of the points of blocks of pairs, their number, the turns."""
+    """Yield angles and deviations (k, b) of the points of blocks, their numbers, the turns."""
     aside = None if points.twists is None else points.aside(view.offset)
     for start, block in zip(range(0, points.pairs, _BLOCK), points.blocks, strict=True):
         pairs = slice(start, start + _BLOCK)
@@ -232,31 +225,13 @@ def _told(
         yield angle, spread, size, found
 
 
-def _turned(
-    angle: FloatArray, spread: FloatArray, size: NDArray[np.intp], found: FloatArray
-) -> FloatArray:
-    """Return turns, their information, the points that agree and all of them: (4, b)."""
-    missed = np.abs(angle - found) / spread
-    weight = 1.0 / (1.0 + missed**2) / spread**2
-    information = weight.sum(axis=0)
-    agreeing = np.count_nonzero((missed < _AGREEING) & np.isfinite(spread), axis=0)
-    return np.stack([found, information, agreeing, size])
-
-
-def _disagreeing(
-    angle: FloatArray, spread: FloatArray, size: NDArray[np.intp], found: FloatArray
-) -> FloatArray:
-    total = np.sum(np.log1p(((angle - found) / spread) ** 2), axis=0)
-    return np.where(size > 0, total / np.maximum(size, 1), np.nan)
-
-
 def _angles(
     block: FloatArray, view: View, aside: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
     """
-    Angles (k, b) of points of b pairs and their deviations by that of following.
+    Angles (k, b) of points of b pairs, and their deviations by the tracking noise.
 
-    A deviation is infinite where there is no point, or it tells nothing. `block`, `aside` (b,):
+    A deviation is infinite where a point is missing or determines nothing. `block`, `aside` (b,):
     see `Points`.
     """
     ahead = np.tile(view.ahead, 2)[:, np.newaxis, np.newaxis]
@@ -264,15 +239,17 @@ def _angles(
     if aside is not None:
         x, y = _turned_to(x, y, aside)
         x_after, y_after = _turned_to(x_after, y_after, aside)
-    known = (y * y_after > 0.0) & (np.abs(y) > _LEVEL)
+    # points level with where the camera moves to tell nothing
+    known = (y * y_after > 0.0) & (np.abs(y) > 0.02)
     y = np.where(known, y, np.nan)
     angle = 2.0 * np.arctan((x_after * y - x * y_after) / (y + y_after))
-    spread = _NOISE / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
+    following = 0.3 / WIDTH  # deviation of a followed point, in widths
+    spread = following / view.focal * np.sqrt(2.0 + 2.0 * (x / y) ** 2)
     return np.where(known, angle, 0.0), np.where(known, spread, np.inf)
 
 
 def _turned_to(x: FloatArray, y: FloatArray, aside: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return where points (k, b) are for cameras turned to where they move: `aside` (b,)."""
+    """Rotate points (k, b) into cameras that look along their motion, `aside` (b,)."""
     away = 1.0 - aside * x
     return (x + aside) / away, y * np.sqrt(1.0 + aside**2) / away
 
@@ -293,7 +270,7 @@ def _agreed(
     if near is not None:
         found = np.where(np.isfinite(near), near, found)
     variance, weight = spread**2, np.empty_like(spread)
-    for _ in range(_ROUNDS):
+    for _ in range(8):
         # weight = 1 / (variance + (angle - found)^2), without further arrays: here time goes
         np.subtract(angle, found, out=weight)
         np.square(weight, out=weight)

@@ -31,7 +31,7 @@ _SETTLED = 0.02  # k-means ends when fewer descriptors change their word: the re
 
 class Vocabulary:
     """
-    Visual words (words, d) float32, branch after branch if they are those of a tree.
+    Visual words (words, d) float32, branch after branch in a tree.
 
     `branches`: (b, d) float32, their centres. `sizes`: (b,) words of each, at least one.
     """
@@ -64,7 +64,7 @@ class Vocabulary:
         return result
 
     def state(self) -> dict[str, Any]:
-        """Return the arrays by name, without the words: what `from_state` needs beside them."""
+        """Return the arrays by name, without the words, for `from_state`."""
         if self.branches is None:
             return {}
         return {'branches': self.branches, 'branch_sizes': self.sizes}
@@ -178,7 +178,7 @@ def _spread_seeds(descriptors: Float32Array, words: int, rng: np.random.Generato
     for index in range(words):
         weight = distance if index else np.ones(count)
         if not weight.any():
-            # so many are equal, as of blank walls, that the sample has too few others
+            # too few distinct ones in the sample, as of blank walls
             distinct = _find_distinct(descriptors)
             if not words <= len(distinct) < len(descriptors):
                 raise _too_few_patches(words, len(distinct))
@@ -204,7 +204,7 @@ def _too_few_patches(words: int, distinct: int) -> VisionError:
 def _share_words(
     spread: NDArray[np.float64], words: int, most: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """Share words out by spread (b,), to each branch at least one and at most so many (b,)."""
+    """Share words out by spread (b,), to each branch at least one and at most `most` (b,)."""
     rest = words - len(spread)
     wanted = 1 + np.floor(rest * spread / max(spread.sum(), np.finfo(float).tiny)).astype(np.int64)
     sizes: NDArray[np.int64] = np.minimum(wanted, most)

@@ -13,25 +13,16 @@ from typing import Any
 
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import VisionError
-from kbr_localization.progress import Progress
 from kbr_localization.vision.config import VisionConfig
 from kbr_localization.vision.describer import Describer
 from kbr_localization.vision.loading import load_examples, LoadableImage
-from kbr_localization.vision.network import (
-    as_input,
-    Network,
-    network_of,
-    network_state,
-    read_network,
-)
+from kbr_localization.vision.network import as_input, Network, network_state, read_network
 from kbr_localization.vision.preparation import Preparation
-from kbr_localization.workers import Workers
 import numpy as np
 from numpy.typing import NDArray
 import skimage.feature
 
 Float32Array = NDArray[np.float32]
-_HOG_DIRECTIONS, _CELLS_PER_BLOCK = 9, 2
 
 
 class VectorDescriber(Describer):
@@ -53,49 +44,28 @@ class VectorDescriber(Describer):
 
 
 class HogDescriber(VectorDescriber):
-    """Gradients in cells of `patch_size`, in blocks of 2 x 2 cells, by scikit-image."""
+    """Gradients of 9 directions in cells of `patch_size`, in blocks of 2 x 2, by scikit-image."""
 
     def __init__(self, config: VisionConfig, preparation: Preparation) -> None:
         super().__init__(config, preparation)
         rows, columns = (side // config.patch_size for side in preparation.shape)
-        if min(rows, columns) < _CELLS_PER_BLOCK:
+        if min(rows, columns) < 2:
             raise VisionError(
                 f'image of {preparation.shape[1]}x{preparation.shape[0]} pixels (after scaling): '
                 f'expected at least two patches of {config.patch_size} each way; use a larger '
                 'vision.working_width or a smaller vision.patch_size'
             )
-        blocks = (rows - _CELLS_PER_BLOCK + 1) * (columns - _CELLS_PER_BLOCK + 1)
-        self.size = blocks * _CELLS_PER_BLOCK**2 * _HOG_DIRECTIONS
+        self.size = (rows - 1) * (columns - 1) * 2 * 2 * 9
 
     def describe(self, image: NDArray[np.uint8]) -> Float32Array:
         """Describe a grey (h, w) or BGR (h, w, 3) image by (size,); raises VisionError."""
         histogram = skimage.feature.hog(
             self.preparation.grey(image),
-            orientations=_HOG_DIRECTIONS,
+            orientations=9,
             pixels_per_cell=(self.config.patch_size, self.config.patch_size),
-            cells_per_block=(_CELLS_PER_BLOCK, _CELLS_PER_BLOCK),
+            cells_per_block=(2, 2),
         )
         return _unit(histogram)
-
-    @classmethod
-    def from_state(
-        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
-    ) -> HogDescriber:
-        """Build again from `state()`."""
-        return cls(config, preparation)
-
-    @classmethod
-    def fit(
-        cls,
-        config: VisionConfig,
-        preparation: Preparation,
-        images: Sequence[LoadableImage],
-        rng: np.random.Generator,
-        workers: Workers,
-        progress: Progress,
-    ) -> HogDescriber:
-        """Check the images' size; there is nothing to learn."""
-        return cls(config, preparation)
 
 
 class NetworkDescriber(VectorDescriber):
@@ -131,36 +101,23 @@ class NetworkDescriber(VectorDescriber):
         """Return configuration, camera and network by name: what `from_state` needs."""
         return {**super().state(), **network_state(self.network)}
 
-    @classmethod
-    def from_state(
-        cls, config: VisionConfig, preparation: Preparation, state: Mapping[str, Any]
-    ) -> NetworkDescriber:
-        """Build again from `state()`; raises VisionError for a damaged network."""
-        return cls(config, preparation, network_of(state))
-
-    @classmethod
-    def fit(
-        cls,
-        config: VisionConfig,
-        preparation: Preparation,
-        images: Sequence[LoadableImage],
-        rng: np.random.Generator,
-        workers: Workers,
-        progress: Progress,
-    ) -> NetworkDescriber:
-        """Read the network's file and try it on five images; see `fit_describer`."""
-        describer = cls(config, preparation, read_network(config))
-        if not any(describer.describe(image).any() for image in load_examples(images, 5)):
-            raise VisionError(
-                f'network {config.network_file} returns zeros only: check network_input, or give '
-                'another network'
-            )
-        return describer
-
     def _run(self, image: NDArray[np.uint8]) -> Float32Array:
         side = self.config.network_size
         answer, *_ = self._network.run(as_input(image, self.config.network_input, (side, side)))
         return answer.ravel()
+
+
+def fit_network(
+    config: VisionConfig, preparation: Preparation, images: Sequence[LoadableImage]
+) -> NetworkDescriber:
+    """Read the network's file and try it on five images; see `fit_describer`."""
+    describer = NetworkDescriber(config, preparation, read_network(config))
+    if not any(describer.describe(image).any() for image in load_examples(images, 5)):
+        raise VisionError(
+            f'network {config.network_file} returns zeros only: check network_input, or give '
+            'another network'
+        )
+    return describer
 
 
 def _unit(vector: NDArray[Any]) -> Float32Array:
