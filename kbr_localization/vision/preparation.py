@@ -123,9 +123,6 @@ def _fit_ring(moving: NDArray[np.bool_], x: float, y: float) -> Mirror | None:
     return Mirror(x, y, float(inside[0]), float(inside[-1] + 1))
 
 
-Image = NDArray[np.uint8]
-
-
 def check_image(image: NDArray[Any]) -> None:
     """Raise VisionError unless it is a non-empty uint8 image, grey (h, w) or BGR (h, w, 3)."""
     if isinstance(image, tuple):
