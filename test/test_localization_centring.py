@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kbr_localization.localization.filter.filter import KernelBayesLocalizer
 from kbr_localization.localization.map.centring import Centring
 from kbr_localization.localization.map.describing import GramDescriber
-from kbr_localization.localization.map.similarity import FullSimilarity, LocalSimilarity
+from kbr_localization.localization.map.similarity import FullSimilarity
 from map_helpers import tiny_map
 import numpy as np
 import pytest
@@ -44,18 +44,6 @@ def test_it_is_the_cosine_of_features_without_their_mean(seed, images):
     assert seen.best == pytest.approx(plain[images, :images].max())
 
 
-def test_means_that_are_known_are_taken_if_they_are_of_these_images():
-    features = unit_features(3, 300)
-    describer, rows = GramDescriber(features @ features.T), np.arange(300)[:, np.newaxis]
-    means = Centring(describer, rows).means
-    at = np.arange(300)
-    known = Centring(describer, rows, means)
-    assert known.means is not means and not np.isnan(known._means).any()
-    np.testing.assert_array_equal(known.gram(at, at), Centring(describer, rows).gram(at, at))
-    others = Centring(describer, rows, means[::-1])
-    np.testing.assert_array_equal(others.gram(at, at), known.gram(at, at))
-
-
 def test_an_image_that_is_like_all_others_is_no_longer_the_best_match():
     places = np.eye(20)
     hub = places.sum(axis=0, keepdims=True)
@@ -74,27 +62,6 @@ def test_an_image_that_the_mean_all_but_equals_has_no_cosine_of_one_with_itself(
     left = np.sum((features[0] - features.mean(axis=0)) ** 2)
     np.testing.assert_allclose(found, [left / 0.01, 1.0])
     assert left < 0.01 and centring_of(features[:1]).gram(*np.zeros((2, 1), dtype=int)) == 0.0
-
-
-def test_values_that_are_asked_for_one_by_one_are_the_same():
-    features = unit_features(3, 901)
-    values, map_features = features[:900] @ features[900], features[:900]
-    whole = centring_of(map_features).of(FullSimilarity(values))
-    asked = []
-
-    def compute(indices):
-        asked.extend(indices)
-        return values[indices]
-
-    candidates = np.argsort(values)[-20:]
-    centring = centring_of(map_features)
-    known = centring.references, values[centring.references]
-    part = centring.of(LocalSimilarity(compute, candidates, 900, known))
-    some = np.array([3, 200, 555])
-    np.testing.assert_allclose(part.at(some), whole.at(some), atol=1e-12)
-    assert part.best == pytest.approx(whole.best)
-    assert len(asked) <= 23 and len(set(asked)) == len(asked)
-    assert not set(asked) & set(centring.references)
 
 
 def test_images_that_are_added_leave_the_kernel_as_it_is():

@@ -256,12 +256,6 @@ def test_metres_of_known_poses_are_taken_over_as_a_whole(ring):
     )
 
 
-def test_too_few_known_poses_are_refused(ring):
-    run, mapped = ring
-    with pytest.raises(MapError, match='2 of 2 known poses'):
-        align(mapped.kernel_map, run.odometry.stamps_ns[[3, 90]], run.true[[3, 90]])
-
-
 def test_of_two_buildings_in_one_run_the_larger_part_is_built():
     class TwoBuildings(RingRun):
         """A run that is not as others are."""
@@ -277,32 +271,6 @@ def test_of_two_buildings_in_one_run_the_larger_part_is_built():
     assert 'images after it are left out: no place of the rest is shown again' in mapped.notes[0]
     assert len(mapped.kernel_map) == int(2.0 * ROUND / STEP) + 1
     assert trajectory_error(mapped.kernel_map.poses, run.true[: len(mapped.kernel_map)]) < 0.35
-
-
-def test_a_run_without_images_is_refused():
-    class Blind(RingRun):
-        """A run that is not as others are."""
-
-        def __len__(self):
-            return 0
-
-    with pytest.raises(MapError, match='ring has no images'):
-        map_from_odometry([Blind()], VISION)
-
-
-@pytest.mark.parametrize(('changed', 'cuts'), [(9, []), (8, [8])])
-def test_one_image_at_the_end_of_a_run_does_not_tell_that_the_robot_was_carried(changed, cuts):
-    """Two that show another place while the odometry stands still do."""
-    view, number = np.zeros(20), np.arange(20)
-    view[changed:10] = 1.0
-    near = np.abs(number[:, np.newaxis] - number) <= 2
-    alike = view[:, np.newaxis] == view
-    describer = GramDescriber(np.where(near, 1.0, 0.3) * alike)
-    odometry = np.column_stack([np.arange(20.0), np.zeros((20, 2))])
-    odometry[5:10] = odometry[5]
-    run = np.repeat(np.arange(2), 10)
-    found = carried_places(describer, number[:, np.newaxis], odometry, run)
-    assert [cut.image for cut in found] == cuts
 
 
 @pytest.mark.parametrize(

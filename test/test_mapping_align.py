@@ -7,13 +7,11 @@ from kbr_localization import se2
 from kbr_localization.errors import MapError
 from kbr_localization.evaluation import write_tum
 from kbr_localization.localization.map.build import build_map
-from kbr_localization.localization.map.grow import NewImage, with_images
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.mapping.align import (
     align,
     align_onto,
-    fit,
     lines_of,
     move_map,
 )
@@ -55,15 +53,6 @@ def test_statistics_of_a_map_are_those_of_its_metres_in_whichever_frame(bend):
     measured = replace(bend, statistics=known)
     assert move_map(measured, FRAME).statistics == known
     assert move_map(measured, FRAME, 1.05).statistics is None
-
-
-@pytest.mark.parametrize('place', [0.0, 0.1, 0.7])
-@pytest.mark.parametrize('scaled', [False, True])
-def test_known_poses_of_one_place_tell_no_motion(place, scaled):
-    """The mean of equal numbers may be another one, by rounding."""
-    known = np.array([[0.0, 0.0, 0.0], [5.0, 0.0, 0.0], [0.0, 7.0, 0.0]])
-    with pytest.raises(MapError, match='all of one place of the map'):
-        fit(np.full((3, 3), place), known, scaled)
 
 
 def test_typed_seconds_count_from_the_first_image_whatever_its_clock(bend, tmp_path):
@@ -130,16 +119,6 @@ def test_a_time_at_which_two_runs_were_at_other_places_is_refused(bend):
     twice = replace(both, poses=np.tile(bend.poses, (2, 1)))
     moved, _ = align(twice, bend.stamps_ns, known)
     np.testing.assert_allclose(moved.poses, np.tile(known, (2, 1)), atol=1e-6)
-
-
-def test_images_that_were_added_tell_no_way_between_them(bend):
-    added = [
-        NewImage(second * SECOND_NS, bend.poses[at], bend.descriptors[at], bend.thumbnails[at])
-        for second, at in ((13, 20), (25, 3), (39, 12))
-    ]
-    known = se2.compose(FRAME, bend.poses)
-    moved, _ = align(with_images(bend, added), bend.stamps_ns, known)
-    np.testing.assert_allclose(moved.poses[: len(bend)], known, atol=1e-6)
 
 
 def test_a_pose_known_at_an_image_counts_beside_a_gap_and_those_within_it_are_told(bend):

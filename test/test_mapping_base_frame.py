@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 from command import invoke
-import h5py
 from kbr_localization import se2
 from kbr_localization.localization.calibration import Calibration, moved, SIZE
-from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.align import (
     align_onto,
     at_base,
@@ -67,18 +65,6 @@ def test_the_covariance_is_carried_along_the_lever(ring):
         spread = np.sqrt(np.diag(sampled))
         missed = (base.mapping.covariances[image] - sampled) / np.outer(spread, spread)
         assert np.abs(missed).max() < 0.05
-
-
-def test_the_point_survives_the_file_and_older_files_have_none(ring, tmp_path):
-    _, camera = ring
-    at_base(camera).save(tmp_path / 'base.h5')
-    loaded = KernelMap.load(tmp_path / 'base.h5')
-    np.testing.assert_array_equal(loaded.mapping.point, POINT)
-    np.testing.assert_array_equal(loaded.subset(np.arange(40)).mapping.point, POINT)
-    camera.save(tmp_path / 'older.h5')
-    with h5py.File(tmp_path / 'older.h5', 'a') as file:
-        del file['mapping/point']
-    np.testing.assert_array_equal(KernelMap.load(tmp_path / 'older.h5').mapping.point, 0.0)
 
 
 def test_another_drive_joins_a_map_of_the_base_as_one(ring):

@@ -5,7 +5,7 @@ import json
 
 from command import assert_one_line, invoke
 import h5py
-from helpers import textured_image, write_tiny_cold_run
+from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.multi_camera import MultiCameraRun
 from kbr_localization.datasets.rosbag import write_bag
@@ -17,13 +17,11 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.mapping.extend import extend
 from kbr_localization.localization.methods.registry import METHODS
 from kbr_localization.localization.pipeline import localize
-from kbr_localization.vision import fit_cameras
 from kbr_localization.vision.multi_camera import missing_cameras, TYPICAL_SIMILARITY
 from kbr_localization.workers import open_workers
 from map_helpers import assert_equal_maps, position_errors, TINY_VISION, TinyRun
 import numpy as np
 import pytest
-from test_vision_preparation import omnidirectional, surroundings
 from two_cameras import CAMERAS, two_camera_run, write_two_camera_cold_run
 
 
@@ -118,14 +116,6 @@ def test_moments_without_an_image_of_each_camera_do_not_enter_the_map(kernel_map
     longer, _ = extend(kernel_map, run, known=True)
     assert len(longer) == len(kernel_map) + 29
     assert run.skipped == {'without an image of each camera': 1}
-
-
-def test_an_omnidirectional_camera_beside_a_usual_one_is_unwrapped():
-    images = [(textured_image(s), omnidirectional(surroundings(s))) for s in range(12)]
-    describer = fit_cameras(TINY_VISION, ('std', 'omni'), images, np.random.default_rng(0))
-    assert [one.preparation.wraps for one in describer.describers] == [False, True]
-    turned = omnidirectional(surroundings(3), turn=0.02)
-    assert missing_cameras(describer, describer.describe((textured_image(3), turned))) == 0
 
 
 def test_runs_of_different_cameras_make_no_map(run):
