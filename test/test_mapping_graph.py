@@ -154,6 +154,13 @@ def test_a_robot_that_stands_is_nearly_certain_to():
     np.testing.assert_allclose(graph.information, [1e6 * np.eye(3)] * 2)
 
 
+def test_one_image_has_a_pose():
+    nothing = closures_of(*np.zeros((2, 0), np.intp))
+    one = trajectories_of(np.array([[3.0, 1.0, 0.5]]))
+    found = settle(one, np.array([0]), nothing, np.zeros(PARAMETERS), Prior.unknown())
+    np.testing.assert_array_equal(found.poses, np.zeros((1, 3)))
+
+
 def runs_along_one_way(runs, images=30):
     """Return runs along one straight way, every pair of whose images of a place is a closure."""
     way = np.column_stack([0.6 * np.arange(images), np.zeros(images), np.zeros(images)])

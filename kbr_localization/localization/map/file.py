@@ -136,11 +136,6 @@ def write_map(kernel_map: KernelMap, path: Path) -> None:
 
 def read_map(path: Path) -> KernelMap:
     """Read and check a map file; raises MapError naming the file, the trouble and the remedy."""
-    mapped: list[tuple[str, np.ndarray, np.ndarray | None]] = []
-
-    def find_mapped(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and is_mapped(item):
-            mapped.append((name, read_array(item), stored_checksums(item)))
 
     def verify_mapped() -> None:
         for name, array, checksums in mapped:
@@ -151,10 +146,20 @@ def read_map(path: Path) -> KernelMap:
 
     with opened(path) as file:
         kernel_map = _read(file)
-        file.visititems(find_mapped)
+        mapped = [
+            (name, read_array(item), stored_checksums(item))
+            for name, item in _datasets(file)
+            if is_mapped(item)
+        ]
     if mapped:
         Thread(target=verify_mapped, daemon=True).start()
     return kernel_map
+
+
+def _datasets(file: h5py.File) -> list[tuple[str, h5py.Dataset]]:
+    names: list[str] = []
+    file.visit(names.append)
+    return [(name, file[name]) for name in names if isinstance(file[name], h5py.Dataset)]
 
 
 def count_images(path: Path) -> int:
@@ -163,8 +168,7 @@ def count_images(path: Path) -> int:
         return len(file['poses'])
 
 
-@dataclasses.dataclass(frozen=True)
-class CheckedMap:
+class CheckedMap(NamedTuple):
     """
     What was found in a map file without a wrong byte.
 
@@ -179,21 +183,15 @@ class CheckedMap:
 
 def check_map(path: Path) -> CheckedMap:
     """Read and verify all of a map file: `kbr map check`; raises MapError for what is wrong."""
-    names: list[str] = []
     unverified: list[str] = []
-
-    def verify(name: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            names.append(name)
+    with opened(path) as file:
+        kernel_map, datasets = _read(file), _datasets(file)
+        for name, item in datasets:
             checksums = stored_checksums(item)
             _verify(name, read_array(item), checksums)
             if checksums is None and not item.fletcher32 and item.size:
                 unverified.append(name)
-
-    with opened(path) as file:
-        kernel_map = _read(file)
-        file.visititems(verify)
-    return CheckedMap(len(kernel_map), len(names), path.stat().st_size, tuple(unverified))
+    return CheckedMap(len(kernel_map), len(datasets), path.stat().st_size, tuple(unverified))
 
 
 @contextmanager

@@ -135,7 +135,10 @@ class PoseGraph:
         self.fixed = np.flatnonzero(known)
         before = np.flatnonzero((np.diff(trajectories.segment[nodes]) == 0) & ~known[:-1])
         legs = [_leg(trajectories, nodes[a], nodes[a + 1], noise) for a in before]
-        relative, effects, covariance = (np.array(part) for part in zip(*legs, strict=True))
+        relative, effects, covariance = (
+            np.array([leg[part] for leg in legs]).reshape(-1, *shape)
+            for part, shape in enumerate([(3,), (3, PARAMETERS), (3, 3)])
+        )
         self.steps = len(legs)
         start = trajectories.node_of(nodes, closures.second)
         end = trajectories.node_of(nodes, closures.first)
@@ -487,11 +490,8 @@ def _sparse(blocks: list[tuple[Indices, Indices, FloatArray]], columns: int) -> 
     rows, places, values = [], [], []
     for row, column, block in blocks:
         _, d, w = block.shape
-        shape = np.broadcast_shapes(block.shape)
-        rows.append(np.broadcast_to((row[:, np.newaxis] + np.arange(d))[:, :, np.newaxis], shape))
-        places.append(
-            np.broadcast_to((column[:, np.newaxis] + np.arange(w))[:, np.newaxis], shape)
-        )
+        rows.append(np.broadcast_to(row[:, None, None] + np.arange(d)[:, None], block.shape))
+        places.append(np.broadcast_to(column[:, None, None] + np.arange(w), block.shape))
         values.append(block)
     flat = [np.concatenate([part.ravel() for part in parts]) for parts in (values, rows, places)]
     return sparse.csr_matrix((flat[0], (flat[1], flat[2])), shape=(flat[1].max() + 1, columns))
