@@ -58,4 +58,4 @@ def _reason(name: str, of_odometry: bool) -> str:
         return 'the poses of the map are made of this odometry'
     if name in ('offset_x', 'offset_y', 'turn_scale'):
         return 'the runs hardly turn, or their odometry is too noisy'
-    return 'the runs are too short, or their odometry is too noisy'
+    return 'the runs are too short, or their odometry is too noisy or does not fit'
