@@ -5,9 +5,15 @@ A message says what was wrong, what was expected, what was given and what to do 
 line. Only the command line and the nodes turn these errors into exit codes or log lines.
 """
 
+from kbr_localization.progress import printable
+
 
 class KbrError(Exception):
     """Anything that a user can put right: bad input, a bad file, a bad parameter."""
+
+    def __str__(self) -> str:
+        """Return the message; names out of files cannot colour or move a terminal."""
+        return printable(super().__str__())
 
 
 class KernelError(KbrError, ValueError):

@@ -102,6 +102,7 @@ def test_a_parameter_out_of_its_range_in_a_map(good, run):
     [
         ('warp=9', ["unknown parameter 'warp'", 'image_bandwidth']),
         ('image_bandwidth=-1', ["'image_bandwidth'", '[0.001, 100.0]', '-1']),
+        ('localized_mass=0', ["'localized_mass'", '[0.05, 1.0]']),
         ('image_bandwidth=much', ["'image_bandwidth'", 'float', "'much'"]),
         ('image_bandwidth', ['NAME=VALUE']),
         ('image_bandwidth=[', ['NAME=VALUE']),

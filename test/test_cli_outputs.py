@@ -64,6 +64,12 @@ def test_a_bag_on_a_full_disk_is_one_line_and_leaves_nothing(world, tmp_path, st
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_building_on_a_full_disk_names_what_was_asked_for(tmp_path):
+    result = kbr('synth', tmp_path / 'house', preexec_fn=full_disk, env=WITHOUT_BYTECODE)
+    assert_one_line(result, f'cannot write {tmp_path / "house"}: ')
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize('to', ['bag', 'cold'])
 def test_broken_images_are_left_out_of_a_conversion_and_counted(tmp_path, caplog, to):
     run = write_tiny_cold_run(tmp_path / 'run')

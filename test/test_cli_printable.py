@@ -6,6 +6,7 @@ from pathlib import Path
 
 from command import invoke
 from kbr_localization.cli import console
+from kbr_localization.errors import MapError
 from kbr_localization.progress import printable
 from map_helpers import tiny_map
 import numpy as np
@@ -34,6 +35,8 @@ def test_notes_and_errors_are_one_plain_line(tmp_path, capsys):
     assert capsys.readouterr().err == f'kbr: {SHOWN}\n'
     result = invoke('map', 'info', tmp_path / '\x1b[31m.h5')
     assert '\x1b' not in result.stderr and '\\x1b[31m.h5' in result.stderr
+    # as a node logs it
+    assert str(MapError(f'map of {NASTY}')) == f'map of {SHOWN}'
 
 
 def test_the_numbers_of_a_list_are_written_as_single_ones_are(capsys):

@@ -12,8 +12,6 @@ from helpers import (
     tiny_odometry,
     write_tiny_cold_run,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 from kbr_localization import se2
 from kbr_localization.datasets import Dataset, Frame, OdometryTrack, open_dataset
 from kbr_localization.datasets.cold import (
@@ -92,14 +90,11 @@ def test_other_odometry_lines_are_refused(line):
         parse_odometry(line.split())
 
 
-POSES = st.tuples(
-    st.floats(-1e3, 1e3), st.floats(-1e3, 1e3), st.floats(-np.pi, np.pi, exclude_max=True)
-)
-STAMPS = st.integers(0, 2**33 * 10**6 - 1).map(lambda microseconds: microseconds * 1000)
-
-
-@given(STAMPS, POSES)
-def test_written_names_and_lines_are_read_back(stamp_ns, pose):
+@pytest.mark.parametrize('seed', range(8))
+def test_written_names_and_lines_are_read_back(seed):
+    rng = np.random.default_rng(seed)
+    stamp_ns = int(rng.integers(2**33 * 10**6)) * 1000
+    pose = rng.uniform(-1, 1, 3) * [1e3, 1e3, np.pi]
     named = parse_image_name(format_image_name(stamp_ns, np.array(pose)))
     line = format_odometry(stamp_ns, np.array(pose)).split()
     stamped = parse_odometry(line)

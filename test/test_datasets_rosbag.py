@@ -291,18 +291,22 @@ def test_messages_in_the_log_of_a_database_are_not_passed_over(tmp_path):
     assert len(BagRun(killed).odometry.stamps_ns) == len(BagRun(path).odometry.stamps_ns)
 
 
-def test_a_message_that_cannot_be_read_is_skipped_and_counted(tmp_path):
+@pytest.mark.parametrize(
+    'change', ["data = x'0001'", "data = 'text'", 'data = 7', "timestamp = 'soon'"]
+)
+def test_a_message_that_cannot_be_read_is_skipped_and_counted(tmp_path, change):
     path = bag(tmp_path / 'bag', drive(), images(), storage='sqlite3')
     (file,) = path.glob('*.db3')
     with contextlib.closing(sqlite3.connect(file)) as database:
         for topic in ('/odom', '/image'):
             database.execute(
-                "UPDATE messages SET data = x'0001' WHERE id = (SELECT min(messages.id) FROM "
+                f'UPDATE messages SET {change} WHERE id = (SELECT max(messages.id) FROM '
                 'messages JOIN topics ON topic_id = topics.id WHERE name = ?)', (topic,),
             )  # fmt: skip
         database.commit()
     run = BagRun(path)
     assert len(run) == 2 and list(run.skipped.values()) == [1, 1]
+    assert run[1].load_image().shape
     assert all(reason.startswith('bad message on /') for reason in run.skipped)
 
 

@@ -90,6 +90,7 @@ def _known_poses(
         from kbr_localization.evaluation.tum import read_tum
 
         trajectory = read_tum(tum)
+        console.note_skipped(trajectory.skipped)
         return trajectory.stamps_ns, trajectory.poses
     if bag is not None:
         fixes = reading.open(bag).fixes
@@ -102,7 +103,7 @@ def _known_poses(
 
 
 def _typed_position(text: str) -> tuple[int, float, float]:
-    from kbr_localization.evaluation.tum import FARTHEST_M
+    from kbr_localization.datasets.poses import FARTHEST_M
     from kbr_localization.trajectory import LATEST_S, parse_seconds
 
     try:

@@ -130,7 +130,7 @@ def evaluate(
     if len(reference) < len(dataset):
         unknown = len(dataset) - len(reference)
         console.note(f'{unknown} of {len(dataset)} frames have no reference pose: left out')
-    console.note_skipped(dataset.skipped)
+    console.note_skipped(dataset.skipped | estimates.skipped)
     if kernel_map is not None:
         metrics |= _recall(kernel_map, dataset)
     console.show(f'{trajectory} on {run}', metrics, json)

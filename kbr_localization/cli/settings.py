@@ -22,7 +22,7 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
     """Names and values of `NAME=VALUE` texts, the values read as YAML reads them."""
     if not settings:
         return {}
-    import yaml  # noqa: PLC0415  (commands without settings need not wait for it)
+    from kbr_localization.datasets.tables import load_yaml  # noqa: PLC0415  (not for `--help`)
 
     values = {}
     for setting in settings:
@@ -30,8 +30,8 @@ def parse_settings(settings: Sequence[str] | None) -> dict[str, Any]:
         if not (name and equals and text):
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE')
         try:
-            values[name.strip()] = yaml.safe_load(text)
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            values[name.strip()] = load_yaml(text)
+        except ValueError as error:
             raise ConfigurationError(f'--set {setting}: expected NAME=VALUE') from error
     return values
 

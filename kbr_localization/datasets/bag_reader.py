@@ -124,7 +124,9 @@ class Bag:
         wanted = [connection for topic in topics for connection in self._connections[topic.name]]
         with self._lock, self._failures():
             for connection, time_ns, data in self._reader.messages(wanted):
-                yield connection.topic, time_ns, data
+                # in a database any value may stand there: no bytes are a bad message
+                whole = isinstance(time_ns, int) and isinstance(data, (bytes, memoryview))
+                yield (connection.topic, time_ns, data) if whole else (connection.topic, 0, b'')
 
     def message(self, topic: Topic, time_ns: int, ordinal: int) -> Any:
         """Return the message of a topic that is the `ordinal`-th recorded at one time."""

@@ -232,18 +232,25 @@ def write_cold_run(
     are cut to microseconds, as the format has them. Raises DatasetError when `path` exists, when
     no image can be read, or when there is no frame.
     """
-    skipped = Skipped()
     with new_folder(path) as folder:
-        places = _write_images(folder / CAMERAS[0], frames, quality, skipped)
-        _write_lines(folder / PLACES, (f'{name} {label}\n' for name, label in places.items()))
-        track = odometry.recorded or odometry
-        samples = zip(track.stamps_ns.tolist(), track.poses, strict=True)
-        _write_lines(folder / ODOMETRY, (format_odometry(*sample) for sample in samples))
+        skipped = fill_cold_run(folder, frames, odometry, quality)
         write_notes(folder, notes)
         ColdRun(folder)
     run = ColdRun(path)
     run.skipped |= skipped
     return run
+
+
+def fill_cold_run(
+    folder: Path, frames: Iterable[Frame], odometry: OdometryTrack, quality: int = 95
+) -> Skipped:
+    """Write the files of a run to an empty folder; raises DatasetError and OSError."""
+    skipped, track = Skipped(), odometry.recorded or odometry
+    places = _write_images(folder / CAMERAS[0], frames, quality, skipped)
+    _write_lines(folder / PLACES, (f'{name} {label}\n' for name, label in places.items()))
+    samples = zip(track.stamps_ns.tolist(), track.poses, strict=True)
+    _write_lines(folder / ODOMETRY, (format_odometry(*sample) for sample in samples))
+    return skipped
 
 
 def _write_images(

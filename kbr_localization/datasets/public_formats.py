@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 import re
 from typing import Any
@@ -19,7 +18,6 @@ from kbr_localization.datasets.poses import (
     FARTHEST_M,
     project_pose,
     quaternion_rotation,
-    X_FORWARD,
     y_down,
     Z_FORWARD,
 )
@@ -29,6 +27,7 @@ from kbr_localization.datasets.tables import (
     load_yaml,
     numbers,
     read_table,
+    read_tum_track,
     require,
     stamp_of_nanoseconds,
 )
@@ -131,15 +130,6 @@ class ImageRun(Dataset):
         )
 
 
-def _tum_sample(words: list[str], forward: int) -> Sample:
-    """`seconds x y z qx qy qz qw`, in a world with z up; more are of decimal commas."""
-    if len(words) != 8:
-        raise ValueError(f'expected 8 numbers, got {len(words)}: {" ".join(words)[:60]!r}')
-    x, y, z, *quaternion = numbers(words[1:], 7)
-    pose = project_pose((x, y, z), quaternion_rotation(*quaternion), forward=forward)
-    return parse_seconds(words[0]), pose
-
-
 def _track(path: Path, samples: Iterable[Sample | None], skipped: Skipped) -> OdometryTrack:
     return make_track(samples, skipped, f'in {path.name}')
 
@@ -159,8 +149,8 @@ def read_tum_rgbd(path: Path, camera: str | None = None) -> Listing:
     """Read a sequence of TUM RGB-D (Sturm et al., IROS 2012): poses of the camera, z up."""
     truth, skipped = require(path / TUM_POSES, 'the true poses of a TUM RGB-D sequence'), Skipped()
     images = _images(path / TUM_IMAGES, path, parse_seconds, skipped)
-    samples = read_table(truth, partial(_tum_sample, forward=Z_FORWARD), skipped)
-    return Listing(path.resolve().name, images, _track(truth, samples, skipped), skipped)
+    track = read_tum_track(truth, skipped, Z_FORWARD)
+    return Listing(path.resolve().name, images, track, skipped)
 
 
 def euroc_cameras(path: Path) -> list[str]:
@@ -302,11 +292,9 @@ def read_image_folder(path: Path, camera: str | None = None) -> Listing:
     folder or in `images/` under their times as names, unless `images.txt` lists `seconds file`.
     """
     truth = next(path / name for name in FOLDER_POSES if (path / name).is_file())
-    skipped, parse = Skipped(), partial(_tum_sample, forward=X_FORWARD)
-    reference = _track(truth, read_table(truth, parse, skipped), skipped)
-    odometry, file = None, path / FOLDER_ODOMETRY
-    if file.is_file():
-        odometry = _track(file, read_table(file, parse, skipped), skipped)
+    skipped, file = Skipped(), path / FOLDER_ODOMETRY
+    reference = read_tum_track(truth, skipped)
+    odometry = read_tum_track(file, skipped) if file.is_file() else None
     if (path / FOLDER_LIST).is_file():
         images = _images(path / FOLDER_LIST, path, parse_seconds, skipped)
     else:

@@ -7,10 +7,13 @@ import math
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.frame import OdometryTrack, Skipped
+from kbr_localization.datasets.poses import project_pose, quaternion_rotation, X_FORWARD
+from kbr_localization.datasets.selection import make_track
 from kbr_localization.errors import DatasetError
 from kbr_localization.files import read_text
-from kbr_localization.trajectory import LATEST_S
+from kbr_localization.se2 import FloatArray
+from kbr_localization.trajectory import LATEST_S, parse_seconds
 import yaml
 
 Parsed = TypeVar('Parsed')
@@ -60,6 +63,24 @@ def numbers(words: Sequence[str], count: int) -> list[float]:
         return [float(word) for word in words[:count]]
     except ValueError as error:
         raise ValueError(f'expected numbers, got {" ".join(words)[:60]!r}') from error
+
+
+def read_tum_track(path: Path, skipped: Skipped, forward: int = X_FORWARD) -> OdometryTrack:
+    """
+    Read lines of `seconds x y z qx qy qz qw`, poses in a world with z up, as a track by time.
+
+    Lines that are no pose, and all but the first of equal stamps, are counted in `skipped`.
+    Raises DatasetError when the file cannot be read or no line can be used.
+    """
+
+    def parse(words: list[str]) -> tuple[int, FloatArray]:
+        if len(words) != 8:  # more are of decimal commas
+            raise ValueError(f'expected 8 numbers, got {len(words)}: {" ".join(words)[:60]!r}')
+        x, y, z, *quaternion = numbers(words[1:], 7)
+        rotation = quaternion_rotation(*quaternion)
+        return parse_seconds(words[0]), project_pose((x, y, z), rotation, forward=forward)
+
+    return make_track(read_table(path, parse, skipped), skipped, f'in {path.name}')
 
 
 def stamp_of_nanoseconds(text: str) -> int:

@@ -15,16 +15,16 @@ import logging
 import math
 from pathlib import Path
 
+from kbr_localization.datasets.frame import Skipped
+from kbr_localization.datasets.tables import read_tum_track
 from kbr_localization.errors import EvaluationError
 from kbr_localization.files import new_file, read_text, write_text
-from kbr_localization.trajectory import parse_seconds, Trajectory
+from kbr_localization.trajectory import Trajectory
 import numpy as np
 
 logger = logging.getLogger(__name__)
 
 HEADER = '# seconds x y z qx qy qz qw'
-FARTHEST_M = 1e9
-"""A position farther away is a broken number, also of an estimate that ran away."""
 _UPPER_TRIANGLE = tuple(zip(*np.triu_indices(3), strict=True))
 COLUMNS = (
     'stamp_ns',
@@ -54,62 +54,17 @@ def read_tum(path: str | Path) -> Trajectory:
     """
     Read a TUM file; of the orientation the heading is kept, the height is dropped.
 
-    Raises EvaluationError for a file without poses, a line that is not eight numbers, is beyond
-    `FARTHEST_M` or has no quaternion, and stamps that do not increase; OSError when the file
-    cannot be read.
+    Lines that are no pose are skipped and counted. Raises DatasetError when no line can be used.
     """
-    rows = [
-        _parse_line(line, f'{path}, line {number}')
-        for number, line in enumerate(_lines(Path(path)), start=1)
-        if line.strip() and not line.lstrip().startswith('#')
-    ]
-    if not rows:
-        raise EvaluationError(f'{path}: expected lines of "{HEADER[2:]}", got none')
-    stamps = np.array([stamp for stamp, _ in rows], dtype=np.int64)
-    backward = np.flatnonzero(np.diff(stamps) <= 0)
-    if backward.size:
-        raise EvaluationError(
-            f'{path}: stamps have to increase, but pose {backward[0] + 2} of {len(rows)} is not '
-            'later than the one before it; sort the file and remove duplicates'
-        )
-    return Trajectory(stamps, np.array([pose for _, pose in rows]))
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return read_text(path).splitlines()
-    except UnicodeDecodeError as error:
-        raise EvaluationError(f'{path}: expected a TUM text file, got binary data') from error
+    skipped = Skipped()
+    track = read_tum_track(Path(path), skipped)
+    return Trajectory(track.stamps_ns, track.poses, skipped=skipped)
 
 
 def _format_line(stamp_ns: int, x: float, y: float, heading: float) -> str:
     seconds, nanoseconds = divmod(stamp_ns, 10**9)
     z, w = math.sin(heading / 2), math.cos(heading / 2)
     return f'{seconds}.{nanoseconds:09d} {x:.9f} {y:.9f} 0 0 0 {z:.9f} {w:.9f}'
-
-
-def _parse_line(line: str, where: str) -> tuple[int, tuple[float, float, float]]:
-    time, *words = line.replace(',', ' ').split() or ['']
-    try:
-        x, y, _, qx, qy, qz, qw = map(float, words)
-    except ValueError as error:
-        raise EvaluationError(f'{where}: expected 8 numbers, got {line!r:.80}') from error
-    try:
-        stamp = parse_seconds(time)
-    except ValueError as error:
-        raise EvaluationError(f'{where}: {error}') from error
-    # a comparison with NaN is false
-    if not (abs(x) <= FARTHEST_M and abs(y) <= FARTHEST_M):
-        raise EvaluationError(
-            f'{where}: expected a finite position within {FARTHEST_M:g} m, got {line!r:.80}'
-        )
-    if not 1e-100 < math.hypot(qx, qy, qz, qw) < 1e100:
-        raise EvaluationError(
-            f'{where}: expected a finite quaternion qx qy qz qw that is not zero, got {line!r:.80}'
-            '; without a turn it is 0 0 0 1'
-        )
-    heading = math.atan2(2 * (qw * qz + qx * qy), qw * qw + qx * qx - qy * qy - qz * qz)
-    return stamp, (x, y, heading)
 
 
 def details_path(trajectory_path: str | Path) -> Path:
@@ -204,10 +159,12 @@ def _row(trajectory: Trajectory, index: int) -> list[object]:
 
 
 def _merge(trajectory: Trajectory, rows: list[dict[str, str]]) -> Trajectory:
-    stamps = np.array([int(row['stamp_ns']) for row in rows], dtype=np.int64)
-    if not np.array_equal(stamps, trajectory.stamps_ns):
-        raise ValueError(f'{stamps.size} stamps differ from the {len(trajectory)} of the poses')
-    covariances = np.empty((stamps.size, 3, 3))
+    by_stamp = {int(row['stamp_ns']): row for row in rows}
+    try:
+        rows = [by_stamp[stamp] for stamp in trajectory.stamps_ns.tolist()]
+    except KeyError as error:
+        raise ValueError(f'no row of stamp {error}') from error
+    covariances = np.empty((len(rows), 3, 3))
     for name, (row, column) in zip(COLUMNS[1:7], _UPPER_TRIANGLE, strict=True):
         values = [float(line[name]) for line in rows]
         covariances[:, row, column] = covariances[:, column, row] = values

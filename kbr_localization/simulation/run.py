@@ -16,7 +16,7 @@ from pathlib import Path
 
 from kbr_localization import se2
 from kbr_localization.configuration import parameter, validate
-from kbr_localization.datasets.cold import DRAWN, write_cold_run
+from kbr_localization.datasets.cold import DRAWN, fill_cold_run
 from kbr_localization.datasets.frame import Dataset, Frame, Image
 from kbr_localization.datasets.odometry_noise import OdometryNoise
 from kbr_localization.datasets.run_folder import new_folder
@@ -181,7 +181,8 @@ def write_building(
         for run_config in runs:
             run = SyntheticRun(rendered, run_config)
             frames = _counted(run, progress or silent)
-            write_cold_run(folder / run.name, frames, run.odometry, quality=90)
+            (folder / run.name).mkdir()
+            fill_cold_run(folder / run.name, frames, run.odometry, quality=90)
             described = {'run': asdict(run_config), 'building': asdict(rendered.config)}
             text = json.dumps(described, indent=2) + '\n'
             (folder / run.name / DRAWN).write_text(text, encoding='utf-8')
