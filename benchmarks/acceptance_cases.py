@@ -16,7 +16,7 @@ from benchmarks.acceptance_places import (
     Taken,
 )
 from kbr_localization import se2
-from kbr_localization.evaluation.protocol import random_map, Task
+from kbr_localization.evaluation.comparison import random_map, Task
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np

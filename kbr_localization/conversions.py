@@ -39,7 +39,7 @@ def notice(name: str, kind: str) -> None:
 
 
 def take() -> Mapping[str, int]:
-    """Count the images by kind of conversion, and begin anew."""
+    """Count the images by kind of conversion, and start counting again."""
     counts = Counter(kind for _, kind in _noticed.get() or {})
     begin()
     return counts

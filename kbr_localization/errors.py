@@ -12,7 +12,6 @@ class KbrError(Exception):
     """Anything that a user can put right: bad input, a bad file, a bad parameter."""
 
     def __str__(self) -> str:
-        """Return the message; names out of files cannot colour or move a terminal."""
         return printable(super().__str__())
 
 

@@ -18,9 +18,6 @@ import time
 from typing import Any, BinaryIO
 import weakref
 
-LARGEST_TEXT = 1 << 28
-"""Bytes of a text file that is read; the odometry of a day has less."""
-
 
 def expanded(path: str | Path) -> Path:
     """Expand `~`; the `~` of an unknown user stays."""
@@ -34,7 +31,7 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
     """
     Give a path to write to, which takes the place of `path` when the block ends without an error.
 
-    After an error `path` is what it was. A device or a pipe is written as it is. `sync`: a power
+    After an error `path` is what it was. A device or a pipe is written directly. `sync`: a power
     cut cannot leave an empty file. Raises OSError when the folder cannot be written.
     """
     path = Path(path)
@@ -63,7 +60,7 @@ def new_file(path: str | Path, sync: bool = False) -> Iterator[Path]:
 @contextmanager
 def temporary_of(target: Path, make: Callable[[Path], Any]) -> Iterator[Path]:
     """
-    Make a hidden file or folder beside another one, which the caller moves or removes.
+    Make a hidden file or folder in the same folder, which the caller moves or removes.
 
     Those that killed processes left there a week ago are removed. Raises what `make`
     raises.
@@ -87,7 +84,7 @@ def write_text(path: str | Path, text: str, sync: bool = False) -> None:
 
 def read_file(path: str | Path, most: int) -> bytes:
     """
-    Read a file of at most so many bytes; raises OSError.
+    Read a file of at most `most` bytes; raises OSError.
 
     A pipe or a device is refused: nobody knows when it ends.
     """
@@ -102,9 +99,9 @@ def read_file(path: str | Path, most: int) -> bytes:
         return file.read()
 
 
-def read_text(path: str | Path, errors: str = 'strict', most: int = LARGEST_TEXT) -> str:
+def read_text(path: str | Path, errors: str = 'strict', most: int = 1 << 28) -> str:
     """
-    Read a text file of UTF-8, or of UTF-16 with a byte order mark, of at most so many bytes.
+    Read a text file of UTF-8, or of UTF-16 with a byte order mark, of at most `most` bytes.
 
     Raises OSError, and UnicodeDecodeError unless `errors` says otherwise.
     """
@@ -118,7 +115,7 @@ def read_json_lines(file: BinaryIO) -> list[Any]:
     Read the values in the lines of a file that is open for reading and appending.
 
     What is no JSON is left out; a last line that a crash has cut off is ended, so that the next
-    one begins a line of its own.
+    one begins a new line.
     """
     file.seek(0)
     data, values = file.read(), []
@@ -140,7 +137,7 @@ def claim(file: BinaryIO | int, refusal: Exception) -> None:
 
 class LockBeside:
     """
-    Claim of a file through a hidden file beside it: the file itself may be replaced meanwhile.
+    Claim of a file through a hidden lock file: the file itself may be replaced meanwhile.
 
     The system ends it with the process. Raises BlockingIOError that names the process that has
     it, and another OSError where the folder cannot be written.

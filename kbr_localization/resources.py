@@ -1,4 +1,4 @@
-"""What is installed: the version, files beside the code, optional modules and their remedies."""
+"""What is installed: the version, files of the source tree, optional modules and remedies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 
 PACKAGE = 'kbr_localization'
 PROFILE_VARIABLES = ('FASTDDS_DEFAULT_PROFILES_FILE', 'FASTRTPS_DEFAULT_PROFILES_FILE')
-"""Variables that name a Fast DDS profile: that of Fast DDS 3, and that of 2."""
+"""Variables that name a profile: of Fast DDS 3, and of Fast DDS 2."""
 
 _APP = "`pip install '.[app]'` in the source folder of this package"
 _ROS = "source the setup file of ROS 2, or `pip install '.[ros]'` in the source folder"

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray = NDArray[np.float64]
 StampArray = NDArray[np.int64]
-_PER_TURN = 0.5 / np.pi
 
 
 def wrap_angle(angle: ArrayLike) -> FloatArray:
@@ -20,7 +19,7 @@ def wrap_angle(angle: ArrayLike) -> FloatArray:
     Shapes: any -> the same.
     """
     angle = np.asarray(angle, dtype=np.float64)
-    turns = np.floor((angle + np.pi) * _PER_TURN)
+    turns = np.floor((angle + np.pi) * (0.5 / np.pi))
     wrapped = angle - 2.0 * np.pi * turns
     # rounding may leave an angle just beyond either end, which is the same angle
     return np.where(np.abs(wrapped) >= np.pi, -np.pi, wrapped)

@@ -34,15 +34,6 @@ def images(run):
     return sorted((run / 'std_cam').iterdir())
 
 
-def test_a_missing_folder(good, tmp_path):
-    assert_one_line(localize(good, tmp_path / 'gone'), 'no such run', 'gone')
-
-
-def test_a_folder_that_is_no_run(good, tmp_path):
-    (tmp_path / 'photos').mkdir()
-    assert_one_line(localize(good, tmp_path / 'photos'), 'is no run', 'std_cam')
-
-
 def test_a_broken_jpeg_is_skipped_and_counted(good, run):
     images(run)[0].write_bytes(b'\xff\xd8 this is no picture')
     result = localize(good, run)
@@ -67,10 +58,6 @@ def test_images_of_another_size(good, run):
     assert_one_line(localize(good, run), 'no image of run could be used', '60', '96')
 
 
-def test_a_map_that_is_missing(good, run):
-    assert_one_line(localize(good, run, run.parent / 'gone.h5'), 'gone.h5')
-
-
 def test_a_map_that_is_no_map(good, run):
     foreign = run.parent / 'foreign.h5'
     foreign.write_text('hello')
@@ -79,15 +66,6 @@ def test_a_map_that_is_no_map(good, run):
         file['data'] = [1, 2, 3]
     assert_one_line(localize(good, run, foreign), 'foreign.h5')
     assert_one_line(localize(good, run, run), str(run))
-
-
-def test_a_damaged_map(good, run):
-    damaged = run.parent / 'damaged.h5'
-    content = bytearray((good / 'map.h5').read_bytes())
-    for offset in range(len(content) // 4, len(content), 64):
-        content[offset] ^= 0xFF
-    damaged.write_bytes(content)
-    assert_one_line(localize(good, run, damaged), 'damaged.h5')
 
 
 def test_a_parameter_out_of_its_range_in_a_map(good, run):

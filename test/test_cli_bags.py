@@ -2,9 +2,6 @@
 
 from bag_helpers import bag, drive, images, pose_stamped, SECOND
 from command import assert_one_line, invoke
-from helpers import write_tiny_cold_run
-from kbr_localization.cli.data_commands import _remappings
-from kbr_localization.datasets import open_dataset
 from kbr_localization.localization.map.kernel_map import KernelMap
 import numpy as np
 import pytest
@@ -25,33 +22,6 @@ def ambiguous(tmp_path):
 
 def build(tmp_path, run, *options):
     return invoke('map', 'build', run, '--out', tmp_path / 'map.h5', *SMALL, *options)
-
-
-def test_the_topics_that_are_used_are_told(tmp_path):
-    result = build(tmp_path, bag(tmp_path / 'bag', drive(), IMAGES, POSES))
-    assert result.returncode == 0, result.stderr
-    assert 'images on /image, odometry on /odom, reference poses on /mocap (frame map)' in (
-        result.stderr
-    )
-
-
-@pytest.mark.parametrize('to', ['bag', 'cold'])
-def test_a_copy_without_its_broken_images_says_how_many_frames_it_has(tmp_path, to):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=6)
-    next((run / 'std_cam').iterdir()).write_bytes(b'no jpeg')
-    result = invoke('convert', run, tmp_path / 'copy', '--to', to)
-    assert result.returncode == 0, result.stderr
-    assert 'kbr: skipped: 1 x broken image' in result.stderr
-    assert result.stderr.splitlines()[-1] == f'kbr: {tmp_path / "copy"}: 5 frames'
-    assert len(open_dataset(tmp_path / 'copy')) == 5
-
-
-def test_rules_for_images_are_those_of_compressed_ones_too():
-    assert _remappings(['/image:=/front', 'odom:=wheels']) == [
-        '/image:=/front',
-        'odom:=wheels',
-        '/image/compressed:=/front/compressed',
-    ]
 
 
 def test_known_poses_that_come_too_seldom_are_told(tmp_path):
@@ -98,15 +68,6 @@ def test_topics_are_chosen_by_the_options_that_the_refusal_names(tmp_path, ambig
     ):
         result = invoke(*command, *chosen)
         assert 'odometry on /wheels, reference poses on /mocap' in result.stderr, result.stderr
-
-
-def test_a_bag_that_is_cut_off_is_told_without_a_full_stop(tmp_path):
-    run = bag(tmp_path / 'bag', drive(), IMAGES, POSES)
-    (file,) = run.glob('*.mcap')
-    file.write_bytes(file.read_bytes()[:-100])
-    result = build(tmp_path, run)
-    assert_one_line(result, ' is invalid: is it complete? `ros2 bag reindex`')
-    assert result.stderr.strip().endswith('was cut off, `mcap recover` its .mcap')
 
 
 def test_known_poses_of_another_clock_are_told_with_both_spans(tmp_path):

@@ -30,17 +30,6 @@ def test_the_rows_are_printed_as_json(runs, tmp_path):
     assert all(row['position_rmse_m_sd'] >= 0.0 for row in rows)
 
 
-def test_one_trial_has_no_standard_deviation(runs, tmp_path):
-    options = ('--sizes', '5,10', '--trials', '1', '--methods', 'nearest', '--jobs', '1')
-    result = invoke(*arguments(runs, tmp_path, *options))
-    assert result.returncode == 0, result.stderr
-    assert [line.split()[-1] for line in result.stdout.splitlines()[2:]] == ['-', '-']
-    table = (tmp_path / 'out' / 'comparison.md').read_text().splitlines()
-    assert [line.split('|')[-2].strip() for line in table[2:4]] == ['–', '–']
-    rows = json.loads((tmp_path / 'out' / 'rows.json').read_text())
-    assert [row['position_rmse_m_sd'] for row in rows] == [None, None]
-
-
 @pytest.mark.parametrize(
     ('options', 'fragments'),
     [
@@ -54,7 +43,6 @@ def test_one_trial_has_no_standard_deviation(runs, tmp_path):
             ('--sizes', '1,5', '--methods', 'nearest,fkbf'),
             ['size 1: fkbf learns the motion from 2 images or more', 'leave it out of --methods'],
         ),
-        (('--map', 'map.h5'), ['--map takes the map as it is', '--train']),
     ],
 )
 def test_a_comparison_that_cannot_be_made_is_one_line(runs, tmp_path, options, fragments):

@@ -133,10 +133,3 @@ def test_a_recall_that_cannot_be_told_hides_nothing_else(run_and_estimate, tmp_p
     result = evaluate(run, estimate, '--map', tmp_path / 'map.h5', '--json')
     assert 'recall: no map image lies within 1 m' in result.stderr
     assert json.loads(result.stdout).keys() >= KEYS
-
-
-def test_the_details_do_not_overwrite_the_poses(run_and_estimate, tmp_path):
-    run, _ = run_and_estimate
-    build_map([open_dataset(run)]).save(tmp_path / 'map.h5')
-    result = invoke('localize', tmp_path / 'map.h5', run, '--out', tmp_path / 'run.csv')
-    assert_one_line(result, 'run.csv', 'another suffix')

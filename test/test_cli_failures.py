@@ -59,8 +59,8 @@ def test_a_trajectory_that_is_none_is_one_line(run_with_truth, tmp_path):
     run, _ = run_with_truth
     (tmp_path / 'bad.tum').write_text('rubbish\n')
     assert_one_line(invoke('evaluate', run, tmp_path / 'bad.tum'), 'line 1', "'rubbish'")
-    assert_one_line(invoke('evaluate', run, tmp_path / 'no.tum'), 'no.tum: no such file')
-    assert_one_line(invoke('evaluate', run, tmp_path), 'is a directory')
+    assert_one_line(invoke('evaluate', run, tmp_path / 'no.tum'), 'no.tum: No such file')
+    assert_one_line(invoke('evaluate', run, tmp_path), 'Is a directory')
 
 
 def test_a_camera_without_a_name_is_one_line(run_with_truth):

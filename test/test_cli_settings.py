@@ -51,10 +51,6 @@ def test_a_word_is_taken_as_it_was_written(name, word):
     assert getattr(given(f'{name}={word}'), name) == word
 
 
-def test_truth_values_stay_truth_values_where_they_are_meant():
-    assert given('flag=on').flag is True
-
-
 @pytest.mark.parametrize(
     ('setting', 'says'),
     [
@@ -141,10 +137,3 @@ def test_a_part_of_what_was_not_chosen_is_refused(setting, beside):
         configurations([setting])
     needed = beside.partition(' or ')[0]
     assert configurations([setting, needed])[0] == configurations([needed, setting])[0]
-
-
-def test_a_setting_is_a_name_and_a_value_with_or_without_blanks():
-    assert parse_settings(['a=1', 'b = x=y']) == {'a': 1, 'b': 'x=y'}
-    for text in ('a', 'a=', '=1'):
-        with pytest.raises(ConfigurationError, match=f'--set {text}: expected NAME=VALUE'):
-            parse_settings([text])

@@ -12,7 +12,7 @@ from bag_helpers import (
     write_messages,
 )
 from kbr_localization import se2
-from kbr_localization.datasets.bag_transforms import Transform, TransformTree
+from kbr_localization.datasets.bag_transforms import TransformTree
 from kbr_localization.datasets.rosbag import BagRun
 from kbr_localization.errors import DatasetError
 import numpy as np
@@ -169,25 +169,26 @@ def test_transforms_that_do_not_overlap_are_no_reference(tmp_path):
     assert BagRun(path).reference_topic is None
 
 
+def tree_of(*transforms):
+    tree = TransformTree()
+    for transform in transforms:
+        tree.add(*transform)
+    return tree
+
+
 def test_frames_of_one_robot_among_several():
     still = np.zeros(3)
-    tree = TransformTree(
-        [
-            Transform('map', 'r1/odom', 1, still),
-            Transform('r1/odom', 'r1/base_link', 1, still),
-            Transform('map', 'r1/camera', 1, still),
-        ]
-    )
+    edges = ('map', 'r1/odom'), ('r1/odom', 'r1/base_link'), ('map', 'r1/camera')
+    tree = tree_of(*((*edge, 1, still) for edge in edges))
     assert tree.chain(['map'], ['base_link']) == ('map', 'r1/odom', 'r1/base_link')
 
 
 def test_the_poses_of_a_way_are_at_the_stamps_of_its_quickest_transform_where_all_are_known():
     poses = np.array([[1.0, 2.0, np.pi / 2]] * 5)
-    slow = [Transform('map', 'odom', stamp, poses[0]) for stamp in (20, 40)]
-    quick = [Transform('odom', 'base', 10 * n, np.array([n, 0.0, 0.0])) for n in range(6)]
-    once = Transform('base', 'lens', 99, poses[0])
-    fixed = [Transform('lens', 'cap', n, poses[0] * (8 - n), True) for n in (7, 8)]  # the last
-    tree = TransformTree([*slow, *quick, once, *fixed])
+    slow = [('map', 'odom', stamp, poses[0]) for stamp in (20, 40)]
+    quick = [('odom', 'base', 10 * n, np.array([n, 0.0, 0.0])) for n in range(6)]
+    fixed = [('lens', 'cap', n, poses[0] * (8 - n), True) for n in (7, 8)]  # the last
+    tree = tree_of(*slow, *quick, ('base', 'lens', 99, poses[0]), *fixed)
     track = tree.track(('map', 'odom', 'base', 'lens', 'cap'))
     assert track.stamps_ns.tolist() == [20, 30, 40]
     np.testing.assert_allclose(track.poses[:, :2], [[-1, 5], [-1, 6], [-1, 7]])

@@ -118,16 +118,6 @@ def test_a_written_run_is_read_back(run_path):
     np.testing.assert_allclose(run.odometry.poses, track.poses, atol=2e-6)
 
 
-def test_odometry_is_interpolated_across_the_wrap_of_theta(tmp_path):
-    track = OdometryTrack(np.array([0, 10**9]), np.array([[0, 0, 3.1], [1, 0, -3.1]]))
-    frame = Frame(5 * 10**8, np.zeros((8, 8), np.uint8), np.zeros(3), np.zeros(3))
-    run = write_cold_run(tmp_path / 'run', [frame], track)
-    np.testing.assert_allclose(run[0].odometry[:2], [0.5, 0])
-    assert abs(run[0].odometry[2]) == pytest.approx(np.pi, abs=1e-5)
-    with pytest.raises(DatasetError, match=r'no odometry: stamps .* are outside'):
-        run.odometry.at(10**9 + 1)
-
-
 def test_copies_keep_images_labels_and_missing_references(run_path, tmp_path):
     run = ColdRun(run_path)
     copy = write_cold_run(tmp_path / 'copy', run, run.odometry)
@@ -172,12 +162,6 @@ def test_a_run_without_images_or_odometry_is_refused(run_path):
         image.unlink()
     with pytest.raises(DatasetError, match=r'no images in .*8 listed in places.lst but missing'):
         ColdRun(run_path.parent / 'other')
-
-
-def test_missing_places_are_fine(run_path):
-    (run_path / PLACES).unlink()
-    run = ColdRun(run_path)
-    assert (len(run), run.skipped, run[0].label) == (8, {}, '')
 
 
 def test_broken_images_raise_only_when_they_are_loaded(run_path):
@@ -227,14 +211,6 @@ def test_images_that_cannot_be_used_are_counted(run_path):
     edit(run_path / ODOMETRY, lambda lines: lines[:3])
     with pytest.raises(DatasetError, match=r'no image of .* lies within its odometry'):
         ColdRun(run_path)
-
-
-def test_unordered_and_repeated_odometry(run_path):
-    expected = ColdRun(run_path).odometry
-    edit(run_path / ODOMETRY, lambda lines: [*lines[1:2], *lines[:1], *lines[2:], *lines])
-    run = ColdRun(run_path)
-    assert run.skipped == {'repeated stamp in odom.tdf': len(expected.stamps_ns)}
-    np.testing.assert_array_equal(run.odometry.poses, expected.poses)
 
 
 def test_a_clock_that_was_set_back_is_refused(run_path):

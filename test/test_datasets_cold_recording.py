@@ -48,20 +48,6 @@ def test_an_existing_run_is_continued(tmp_path):
     assert recording.count == len(open_dataset(tmp_path / 'run')) == 4
 
 
-def test_a_run_ends_with_what_is_latest_in_it_wherever_that_stands(tmp_path):
-    recording = ColdRecording(tmp_path / 'run')
-    order = [3, 5, 0, 4, 1]
-    stamps = [START_NS + index * FRAME_NS for index in order]
-    recording.append_odometry([(stamp, np.zeros(3)) for stamp in stamps])
-    for stamp in stamps:
-        recording.append_image(stamp, np.zeros(3), JPEG)
-    recording.close()
-    recording = ColdRecording(tmp_path / 'run')
-    assert recording.count == 5
-    assert recording.last_image.stamp_ns == START_NS + 5 * FRAME_NS
-    assert recording.last_odometry.stamp_ns == START_NS + 5 * FRAME_NS
-
-
 @pytest.mark.parametrize('cameras', [(), ('front', 'rear')])
 def test_one_camera_and_named_ones_are_not_mixed(tmp_path, cameras):
     ColdRecording(tmp_path / 'run', *(() if cameras else ('front', 'rear'))).close()
@@ -103,15 +89,6 @@ def test_what_a_kill_left_unfinished_costs_one_line_or_image(tmp_path):
     ((reason, _),) = run.skipped.items()
     assert len(run) == 5 and 'bad line in places.lst' in reason
     assert not list((tmp_path / 'run' / 'std_cam').glob('*.part'))
-
-
-@pytest.mark.parametrize(
-    'make', [lambda p: p.mkdir() or (p / 'notes.txt').touch(), lambda p: p.touch()]
-)
-def test_a_place_that_is_no_run_is_left_alone(tmp_path, make):
-    make(tmp_path / 'other')
-    with pytest.raises(DatasetError, match='other'):
-        ColdRecording(tmp_path / 'other')
 
 
 def test_a_folder_is_recorded_into_by_one_at_a_time(tmp_path):

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-from helpers import FRAME_NS, START_NS, tiny_frames, tiny_odometry
+from helpers import FRAME_NS, START_NS, tiny_frames
 from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import ColdRun
-from kbr_localization.datasets.cold_recording import ColdRecording
-from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.datasets.multi_camera import (
     camera_name,
     camera_names,
@@ -42,12 +40,6 @@ def test_images_of_nearly_the_same_time_belong_together():
     assert not both.dropped and both.silent == []
 
 
-def test_the_stamp_is_that_of_the_first_camera_and_order_of_arrival_does_not_matter():
-    both = Synchronizer(('front', 'rear'))
-    assert both.add(1, START_NS, 'rear') == []
-    assert both.add(0, START_NS + 7 * MS, 'front') == [(START_NS + 7 * MS, ('front', 'rear'))]
-
-
 def test_what_finds_no_other_within_the_tolerance_is_dropped_and_counted():
     both = Synchronizer(('front', 'rear'), tolerance=0.02)
     assert sets(both, [(0, 0), (1, 30), (0, 100), (1, 101), (1, 150), (0, 200), (1, 200)]) == [
@@ -79,13 +71,6 @@ def test_cameras_of_opposite_phase_keep_all_of_their_images():
     # those of the rear camera arrive behind the next of the front one
     found = sets(both, sorted(arrivals, key=lambda arrival: arrival[1] + 20 * arrival[0]))
     assert found == [(33 * k, 33 * k + 14 + k % 6) for k in range(30)]
-
-
-def test_an_earlier_image_is_taken_where_the_next_one_is_not_nearer():
-    both = Synchronizer(('front', 'rear'))
-    earlier = sets(both, [(0, 0), (1, 5), (1, 38), (0, 66)])
-    assert earlier == [(0, 5)]
-    assert sets(both, [(1, 104)]) == [(66, 38)]
 
 
 @pytest.mark.parametrize('dead', [0, 1])
@@ -188,14 +173,6 @@ def test_a_run_of_two_cameras_has_an_image_of_each():
     assert frame.load_image().side_by_side().shape == (96, 256)
 
 
-def test_what_was_left_out_is_counted_for_each_camera():
-    front, rear = TinyRun(6), TinyRun(6)
-    front.skipped, rear.skipped = {'no odometry': 2}, {'no odometry': 1}
-    run = MultiCameraRun(CAMERAS, [front, rear])
-    assert run.skipped == {'front: no odometry': 2, 'rear: no odometry': 1}
-    assert run.fixes.stamps_ns.tolist() == [frame.stamp_ns for frame in TinyRun(6)]
-
-
 def test_images_of_another_size_and_colour_stand_side_by_side():
     grey, colour = np.full((10, 20), 7, np.uint8), np.full((20, 60, 3), (1, 2, 3), np.uint8)
     picture = one_picture(MultiImage((None, grey, colour)))
@@ -234,20 +211,6 @@ def test_a_folder_of_two_recorded_cameras_is_opened_with_both(tmp_path):
     assert open_dataset(path, ['rear', 'front']).cameras == ('rear', 'front')
     with pytest.raises(DatasetError, match='cameras: front_cam, rear_cam'):
         open_dataset(path, ['left'])
-
-
-def test_colds_own_cameras_are_used_together_only_when_asked_for(tmp_path):
-    for camera in ('std_cam', 'omni_cam'):
-        recording = ColdRecording(tmp_path / 'run', camera)
-        if camera == 'std_cam':
-            track = tiny_odometry(3)
-            recording.append_odometry(list(zip(track.stamps_ns, track.poses, strict=True)))
-        for frame in tiny_frames(3):
-            data = encode_jpeg(frame.image, 'x')
-            recording.append_image(frame.stamp_ns, frame.reference, data)
-        recording.close()
-    assert open_dataset(tmp_path / 'run').cameras == ()
-    assert open_dataset(tmp_path / 'run', ['std_cam', 'omni_cam']).cameras == ('std', 'omni')
 
 
 @pytest.mark.parametrize('transport', ['compressed', 'raw'])

@@ -9,7 +9,6 @@ from kbr_localization.datasets import open_dataset
 from kbr_localization.datasets.cold import write_cold_run
 from kbr_localization.datasets.frame import OdometryTrack
 from kbr_localization.datasets.odometry_jumps import (
-    begins_anew,
     pause_notes,
     refuse_repeated_times,
     without_jumps,
@@ -57,21 +56,6 @@ def increments(track):
 def test_what_does_not_jump_is_left_as_it_is(speed, hertz):
     track = winding(speed, hertz)
     assert without_jumps(track) == (track, ())
-
-
-@pytest.mark.parametrize(
-    ('before', 'pose', 'anew'),
-    [
-        ([1.0, 0.0, 0.0], [0.0, 0.05, -0.05], True),
-        ([1.0, 0.0, 0.0], [0.0, 0.0, 1.0], False),
-        ([1.0, 0.0, 0.0], [0.0, 0.0, -1.0], False),
-        ([1.0, 0.0, 0.0], [0.5, 0.0, 0.0], False),
-        ([0.0, 0.4, 0.0], [0.0, 0.0, 0.0], False),
-        ([0.0, 0.0, 0.6], [0.0, 0.0, 0.0], True),
-    ],
-)
-def test_an_odometry_begins_where_all_of_its_pose_is_nearly_zero(before, pose, anew):
-    assert bool(begins_anew(np.array(before), np.array(pose))) is anew
 
 
 @pytest.mark.parametrize('origin', [(0.0, 0.0, 0.0), (500.0, 0.0, -2.0), (3.0, -2.0, -2.5)])
@@ -189,17 +173,6 @@ def test_images_in_a_long_pause_after_which_the_robot_is_elsewhere_are_noted(sec
         else ()
     )
     assert pause_notes(OdometryTrack(stamps[:1], poses[:1]), stamps[:1]) == ()
-
-
-def test_bags_and_copies_of_them_note_images_in_a_pause_once(tmp_path):
-    driven = [m for m in drive(20.0) if not 2.5 * SECOND < stamp_ns(m) < 16 * SECOND]
-    run = BagRun(bag(tmp_path / 'bag', driven, images(15)))
-    (note,) = run.notes
-    assert 'pauses for up to 13.5 s' in note and ': 13 images in between' in note
-    write_bag(run, tmp_path / 'copy')
-    write_cold_run(tmp_path / 'cold', run, run.odometry, notes=run.notes)
-    for copy in (tmp_path / 'copy', tmp_path / 'cold'):
-        assert open_dataset(copy).notes == (note,)
 
 
 def test_copies_of_a_run_are_cut_where_it_is(tmp_path):

@@ -1,6 +1,5 @@
 """Public datasets as they are on disk: poses on the floor, made odometry, what is unusable."""
 
-import os
 import shutil
 
 from helpers import SHARED_DATA
@@ -158,20 +157,6 @@ def test_as_many_poses_as_times_are_expected(tmp_path):
         open_dataset(run)
 
 
-@pytest.mark.parametrize('make', [os.mkfifo, lambda path: path.symlink_to('/dev/zero')])
-@pytest.mark.parametrize(
-    ('write', 'name'),
-    [(write_tum_rgbd, 'groundtruth.txt'), (write_euroc, 'mav0/cam0/sensor.yaml')],
-)
-@pytest.mark.timeout(30)
-def test_a_pipe_or_a_device_in_the_place_of_a_text_is_refused(tmp_path, write, name, make):
-    path = write(tmp_path / 'run')
-    (path / name).unlink()
-    make(path / name)
-    with pytest.raises(DatasetError, match=path.name):
-        open_dataset(path)
-
-
 NESTED = '[' * 5000 + ']' * 5000
 LAUGHS = 'a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1]\n' + ''.join(
     f'a{n}: &a{n} [{", ".join([f"*a{n - 1}"] * 8)}]\n' for n in range(1, 10)
@@ -225,15 +210,6 @@ def test_odometry_of_a_folder_is_taken_and_cleaned(tmp_path):
     run = open_dataset(tmp_path / 'data')
     assert 'jumped once' in run.notes[0] and 'left out: 1' in run.notes[1]
     assert np.abs(np.diff(run.odometry.poses[:, 0])).max() < 0.3
-
-
-def test_images_outside_of_the_poses_are_counted_by_what_they_lack(tmp_path):
-    path = write_image_folder(tmp_path / 'data', odometry=True)
-    for name, reason in (('odometry', 'no odometry'), ('trajectory', 'no true poses')):
-        file = path / f'{name}.tum'
-        file.write_text(''.join(file.read_text().splitlines(keepends=True)[:-1]))
-        assert open_dataset(path).skipped == {reason: 1}
-        (path / 'odometry.tum').unlink(missing_ok=True)
 
 
 def test_true_poses_of_another_clock_are_named_with_both_spans(tmp_path):
@@ -330,13 +306,6 @@ def test_names_that_hold_no_places_are_taken_in_order(tmp_path, names):
     run = open_dataset(tmp_path / 'data', spacing=2.0)
     np.testing.assert_allclose(references(run)[:, 0], [0, 2, 4])
     assert [frame.name[8:-4] for frame in run] == sorted(names)
-
-
-def test_numbers_in_names_that_are_no_places_are_told(tmp_path):
-    for millisecond in range(3):
-        write_image(tmp_path / 'data' / f'PXL_20240501_12345678{millisecond}.jpg')
-    with pytest.raises(DatasetError, match=r'would lie 1.23457e.10 m from the first place: exp'):
-        open_dataset(tmp_path / 'data', spacing=100.0)
 
 
 def test_cameras_and_options_are_checked(tmp_path):

@@ -26,11 +26,10 @@ from bag_helpers import (
     write_ros1,
 )
 import cv2
-from helpers import START_NS, textured_image, tiny_frames, tiny_odometry, write_tiny_cold_run
-from kbr_localization.datasets import bag_reader, Dataset, Frame, open_dataset
+from helpers import START_NS, textured_image, write_tiny_cold_run
+from kbr_localization.datasets import bag_reader, Dataset, open_dataset
 from kbr_localization.datasets.bag_reader import header_stamp_ns
 from kbr_localization.datasets.cold import ColdRun
-from kbr_localization.datasets.images import encode_jpeg
 from kbr_localization.datasets.poses import planar_pose
 from kbr_localization.datasets.rosbag import BagRun, write_bag
 from kbr_localization.errors import DatasetError
@@ -211,16 +210,6 @@ def test_depth_is_refused_when_the_image_is_loaded(tmp_path):
         with pytest.raises(DatasetError, match=r'/image at 2\.0.*is of measurements, as depth'):
             read()
     np.testing.assert_array_equal(run[1].load_image(), GREY)
-
-
-def test_broken_images_raise_only_when_they_are_loaded(tmp_path):
-    whole = encode_jpeg(textured_image(1, (48, 64)), 'image')
-    sent = [compressed((i + 2) * SECOND, d) for i, d in enumerate([whole, whole[:300], b''])]
-    run = BagRun(bag(tmp_path / 'jpeg', drive(4.0), [('/camera', m, None) for m in sent]))
-    assert run[0].load_image().shape == (48, 64)
-    for frame in (run[1], run[2]):
-        with pytest.raises(DatasetError, match=r'broken image /camera at'):
-            frame.load_image()
 
 
 @pytest.mark.parametrize('storage', STORAGES)
@@ -435,11 +424,6 @@ def test_messages_without_a_stamp_have_the_time_of_recording_if_it_is_of_the_sam
     assert run.skipped == {f'message without a stamp on {name}': n for name, n in names.items()}
 
 
-def test_repeated_stamps_are_counted(tmp_path):
-    run = BagRun(bag(tmp_path / 'bag', drive(), drive()[:4], images(2), images(1)))
-    assert (len(run), run.skipped) == (2, {'repeated stamp on /odom': 4, 'repeated stamp': 1})
-
-
 @pytest.mark.parametrize('storage', STORAGES)
 def test_images_recorded_at_one_time_are_told_apart(tmp_path, storage):
     shown = [np.full((8, 10), index, np.uint8) for index in range(70)]
@@ -492,21 +476,6 @@ def test_images_that_cannot_be_read_are_left_out_of_the_bag(cold, tmp_path, tran
     with pytest.raises(DatasetError, match='no image of cold can be read'):
         write_bag(cold, tmp_path / 'none', image_transport=transport)
     assert not (tmp_path / 'none').exists()
-
-
-def test_a_run_without_reference_has_no_reference_topic(tmp_path):
-    class Run(Dataset):
-        name, odometry, skipped = 'run', tiny_odometry(2), {}
-
-        def __len__(self):
-            return 2
-
-        def __getitem__(self, index):
-            frame = tiny_frames(2, (8, 8))[index]
-            return Frame(frame.stamp_ns, frame.image, frame.odometry)
-
-    write_bag(Run(), tmp_path / 'bag')
-    assert BagRun(tmp_path / 'bag').reference_topic is None
 
 
 @pytest.mark.parametrize(('frame', 'copied'), [('world', 'world'), ('odom_combined', 'map')])

@@ -1,5 +1,6 @@
 """What a figure of a run or a comparison shows, whatever its numbers are."""
 
+from kbr_localization.evaluation.comparison import Task
 from kbr_localization.evaluation.figures import (
     comparison_figure,
     method_colours,
@@ -8,7 +9,6 @@ from kbr_localization.evaluation.figures import (
     Scene,
 )
 from kbr_localization.evaluation.metrics import run_errors
-from kbr_localization.evaluation.protocol import Task
 from kbr_localization.evaluation.record import ImagePair
 from kbr_localization.localization.localizer import LOST_M
 from kbr_localization.localization.methods.registry import METHODS

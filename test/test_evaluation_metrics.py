@@ -3,7 +3,7 @@ import json
 
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import coverage, recall_at, run_errors, run_metrics, sharpness
-from kbr_localization.evaluation.association import associate
+from kbr_localization.evaluation.metrics import associate
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 import pytest
@@ -52,13 +52,6 @@ def test_a_constant_offset_is_the_rmse_and_the_median_because_nothing_is_aligned
     assert summary['within_0.5m_5deg'] == pytest.approx(1.0)
     assert summary['lost_fraction'] == 0
     assert summary['frames'] == 101
-
-
-def test_a_good_position_with_a_bad_heading_is_not_inside_of_a_threshold():
-    run = straight_run()
-    summary = run_metrics(run_errors(run, shifted(run, [0.0, 0.0, np.radians(7)])))
-    assert summary['within_0.5m_5deg'] == 0
-    assert summary['within_5m_10deg'] == 1
 
 
 def test_headings_are_compared_across_the_cut():
@@ -118,13 +111,6 @@ def test_a_run_that_is_lost_to_its_end_is_never_below_1m():
     assert never['lost_fraction_once_below_1m'] is None
 
 
-def test_the_last_five_metres_are_enough():
-    run = straight_run()
-    summary = run_metrics(run_errors(run, shifted(run, [0.0, 9.0, 0.0], slice(0, -11))))
-    assert summary['below_1m_after_m'] == pytest.approx(45.0)
-    assert summary['lost_fraction_once_below_1m'] == 0
-
-
 def test_a_trajectory_of_another_run_is_refused_with_both_spans():
     run = straight_run()
     other = Trajectory(run.stamps_ns + 10**12, run.poses)
@@ -132,12 +118,6 @@ def test_a_trajectory_of_another_run_is_refused_with_both_spans():
         EvaluationError, match=r'the run spans .* the trajectory \[1000001000\.000'
     ):
         run_errors(run, other)
-
-
-def test_a_run_without_reference_is_refused():
-    nothing = Trajectory(np.empty(0, dtype=np.int64), np.empty((0, 3)))
-    with pytest.raises(EvaluationError, match='no reference poses'):
-        run_errors(nothing, straight_run())
 
 
 def with_covariance(scale):
@@ -155,14 +135,6 @@ def test_an_honest_covariance_covers_what_a_gaussian_covers():
     for prefix in ('', 'heading_'):
         for sigma, expected in ((1, 0.6827), (2, 0.9545), (3, 0.9973)):
             assert result[f'{prefix}coverage_{sigma}sigma'] == pytest.approx(expected, abs=0.01)
-
-
-def test_a_covariance_of_half_the_size_covers_less():
-    run, trajectory = with_covariance(0.5)
-    result = coverage(run_errors(run, trajectory))
-    # two of its sigmas are one true sigma: chi-square with 2 degrees of freedom, 6.18 / 4
-    assert result['coverage_2sigma'] == pytest.approx(1 - np.exp(-6.18 / 8), abs=0.01)
-    assert result['heading_coverage_2sigma'] == pytest.approx(0.6827, abs=0.01)
 
 
 @pytest.mark.parametrize('scale', [1.0, 0.5])
@@ -199,13 +171,6 @@ def test_nothing_is_inside_of_a_covariance_that_is_not_definite():
     assert result['coverage_frames'] == len(run)
     assert result['coverage_3sigma'] == 0
     assert result['heading_coverage_1sigma'] == 1
-
-
-def test_no_covariance_is_no_coverage():
-    run = straight_run()
-    result = coverage(run_errors(run, run))
-    assert result['coverage_frames'] == 0
-    assert result['coverage_2sigma'] is None
 
 
 def test_recall_counts_the_queries_whose_place_is_among_the_k_most_similar():
@@ -248,14 +213,6 @@ def test_wrong_answers_that_were_called_localized_are_told():
     assert errors.said.tolist() == [False] * 2 + [True] * 4
     right = replace(run, statuses=('localized',) * 6)
     assert run_metrics(run_errors(run, right))['wrong_called_localized'] is None
-
-
-def test_the_time_goes_with_the_travel():
-    run = straight_run(101)
-    off = np.outer(np.arange(101) < 10, [3.0, 0, 0])
-    summary = run_metrics(run_errors(run, shifted(run, off)))
-    seconds = (run.stamps_ns[10] - run.stamps_ns[0]) * 1e-9
-    assert summary['below_1m_after_s'] == pytest.approx(seconds)
 
 
 def test_localized_is_what_the_status_says():

@@ -8,7 +8,6 @@ import subprocess
 
 from helpers import write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
-from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation.metrics import run_errors
 from kbr_localization.evaluation.record import record_run
 from kbr_localization.evaluation.report import (
@@ -134,11 +133,6 @@ def test_the_data_cover_every_frame_and_are_plain_json(record):
     assert data['frames']['error_m'][record.worst[0]] == max(data['frames']['error_m'])
 
 
-def test_good_frames_are_not_among_the_worst_but_the_worst_of_all_is_shown(record):
-    assert record.errors.position_m.max() <= 0.25
-    assert len(record.worst) == 1
-
-
 def test_the_worst_frames_are_apart_from_each_other(kernel_map, record):
     moved = dataclasses.replace(kernel_map, poses=kernel_map.poses + np.array([3.0, 0.0, 0.0]))
     record = record_run(moved, record.dataset)
@@ -239,11 +233,6 @@ def test_the_page_of_a_map_opens_without_an_error(kernel_map, tmp_path):
     assert console == []
     assert len(re.findall(r'<svg[^>]*class="plan"', document)) == 2
     assert 'closures that contradict the others' in document
-
-
-def test_a_map_of_known_poses_has_no_page(kernel_map, tmp_path):
-    with pytest.raises(EvaluationError, match='kbr report MAP RUN'):
-        write_map_report(tmp_path / 'map.html', kernel_map, 'map')
 
 
 def test_the_page_says_when_errors_mean_nothing(kernel_map, record):

@@ -11,7 +11,6 @@ from kbr_localization.evaluation.tum import (
     with_details,
     write_detailed,
 )
-from kbr_localization.files import new_file, write_text
 from kbr_localization.trajectory import LATEST_S, Trajectory
 import numpy as np
 import pytest
@@ -137,18 +136,3 @@ def test_a_foreign_csv_is_refused(tmp_path):
     (tmp_path / 'run.csv').write_text('a,b\n1,2\n')
     with pytest.raises(EvaluationError, match='expected the columns stamp_ns'):
         with_details(wavy_run(), tmp_path / 'run.csv')
-
-
-def test_a_bare_trajectory_has_no_details_to_write(tmp_path):
-    with pytest.raises(EvaluationError, match='without details'):
-        write_detailed(tmp_path / 'run.tum', wavy_run())
-
-
-def test_a_file_that_cannot_be_finished_leaves_what_was_there(tmp_path):
-    path = tmp_path / 'file.txt'
-    write_text(path, 'whole')
-    with pytest.raises(KeyboardInterrupt), new_file(path) as part:
-        part.write_text('ha')
-        raise KeyboardInterrupt
-    assert path.read_text() == 'whole'
-    assert list(tmp_path.iterdir()) == [path]

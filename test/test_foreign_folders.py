@@ -54,9 +54,7 @@ def test_a_pipe_or_a_device_in_the_place_of_a_trajectory_is_refused(tmp_path, ki
     run = write_tiny_cold_run(tmp_path / 'run', frames=4)
     replace_by(tmp_path / 'a.tum', kind)
     with bounded():
-        assert_one_line(
-            invoke('evaluate', run, tmp_path / 'a.tum'), 'is a device or a pipe'
-        )
+        assert_one_line(invoke('evaluate', run, tmp_path / 'a.tum'), 'is a device or a pipe')
         (tmp_path / 'b.tum').write_text('1.0 0 0 0 0 0 0 1\n')
         replace_by(tmp_path / 'b.csv', kind)
         with pytest.raises(OSError, match='is a device'):
@@ -84,9 +82,3 @@ def test_a_time_of_a_million_digits_is_refused(time):
     with bounded(), pytest.raises(ValueError, match='expected a '):
         parse_seconds(time)
     assert parse_seconds('1403636579.763555584') == 1403636579763555584
-
-
-def test_a_line_of_commas_is_no_pose(tmp_path):
-    run = write_tiny_cold_run(tmp_path / 'run', frames=4)
-    (tmp_path / 'a.tum').write_text(',\n')
-    assert_one_line(invoke('evaluate', run, tmp_path / 'a.tum'), 'a.tum: no line can be used')

@@ -2,7 +2,7 @@
 
 from helpers import SHARED_DATA
 from kbr_localization.datasets import open_dataset
-from kbr_localization.evaluation.retrieval import recall_at
+from kbr_localization.evaluation.metrics import recall_at
 from kbr_localization.simulation import BuildingConfig, LIGHTS, SyntheticBuilding
 from kbr_localization.vision import fit_describer, VisionConfig
 import numpy as np

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kbr_localization.errors import VisionError, WorkersError
 from kbr_localization.workers import (
-    batches,
     gathered,
     one_thread,
     open_workers,
@@ -83,10 +82,6 @@ def test_lists_are_gathered_in_the_order_of_their_tasks(jobs):
     assert done == [2, 2, 5]
 
 
-def test_batches_keep_the_order():
-    assert [list(part) for part in batches(range(5), 2)] == [[0, 1], [2, 3], [4]]
-
-
 @given(st.integers(0, 3000), st.integers(1, 80), st.integers(1, 9))
 def test_batches_shrink_and_keep_the_order(count, largest, jobs):
     parts = shrinking_batches(range(count), largest, jobs)
@@ -94,12 +89,6 @@ def test_batches_shrink_and_keep_the_order(count, largest, jobs):
     sizes = [len(part) for part in parts]
     assert max(sizes, default=0) <= largest
     assert sizes == sorted(sizes, reverse=True)
-
-
-def test_there_are_as_many_processes_as_this_one_may_use_cores(monkeypatch):
-    monkeypatch.setenv('LOKY_MAX_CPU_COUNT', '1')
-    with open_workers(None) as workers:
-        assert workers.jobs == 1
 
 
 WORK = """

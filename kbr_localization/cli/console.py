@@ -16,7 +16,7 @@ from kbr_localization.progress import printable
 
 
 def note(message: str) -> None:
-    """Print one line on stderr, beside the result."""
+    """Print one line on stderr."""
     print(f'kbr: {printable(message)}', file=sys.stderr)
 
 

@@ -28,7 +28,7 @@ import typer
 
 
 def measured(kernel_map: Any) -> Any:
-    """Return a map with its statistics measured anew."""
+    """Return a map with its statistics measured again."""
     from kbr_localization.localization.filter.wrong_places import with_statistics
 
     return with_statistics(dataclasses.replace(kernel_map, statistics=None))
@@ -198,7 +198,7 @@ def check(map_file: MapFile) -> None:
 
 
 def measure(map_file: MapFile, *, out: MapOut) -> None:
-    """Measure the statistics of a map anew, as of one of an earlier version, and keep them."""
+    """Measure the statistics of a map, as one of an earlier version needs it, and keep them."""
     from kbr_localization.localization.map.kernel_map import KernelMap
 
     kernel_map = KernelMap.load(map_file)

@@ -182,7 +182,7 @@ def grown(
     """
     Print how many images a node has added to a map; merge or drop them.
 
-    They are in a file beside the map, which stays as it is until they are merged.
+    They are in a separate file; the map does not change until they are merged.
     """
     from kbr_localization.localization.map.grow import grown_form, grown_path, GrownFile
     from kbr_localization.localization.map.kernel_map import KernelMap

@@ -66,7 +66,7 @@ Scheduler = Annotated[
 ]
 
 
-def listed(option: str, text: str) -> list[str]:
+def split_names(option: str, text: str) -> list[str]:
     """Return the names of `a,b`; raises KbrError for an empty one."""
     names = [name.strip() for name in text.split(',')]
     if not all(names):
@@ -91,16 +91,19 @@ class Reading:
     reference_topic: str | None = None
     spacing: float | None = None
 
-    def open(self, run: Path, cameras: Sequence[str] = ()) -> Any:  # noqa: A003
+    def open(  # noqa: A003
+        self, run: Path, cameras: Sequence[str] = (), guess: bool = False
+    ) -> Any:
         """Open a run, by default with these `cameras`, and print its notes."""
         from kbr_localization.datasets import open_dataset  # noqa: PLC0415  (not for `--help`)
 
         dataset = open_dataset(
             run,
-            listed('--cameras', self.cameras) if self.cameras else cameras,
+            split_names('--cameras', self.cameras) if self.cameras else cameras,
             odometry_topic=self.odometry_topic,
             reference_topic=self.reference_topic,
             spacing=self.spacing,
+            guess=guess,
         )
         for note in ([', '.join(dataset.sources)] if dataset.sources else []) + [*dataset.notes]:
             console.note(f'{run}: {note}')
@@ -112,7 +115,7 @@ class Reading:
 
         Raises KbrError for a run of more or fewer cameras than the map has.
         """
-        from kbr_localization.evaluation.association import frame_note  # noqa: PLC0415
+        from kbr_localization.evaluation.metrics import frame_note  # noqa: PLC0415
 
         dataset, wanted = self.open(run, kernel_map.cameras), kernel_map.cameras
         if len(dataset.cameras) != len(wanted):
@@ -134,6 +137,8 @@ def reads_runs(command: Callable[..., None]) -> Callable[..., None]:
         cameras: Annotated[
             Optional[str],
             typer.Option(
+                '--cameras',
+                '--image-topic',
                 metavar='NAME,NAME',
                 help='Cameras to use, folders of a COLD run or topics of a bag; default: the one.',
             ),

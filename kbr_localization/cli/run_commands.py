@@ -40,7 +40,7 @@ def localize(
     """
     Localize a run on a map: a pose for every frame, as a TUM file.
 
-    Covariance, confidence, status and time of every frame go to a CSV file beside it.
+    Covariance, confidence, status and time of every frame go to a CSV file of the same name.
     """
     from kbr_localization.evaluation.tum import check_details, details_path, write_detailed
     from kbr_localization.localization import pipeline
@@ -140,7 +140,7 @@ def _recall(kernel_map: Any, dataset: Any) -> dict[str, Any]:
     """Recall of the map's images for the frames that can be read and have a reference."""
     from kbr_localization.errors import EvaluationError
     from kbr_localization.evaluation.described import describe_run
-    from kbr_localization.evaluation.retrieval import recall_at
+    from kbr_localization.evaluation.metrics import recall_at
     import numpy as np
 
     with terminal_progress() as progress:

@@ -2,14 +2,13 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, Any, Optional
 
 from kbr_localization.cli import console
 from kbr_localization.cli.map_commands import save_map
 from kbr_localization.cli.options import (
     Jobs,
     Json,
-    listed,
     MapOut,
     MaxImages,
     Methods,
@@ -21,6 +20,7 @@ from kbr_localization.cli.options import (
     Settings,
     Sizes,
     sizes_of,
+    split_names,
     Trials,
 )
 from kbr_localization.cli.settings import configurations
@@ -60,7 +60,7 @@ def compare(
     reading: Reading,
 ) -> None:
     """
-    Compare localization methods over map sizes, by default those of 50,100,...,800 that fit.
+    Compare localization methods over map sizes, by default 50,100,...,800 as far as they fit.
 
     Every trial keeps a random subset of the training images as the map; every method localizes
     the test runs on it from a global start. OUT gets a table, a figure and all numbers.
@@ -69,8 +69,9 @@ def compare(
     lost. wrong_called_localized is the fraction of the wrong answers, more than 1 m off, that were
     called localized. The RMSE of the last columns is over all frames, the global start included.
     """
+    from kbr_localization.datasets.frame import identity
     from kbr_localization.evaluation import comparison, figures
-    from kbr_localization.evaluation.protocol import ComparisonPlan
+    from kbr_localization.localization.map.build import build_map
     from kbr_localization.localization.map.kernel_map import KernelMap
     from kbr_localization.localization.methods.registry import METHODS
 
@@ -80,22 +81,32 @@ def compare(
         raise KbrError(
             'compare: --map takes the map as it is, expected no --train or --set beside it'
         )
-    chosen = tuple(METHODS) if methods == 'all' else tuple(listed('--methods', methods))
-    fixed_sizes = None if sizes is None else sizes_of(sizes)
+    chosen = tuple(METHODS) if methods == 'all' else tuple(split_names('--methods', methods))
     for run in (*(train or ()), *test):
         console.refuse_file_of(run, out / figures.FIGURE)
+    training = [reading.open(run) for run in train or ()]
+    vision, given = configurations(settings)
     if map_file is None:
         tests = [reading.open(run) for run in test]
+        images, whose = sum(map(len, training)), 'the training runs have'
+        made_of: Any = [[identity(run) for run in training], asdict(vision), given]
     else:
-        kernel_map = KernelMap.load(map_file)
+        kernel_map, found = KernelMap.load(map_file), map_file.stat()
         tests = [reading.open_for(kernel_map, map_file, run) for run in test]
-    training = [reading.open(run) for run in train or ()]
-    source = comparison.MapSource(map_file, *configurations(settings))
-    images = comparison.images_of(training, source)
+        images, whose = len(kernel_map), 'the map has'
+        made_of = [str(map_file.resolve()), found.st_size, found.st_mtime_ns]
     usual = tuple(size for size in (50, 100, 200, 400, 800) if size <= images) or (50,)
-    plan = ComparisonPlan(fixed_sizes or usual, trials, chosen, seed)
+    fixed = None if sizes is None else sizes_of(sizes)
+    plan = comparison.ComparisonPlan(fixed or usual, trials, chosen, seed)
+    comparison.refuse_large_sizes(plan, images, whose)
     with open_workers(jobs, scheduler) as workers, terminal_progress() as progress:
-        rows = comparison.compare(training, tests, plan, out, source, workers, progress)
+
+        def make_map() -> KernelMap:
+            if map_file is not None:
+                return kernel_map
+            return build_map(training, vision, given, None, seed, progress, workers)
+
+        rows = comparison.compare(make_map, made_of, tests, plan, out, workers, progress)
     figures.save_comparison(out, rows, plan, tests)
     console.show_rows(('method', 'size', *figures.COLUMNS), rows, json)
     for dataset in (*training, *tests):
@@ -133,7 +144,7 @@ def tune(
     from kbr_localization.localization.methods import tuning
 
     plan = tuning.TuningPlan(
-        tuning.TUNED if methods == 'all' else tuple(listed('--methods', methods)),
+        tuning.TUNED if methods == 'all' else tuple(split_names('--methods', methods)),
         trials,
         max_images=max_images,
         seed=seed,

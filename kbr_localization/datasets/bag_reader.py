@@ -58,7 +58,7 @@ class _BoundedYaml(rosbag2_metadata.YAML):  # type: ignore[name-defined,misc]
         return load_yaml(stream)
 
 
-# rosbags has no limits of its own
+# rosbags itself has no limits
 unpack_zstd = _bounded(rosbag2_reader.zstd.ZstdDecompressor)  # type: ignore[attr-defined]
 unpack_lz4 = _bounded(lz4.frame.LZ4FrameDecompressor)
 storage_mcap.DECOMPRESSORS.update(lz4=unpack_lz4, zstd=unpack_zstd)
@@ -75,7 +75,6 @@ class Topic:
     count: int
 
     def __str__(self) -> str:
-        """Name the topic in messages."""
         return f'{self.name} ({self.message_type.replace("/msg/", "/")}, {self.count} messages)'
 
 

@@ -36,28 +36,37 @@ NO_REFERENCE = (
 OnTf = Callable[[], Topic | None]
 
 
-def choose_image(path: Path, topics: Sequence[Topic], wanted: str | None) -> Topic:
+def choose_image(
+    path: Path, topics: Sequence[Topic], wanted: str | None, guess: bool = False
+) -> Topic:
     """
-    Choose the topic of the images, `wanted` by its name or by that of its camera.
+    Choose the topic of the images, `wanted` by its name or by its camera name.
 
-    Raises DatasetError when it is missing or unclear.
+    `guess`: of several the likeliest is taken. Raises DatasetError when it is missing or unclear.
     """
     candidates = [topic for topic in topics if topic.message_type in (RAW, COMPRESSED)]
     if wanted is not None and not any(_is_named(topic, wanted) for topic in candidates):
         of_camera = [t.name for t in candidates if camera_name(t.name) == camera_name(wanted)]
         # raw and compressed, it is the same image
         wanted = min(of_camera, key=len, default=wanted)
-    chosen = _choose(path, 'image', topics, candidates, wanted)
+    chosen = _choose(path, 'image', topics, candidates, wanted, guess)
     if chosen is None:
         raise _missing(path, 'images', 'sensor_msgs/Image or sensor_msgs/CompressedImage', topics)
     return chosen
 
 
-def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None, on_tf: OnTf) -> Topic:
+def choose_odometry(
+    path: Path,
+    topics: Sequence[Topic],
+    wanted: str | None,
+    on_tf: OnTf,
+    guess: bool = False,
+) -> Topic:
     """
     Choose the topic of the odometry; raises DatasetError when it is missing or unclear.
 
     `on_tf`: looks for it among the transforms, where there is no such topic or /tf is `wanted`.
+    `guess`: as for the images.
     """
     if _is_tf(wanted):
         return _found_on_tf(path, 'odom -> base_link', on_tf)
@@ -65,7 +74,7 @@ def choose_odometry(path: Path, topics: Sequence[Topic], wanted: str | None, on_
     if wanted is None:
         # a ground truth is often sent as odometry too
         candidates = [t for t in candidates if not _ends_with(t, REFERENCE_NAMES)] or candidates
-    chosen = _choose(path, 'odometry', topics, candidates, wanted) or on_tf()
+    chosen = _choose(path, 'odometry', topics, candidates, wanted, guess) or on_tf()
     if chosen is None:
         types = 'nav_msgs/Odometry, or odom -> base_link on /tf'
         raise _missing(path, 'odometry', types, topics)
@@ -78,19 +87,20 @@ def choose_reference(
     wanted: str | None,
     drifting: Collection[Topic],
     on_tf: OnTf,
+    guess: bool = False,
 ) -> Topic | None:
     """
     Choose the topic of the reference pose, None where there is none.
 
     `drifting`: topics in the frame of the odometry, which are taken only if they are `wanted`.
-    `on_tf`: as for the odometry.
+    `on_tf`, `guess`: as for the others.
     """
     if _is_tf(wanted):
         return _found_on_tf(path, 'map -> base_link or map -> odom -> base_link', on_tf)
     candidates = [topic for topic in topics if topic.message_type in REFERENCE_TYPES]
     if wanted is None:
         candidates = [topic for topic in reference_candidates(topics) if topic not in drifting]
-    return _choose(path, 'reference', topics, candidates, wanted) or on_tf()
+    return _choose(path, 'reference', topics, candidates, wanted, guess) or on_tf()
 
 
 def reference_candidates(topics: Sequence[Topic]) -> list[Topic]:
@@ -117,7 +127,12 @@ def _found_on_tf(path: Path, chain: str, on_tf: OnTf) -> Topic:
 
 
 def _choose(
-    path: Path, role: str, topics: Sequence[Topic], candidates: Sequence[Topic], wanted: str | None
+    path: Path,
+    role: str,
+    topics: Sequence[Topic],
+    candidates: Sequence[Topic],
+    wanted: str | None,
+    guess: bool,
 ) -> Topic | None:
     if wanted is not None:
         named = [topic for topic in candidates if _is_named(topic, wanted)]
@@ -131,9 +146,17 @@ def _choose(
         named = [topic for topic in candidates if _ends_with(topic, (name,))]
         if len(named) == 1:
             return named[0]
+    if guess:
+        return min(candidates, key=_unlikely)
     raise DatasetError(
         f'bag {path}: expected one {role} topic, got {_listed(candidates)}: choose {OPTIONS[role]}'
     )
+
+
+def _unlikely(topic: Topic) -> tuple[bool, int, str]:
+    """Sort key: no depth first, then the most messages, then by name."""
+    depth = any(word in topic.name for word in ('depth', 'infra', 'disparity', 'mask'))
+    return depth, -topic.count, topic.name
 
 
 def _missing(path: Path, what: str, types: str, topics: Sequence[Topic]) -> DatasetError:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 import functools
 import itertools
 from types import SimpleNamespace
@@ -21,44 +20,7 @@ import numpy as np
 MAP_FRAMES, ODOMETRY_FRAMES = ('map',), ('odom',)
 BASE_FRAMES = ('base_footprint', 'base_link', 'base')
 Edge = tuple[str, str]
-
-
-@dataclass(frozen=True)
-class Transform:
-    """
-    A pose (3,) of a child frame in its parent at a stamp, or for all times where `fixed`.
-
-    `stamped`: whether the stamp is its own, not a time of recording.
-    """
-
-    parent: str
-    child: str
-    stamp_ns: int
-    pose: se2.FloatArray
-    fixed: bool = False
-    stamped: bool = True
-
-
-class _Samples:
-    """Samples of one transform, in little memory: a bag has millions of them."""
-
-    def __init__(self) -> None:
-        self.fixed = True
-        self._stamps, self._unstamped, self._poses = array('q'), array('b'), array('d')
-
-    def add(self, transform: Transform) -> None:
-        self.fixed = self.fixed and transform.fixed
-        self._stamps.append(transform.stamp_ns)
-        self._unstamped.append(not (transform.stamped or transform.fixed))
-        self._poses.extend(transform.pose)
-
-    def track(self) -> OdometryTrack:
-        """Return them by time; of equal stamps the first counts."""
-        stamps, unstamped = np.array(self._stamps), np.array(self._unstamped, dtype=bool)
-        foreign = foreign_stamps(stamps[~unstamped].tolist(), stamps[unstamped].tolist())
-        kept = ~(unstamped & np.isin(stamps, list(foreign)))
-        unique, first = np.unique(stamps[kept], return_index=True)
-        return OdometryTrack(unique, np.reshape(self._poses, (-1, 3))[kept][first])
+Placed = tuple[str, str, int, se2.FloatArray, bool, bool]
 
 
 class TransformTree:
@@ -68,18 +30,34 @@ class TransformTree:
     Of a frame with several parents the last one counts, as in tf2.
     """
 
-    def __init__(self, transforms: Iterable[Transform] = ()) -> None:
+    def __init__(self) -> None:
         self._parents: dict[str, str] = {}
-        self._samples: dict[Edge, _Samples] = {}
-        self.add(transforms)
+        # stamps, whether they are times of recording, poses: a bag has millions of them
+        self._samples: dict[Edge, tuple[array[int], array[int], array[float]]] = {}
+        self._moving: set[Edge] = set()
 
-    def add(self, transforms: Iterable[Transform], placed: Sequence[str] = ()) -> None:
-        """Take in transforms in any order, but those of frames that are `placed`."""
-        for transform in transforms:
-            if transform.child not in placed:
-                self._parents[transform.child] = transform.parent
-                edge = transform.parent, transform.child
-                self._samples.setdefault(edge, _Samples()).add(transform)
+    def add(
+        self,
+        parent: str,
+        child: str,
+        stamp_ns: int,
+        pose: se2.FloatArray,
+        fixed: bool = False,
+        stamped: bool = True,
+    ) -> None:
+        """
+        Take in a pose (3,) of a child frame in its parent, in any order of time.
+
+        `fixed`: for all times. `stamped`: the stamp is its own, not the time of recording.
+        """
+        edge = parent, child
+        self._parents[child] = parent
+        columns = self._samples.setdefault(edge, (array('q'), array('b'), array('d')))
+        columns[0].append(stamp_ns)
+        columns[1].append(not (stamped or fixed))
+        columns[2].extend(pose)
+        if not fixed:
+            self._moving.add(edge)
 
     @property
     def frames(self) -> tuple[str, ...]:
@@ -88,7 +66,15 @@ class TransformTree:
 
     @functools.cached_property
     def _tracks(self) -> dict[Edge, OdometryTrack]:
-        return {edge: samples.track() for edge, samples in self._samples.items()}
+        """Samples of each transform by time; of equal stamps the first counts."""
+        tracks = {}
+        for edge, columns in self._samples.items():
+            stamps, unstamped = np.array(columns[0]), np.array(columns[1], dtype=bool)
+            foreign = foreign_stamps(stamps[~unstamped].tolist(), stamps[unstamped].tolist())
+            kept = ~(unstamped & np.isin(stamps, list(foreign)))
+            unique, first = np.unique(stamps[kept], return_index=True)
+            tracks[edge] = OdometryTrack(unique, np.reshape(columns[2], (-1, 3))[kept][first])
+        return tracks
 
     def chain(self, above: Sequence[str], below: Sequence[str]) -> tuple[str, ...]:
         """
@@ -120,14 +106,10 @@ class TransformTree:
             )
         poses = np.zeros((stamps.size, 3))
         for edge in itertools.pairwise(chain):
-            track = self._tracks[edge]
-            constant = self._is_constant(edge)
-            poses = se2.compose(
-                poses,
-                track.poses[-1]
-                if constant
-                else se2.interpolate(track.stamps_ns, track.poses, stamps),
-            )
+            track, step = self._tracks[edge], self._tracks[edge].poses[-1]
+            if not self._is_constant(edge):
+                step = se2.interpolate(track.stamps_ns, track.poses, stamps)
+            poses = se2.compose(poses, step)
         return OdometryTrack(stamps, poses)
 
     def stamps(self, chain: Sequence[str]) -> se2.StampArray:
@@ -141,7 +123,7 @@ class TransformTree:
 
     def _is_constant(self, edge: Edge) -> bool:
         """Whether a transform holds for all times: a fixed one, or one that was sent once."""
-        return self._samples[edge].fixed or len(self._tracks[edge].stamps_ns) == 1
+        return edge not in self._moving or len(self._tracks[edge].stamps_ns) == 1
 
     def _up(self, frame: str) -> list[str]:
         chain = [frame]
@@ -183,7 +165,7 @@ class BagTransforms:
     @property
     def reference_chain(self) -> tuple[str, ...]:
         """Frames from map down to the base, which may be called as the odometry calls it."""
-        bases = [t.child for t in itertools.islice(self._from_odometry(), 1)]
+        bases = [child for _, child, *_ in itertools.islice(self._from_odometry(), 1)]
         return self._tree.chain(MAP_FRAMES, (*bases, *BASE_FRAMES))
 
     def track(self, chain: Sequence[str]) -> OdometryTrack:
@@ -208,12 +190,15 @@ class BagTransforms:
                     pose = SimpleNamespace(
                         position=sent.transform.translation, orientation=sent.transform.rotation
                     )
-                    tree.add(self._placed(topic, sent, pose, time_ns, fixed))
-        if self._topics:
-            tree.add(self._from_odometry(), placed=tree.frames)
+                    for found in self._placed(topic, sent, pose, time_ns, fixed):
+                        tree.add(*found)
+        placed = tree.frames
+        for found in self._from_odometry() if self._topics else ():
+            if found[1] not in placed:
+                tree.add(*found)
         return tree
 
-    def _from_odometry(self) -> Iterator[Transform]:
+    def _from_odometry(self) -> Iterator[Placed]:
         if self._odometry is not None:
             for message, time_ns in self._messages(self._odometry):
                 yield from self._placed(
@@ -229,8 +214,8 @@ class BagTransforms:
 
     def _placed(
         self, topic: Topic, message: Any, pose: Any, time_ns: int, fixed: bool
-    ) -> Iterator[Transform]:
-        """Give the transform of a message, or nothing where it is no pose in the plane."""
+    ) -> Iterator[Placed]:
+        """Give what `TransformTree.add` takes of a message; nothing of what is no pose."""
         parent, child = message.header.frame_id.strip('/'), message.child_frame_id.strip('/')
         stamp = message.header.stamp
         header_ns = stamp.sec * 10**9 + stamp.nanosec
@@ -238,7 +223,7 @@ class BagTransforms:
         try:
             if parent and child and (fixed or stamp_ns >= 0):
                 planar = planar_pose(pose)
-                yield Transform(parent, child, stamp_ns, planar, fixed, header_ns != 0)
+                yield parent, child, stamp_ns, planar, fixed, header_ns != 0
         except DatasetError as error:
             self._skip(topic, error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 import sqlite3
-from typing import Any, Literal
+from typing import Any
 
 from kbr_localization.datasets.bag_reader import TF, TYPESTORE
 from kbr_localization.datasets.bag_topics import (
@@ -36,10 +36,7 @@ from rosbags.interfaces import (
 from rosbags.rosbag2 import StoragePlugin, Writer
 
 STORAGES = {'mcap': StoragePlugin.MCAP, 'sqlite3': StoragePlugin.SQLITE3}
-METADATA_VERSION: Literal[8] = 8
-"""The newest that every distribution from Humble on can read."""
 MAP_FRAME, ODOMETRY_FRAME, BASE_FRAME, CAMERA_FRAME = 'map', 'odom', 'base_footprint', 'camera'
-REFERENCE_VARIANCE = 1e-6
 
 _FOREVER = QosTime(9223372036, 854775807)
 _QOS = Qos(
@@ -73,7 +70,8 @@ def write_bag(
             # rosbags makes the folder itself
             folder.rmdir()
             plugin = STORAGES[storage]
-            with Writer(folder, version=METADATA_VERSION, storage_plugin=plugin) as writer:
+            # the newest version that every distribution from Humble on can read
+            with Writer(folder, version=8, storage_plugin=plugin) as writer:
                 bag = _BagWriter(writer, dataset, image_transport == 'compressed', tf)
                 bag.write(dataset, progress)
             write_notes(folder, dataset.notes)
@@ -149,7 +147,7 @@ class _BagWriter:
                 self._reference,
                 frame.stamp_ns,
                 header=_header(frame.stamp_ns, self._frame),
-                pose=_with_covariance(frame.reference, REFERENCE_VARIANCE),
+                pose=_with_covariance(frame.reference, 1e-6),
             )
         return written
 

@@ -170,11 +170,9 @@ class ColdRun(Dataset):
         self.notes = with_notes(self.notes, pause_notes(self.odometry, self.stamps_ns))
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self._names)
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame; its image is read when asked for."""
         name = self._names[index]
         return Frame(
             stamp_ns=int(self.stamps_ns[index]),

@@ -102,23 +102,18 @@ class Dataset(Protocol):
 
     @property
     def fixes(self) -> OdometryTrack | None:
-        """Known poses at their own stamps, by default those of the frames, or None."""
+        """Known poses at their stamps, by default the frames' references, or None."""
         known = [f for f in self if f.reference is not None]
         if not known:
             return None
         stamps = np.array([frame.stamp_ns for frame in known], dtype=np.int64)
         return OdometryTrack(stamps, np.array([frame.reference for frame in known]))
 
-    def __len__(self) -> int:
-        """Count the frames."""
-        ...
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> Frame:
-        """Return one frame."""
-        ...
+    def __getitem__(self, index: int) -> Frame: ...
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
         return (self[index] for index in range(len(self)))
 
 

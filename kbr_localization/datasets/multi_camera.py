@@ -19,9 +19,6 @@ Item = TypeVar('Item')
 
 TOLERANCE = 0.05
 """Seconds by which the stamps of images that belong together may differ."""
-SILENT_SECONDS = 1.0
-"""A camera that sends nothing for so long while others do is not waited for."""
-JUMP_NS = 1_000_000_000
 _IMAGE_WORDS = (
     *('image', 'image_raw', 'image_color', 'image_mono', 'image_rect', 'image_rect_color'),
     *('image_rect_gray', 'image_rect_raw', 'compressed', 'color', 'gray', 'mono', 'rgb', 'raw'),
@@ -57,7 +54,7 @@ class Synchronizer(Generic[Item]):
     """
     Sort the images of `names` into sets with one image of each camera.
 
-    The set's stamp is that of the first camera's image; those of the others lie within
+    A set has the stamp of the first camera's image; the other stamps lie within
     `tolerance` seconds. Two images do not go together where the next one of either camera is less
     than half as far from the other one, as after a lost image. A camera that is silent for
     `silent` seconds of the others' stamps is left out, None standing for its image, until it
@@ -69,7 +66,7 @@ class Synchronizer(Generic[Item]):
         self,
         names: Sequence[str],
         tolerance: float = TOLERANCE,
-        silent: float = SILENT_SECONDS,
+        silent: float = 1.0,
         size: int = 100,
     ) -> None:
         self.names = tuple(names)
@@ -87,7 +84,7 @@ class Synchronizer(Generic[Item]):
         self, camera: int, stamp_ns: int, item: Item
     ) -> list[tuple[int, tuple[Item | None, ...]]]:
         """Take in an image of a camera by its number; return the sets that are complete now."""
-        if stamp_ns < self._newest[camera] - JUMP_NS:
+        if stamp_ns < self._newest[camera] - 10**9:
             self.clear('before a time jump')
         at = bisect.bisect_right(self._stamps[camera], stamp_ns)
         self._stamps[camera].insert(at, stamp_ns)
@@ -238,7 +235,7 @@ class MultiCameraRun(Dataset):
     """
     A run of several cameras, made of one run for each, whose images are `MultiImage`s.
 
-    `cameras`: their names. `runs`: in the same order; odometry and reference poses are those of
+    `cameras`: their names. `runs`: in the same order; odometry and reference poses come from
     the first one. Images belong together when their stamps differ by at most `tolerance` seconds.
     Raises DatasetError when no images belong together.
     """
@@ -277,11 +274,9 @@ class MultiCameraRun(Dataset):
         return self._runs[0].fixes
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self._sets)
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame; its images are read when asked for."""
         frames = [
             None if at is None else run[at]
             for run, at in zip(self._runs, self._sets[index], strict=True)
@@ -292,7 +287,7 @@ class MultiCameraRun(Dataset):
 
 
 def one_picture(image: Image | MultiImage) -> Image:
-    """Return an image, those of several cameras side by side."""
+    """Return an image; several cameras' images side by side."""
     return image.side_by_side() if isinstance(image, MultiImage) else image
 
 

@@ -39,7 +39,7 @@ def continues(
     """
     Tell which poses (..., 3) at stamps (...) a robot may have reached from those before.
 
-    `speed`: m/s. `pause`: seconds after which a pose at the origin is that of a restarted driver.
+    `speed`: m/s. `pause`: seconds after which a pose at the origin means a restarted driver.
     """
     seconds = (np.asarray(stamps_ns) - np.asarray(before_ns)) * 1e-9
     distances, turns = steps(before, poses)

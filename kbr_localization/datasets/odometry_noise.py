@@ -1,4 +1,4 @@
-"""What the wheels of a robot report of a motion: its errors, and whole runs of such odometry."""
+"""Wheel odometry with errors: of single steps and of whole runs."""
 
 from __future__ import annotations
 
@@ -13,15 +13,10 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from numpy.typing import NDArray
 
-NOISE_NS = 200_000_000
-"""Time over which the random errors are stated."""
 TRACK_M = 0.4
 """Metres between the two wheels of the robot that slips."""
 STILL = 1e-6
 """Metres and radians below which a step is none."""
-STEP_NS = 50_000_000
-"""Time between two poses of the odometry, as COLD has it."""
-MOST_POSES = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -29,8 +24,8 @@ class OdometryNoise:
     """
     Errors of wheel odometry; the defaults were measured on a run of COLD.
 
-    The random errors are those of 0.2 s of driving; they grow with the root of the time. The
-    odometry is that of a point of the robot, the middle of its wheels, which may lie beside the
+    The random errors are stated for 0.2 s of driving; they grow with the root of the time. The
+    odometry describes the middle of the wheels, which may lie off the
     point that a pose is of. When a wheel slips, the odometry counts metres that nobody drove, and
     a turn to the other side.
     """
@@ -48,7 +43,6 @@ class OdometryNoise:
     slip_size: float = parameter(0.03, 'metres that the wheel which slips turns too far', 0.0, 1.0)
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         validate(self)
 
     @property
@@ -71,7 +65,8 @@ def reported_steps(
     """
     distance = np.hypot(steps[:, 0], steps[:, 1])
     moving = (distance > STILL) | (np.abs(steps[:, 2]) > STILL)
-    duration = np.sqrt(np.broadcast_to(np.asarray(step_ns) / NOISE_NS, distance.shape))
+    # the errors are stated for 0.2 s
+    duration = np.sqrt(np.broadcast_to(np.asarray(step_ns) / 200_000_000, distance.shape))
     deviations = np.array([noise.along, noise.across, noise.turn]) * duration[:, np.newaxis]
     errors = rng.normal(size=steps.shape) * deviations * moving[:, np.newaxis]
     errors[:, 2] += noise.yaw_bias * distance
@@ -92,7 +87,7 @@ def _slips(
     """Errors (m, 3) of the steps in which the left or the right wheel slips."""
     errors = np.zeros((len(distance), 3))
     if noise.slip_rate > 0:
-        # from draws of its own: what else is drawn does not depend on the slips
+        # a separate generator: other draws do not depend on the slips
         own = rng.spawn(1)[0]
         slipping = own.random(len(distance)) > np.exp(-noise.slip_rate * distance)
         side = np.where(own.random(len(distance)) < 0.5, -1.0, 1.0) * slipping
@@ -108,7 +103,7 @@ def random_origin(rng: np.random.Generator) -> FloatArray:
 
 def made_odometry(truth: OdometryTrack, name: str, seed: int = 0) -> OdometryTrack:
     """
-    Odometry of true poses, at 20 Hz over their span, with errors as large as those of COLD.
+    Odometry of true poses, at 20 Hz over their span, with errors as large as on COLD.
 
     The errors follow from `seed` and from the `name` of the run, so that runs along the same way
     do not have the same errors.
@@ -132,5 +127,5 @@ def odometry_note(seed: int) -> str:
 def _regular(stamps_ns: se2.StampArray) -> se2.StampArray:
     """Stamps at 20 Hz, fewer over a very long span, and the last one."""
     first, last = int(stamps_ns[0]), int(stamps_ns[-1])
-    step = max(STEP_NS, (last - first) // MOST_POSES)
+    step = max(50_000_000, (last - first) // 2_000_000)
     return np.append(np.arange(first, last, step, dtype=np.int64), np.int64(last))

@@ -31,6 +31,7 @@ def open_dataset(
     reference_topic: str | None = None,
     spacing: float | None = None,
     odometry_seed: int = 0,
+    guess: bool = False,
 ) -> Dataset:
     """
     Open a COLD run, a bag (a folder, or one file of it) or a public dataset's folder.
@@ -39,14 +40,15 @@ def open_dataset(
     with several the images are `MultiImage`s of stamps at most `tolerance` seconds apart. By
     default the only one, or the first, or all that a recorded run has. The topics are for a bag
     that has several. `spacing`: metres between the images of a folder without poses.
-    `odometry_seed`: of the odometry that is made where a run has none (its `notes` say so). Raises
-    DatasetError when the path holds no run, or not these cameras or topics.
+    `guess`: take the likeliest topics where that is unclear. `odometry_seed`: of the odometry that
+    is made where a run has none (see its `notes`). Raises DatasetError when the path holds no
+    run, or not these cameras or topics.
     """
     where = Path(path)
     if not where.exists():
         raise DatasetError(f'no such run: {where}: expected the folder of a run, or a bag')
     topics = (odometry_topic, reference_topic)
-    kind, there, open_one = _kind_of(where, topics, spacing, odometry_seed)
+    kind, there, open_one = _kind_of(where, topics, spacing, odometry_seed, guess)
     if any(topics) and kind != 'a bag':
         raise DatasetError(
             f'{where} is {kind}: expected no --odometry-topic or --reference-topic, which '
@@ -69,7 +71,11 @@ def open_dataset(
 
 
 def _kind_of(
-    path: Path, topics: tuple[str | None, str | None], spacing: float | None, seed: int
+    path: Path,
+    topics: tuple[str | None, str | None],
+    spacing: float | None,
+    seed: int,
+    guess: bool,
 ) -> tuple[str, list[str] | None, Callable[[str | None], Dataset]]:
     """Name the kind of run, its cameras (None: its opener knows), and what opens one camera."""
     if path.is_dir() and cameras_in(path):
@@ -78,7 +84,7 @@ def _kind_of(
         # rosbags is an optional dependency, needed for bags only
         from kbr_localization.datasets.rosbag import BagRun  # noqa: PLC0415
 
-        return 'a bag', None, lambda camera: BagRun(path, camera, *topics)
+        return 'a bag', None, lambda camera: BagRun(path, camera, *topics, guess)
     for known in FORMATS if path.is_dir() else ():
         if known.holds(path):
             return known.name, known.cameras(path), partial(_open_public, known.read, path, seed)
@@ -100,12 +106,6 @@ def _open_public(
     read: Callable[[Path, str | None], Listing], path: Path, seed: int, camera: str | None
 ) -> Dataset:
     return ImageRun(read(path, camera), seed)
-
-
-def needs_spacing(path: Path | str) -> bool:
-    """Whether a path is a folder of images without poses, which needs a `spacing`."""
-    where = Path(path)
-    return where.is_dir() and not _is_run(where) and bool(image_files(where))
 
 
 def _usual_cameras(path: Path) -> list[str]:

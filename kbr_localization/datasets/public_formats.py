@@ -1,4 +1,4 @@
-"""Runs of public datasets: images with true poses in files beside them."""
+"""Runs of public datasets: images with true poses in separate files."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Format:
+class PublicFormat:
     """
     A format with true poses.
 
@@ -115,11 +115,9 @@ class ImageRun(Dataset):
         return self._reference.track
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self._files)
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame; its image is read when asked for."""
         stamp_ns, file = int(self.stamps_ns[index]), self._files[index]
         return Frame(
             stamp_ns=stamp_ns,
@@ -164,9 +162,9 @@ def _euroc_root(path: Path) -> Path:
 
 def read_euroc(path: Path, camera: str | None = None) -> Listing:
     """
-    Read a sequence of EuRoC MAV (Burri et al., IJRR 2016), or one laid out alike, as of TUM VI.
+    Read a sequence of EuRoC MAV (Burri et al., IJRR 2016), or of TUM VI, laid out the same.
 
-    The poses are those of the body in a world with z up; `sensor.yaml` has the camera on it.
+    The poses are of the body in a world with z up; `sensor.yaml` has the camera pose on it.
     """
     root, skipped = _euroc_root(path), Skipped()
     folder = root / (camera or euroc_cameras(path)[0])
@@ -213,7 +211,7 @@ def read_kitti(path: Path, camera: str | None = None) -> Listing:
     """
     Read a sequence of KITTI odometry (Geiger et al., CVPR 2012).
 
-    The poses are those of the left camera in the axes of its first image. They lie in
+    The poses are of the left camera in the axes of its first image. They lie in
     `../../poses/<sequence>.txt`, or as `poses.txt` in the sequence.
     """
     whole, skipped = path.resolve(), Skipped()
@@ -303,7 +301,7 @@ def read_image_folder(path: Path, camera: str | None = None) -> Listing:
 
 
 def image_files(path: Path) -> list[Path]:
-    """Images of a folder by name; hidden files, as macOS puts beside each, are none."""
+    """Images of a folder by name; hidden files, as macOS adds to each, are none."""
     files = (file for file in path.iterdir() if not file.name.startswith('.'))
     return sorted(file for file in files if file.suffix.lower() in IMAGE_SUFFIXES)
 
@@ -384,36 +382,31 @@ def _spacing_of(path: Path, images: int) -> float:
 
 
 FORMATS = (
-    Format(
+    PublicFormat(
         f'a TUM RGB-D sequence ({TUM_IMAGES})',
         lambda path: (path / TUM_IMAGES).is_file(),
         read_tum_rgbd,
     ),
-    Format(
+    PublicFormat(
         f'a EuRoC sequence ({EUROC_ROOT}/cam0)',
         lambda path: bool(euroc_cameras(path)),
         read_euroc,
         euroc_cameras,
     ),
-    Format(
+    PublicFormat(
         'a KITTI odometry sequence (image_0)',
         lambda path: bool(kitti_cameras(path)),
         read_kitti,
         kitti_cameras,
     ),
-    Format(
+    PublicFormat(
         'a sequence of 7-Scenes (frame-000000.color.png)',
         lambda path: next(path.glob(f'frame-*{SCENE_IMAGE}'), None) is not None,
         read_seven_scenes,
     ),
-    Format(
+    PublicFormat(
         f'a folder of images with {" or ".join(FOLDER_POSES)}',
         lambda path: any((path / name).is_file() for name in FOLDER_POSES),
         read_image_folder,
     ),
 )
-FILES = frozenset(
-    {TUM_IMAGES, TUM_POSES, EUROC_TABLE, EUROC_SENSOR, KITTI_TIMES, KITTI_POSES, FOLDER_ODOMETRY}
-    | {*FOLDER_POSES, FOLDER_LIST, TRAVERSE_SETTINGS}
-)
-"""Names of files that these formats look for."""

@@ -17,7 +17,9 @@ from kbr_localization.datasets.bag_topics import (
     drifts,
     NO_REFERENCE,
     POSE,
+    RAW,
     reference_candidates,
+    REFERENCE_TYPES,
 )
 from kbr_localization.datasets.bag_transforms import BagTransforms
 from kbr_localization.datasets.bag_writer import write_bag
@@ -45,9 +47,6 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 __all__ = ['BagRun', 'write_bag']
-
-UNKNOWN_VARIANCE = 1000.0
-"""Square metres; a reference pose that is less certain is none (AMCL and we send 9999)."""
 
 Item = TypeVar('Item')
 
@@ -77,7 +76,6 @@ class RawBagImage:
         )
 
     def __str__(self) -> str:
-        """Name the image in messages."""
         return f'{self.topic.name} at {self.time_ns * 1e-9:.6f} s of {self.bag.path}'
 
 
@@ -102,11 +100,12 @@ class BagRun(Dataset):
     Topics that are not given are found by their types: Image or CompressedImage, Odometry, and
     for the reference PoseWithCovarianceStamped, PoseStamped or a second Odometry. Of several
     candidates one needs a customary name, and poses in the frame of the odometry are no reference
-    unless chosen. Without such topics the poses are taken from /tf: odom -> base_link, map ->
-    base_link or map -> odom -> base_link. `sources` says which topics are used. Times are those of
-    the headers, or of the recording where a header has none, if it is by the same clock. Images
-    are read when asked for; the reference is interpolated to their stamps, None where it is
-    unknown. Raises DatasetError when the bag cannot be read or lacks images or odometry.
+    unless chosen; `guess` takes the likeliest in place of a refusal. Without such topics the poses
+    are taken from /tf: odom -> base_link, map -> base_link or map -> odom -> base_link. `sources`
+    says which topics are used. Times come from the headers, or from the recording where a header
+    has none, if it is by the same clock. Images are read when asked for; the reference is
+    interpolated to their stamps, None where it is unknown. Raises DatasetError when the bag cannot
+    be read or lacks images or odometry.
     """
 
     def __init__(
@@ -115,13 +114,14 @@ class BagRun(Dataset):
         image_topic: str | None = None,
         odometry_topic: str | None = None,
         reference_topic: str | None = None,
+        guess: bool = False,
     ) -> None:
         self.path = Path(path)
         self.name = self.path.resolve().name
         self.skipped = Skipped()
         self.notes = read_notes(self.path if self.path.is_dir() else self.path.parent)
         self._bag = Bag(self.path)
-        self._choose_topics(image_topic, odometry_topic, reference_topic)
+        self._choose_topics(image_topic, odometry_topic, reference_topic, guess)
         images, poses = self._scan()
         reference = self._track(self.reference_topic, poses, is_reference=True)
         self._reference = None if reference is None else ReferenceTrack(reference)
@@ -143,8 +143,21 @@ class BagRun(Dataset):
         self.notes = with_notes(self.notes, notes)
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self._images)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Topics of images, odometry and poses that are not used."""
+        used = (self.image_topic, self.odometry_topic, self.reference_topic)
+        kinds = (RAW, COMPRESSED, *REFERENCE_TYPES)
+        found = (t for t in self._bag.topics if t.message_type in kinds and t not in used)
+        return tuple(map(str, found))
+
+    @property
+    def lateness_s(self) -> FloatArray:
+        """Seconds (n,) from the stamp of each image to its recording."""
+        recorded = np.array([time_ns for time_ns, _ in self._images], dtype=np.int64)
+        return np.asarray((recorded - self.stamps_ns) * 1e-9)
 
     @property
     def fixes(self) -> OdometryTrack | None:
@@ -152,7 +165,6 @@ class BagRun(Dataset):
         return self._reference.track if self._reference else None
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame; its image is read when asked for."""
         stamp_ns = int(self.stamps_ns[index])
         load = CompressedBagImage if self.image_topic.message_type == COMPRESSED else RawBagImage
         return Frame(
@@ -163,11 +175,15 @@ class BagRun(Dataset):
             name=f'{self.name} frame {range(len(self))[index]}',
         )
 
-    def _choose_topics(self, image: str | None, odometry: str | None, ref: str | None) -> None:
+    def _choose_topics(
+        self, image: str | None, odometry: str | None, ref: str | None, guess: bool
+    ) -> None:
         path, topics = self._bag.path, self._bag.topics
-        self.image_topic = choose_image(path, topics, image)
+        self.image_topic = choose_image(path, topics, image, guess)
         transforms = BagTransforms(self._bag, self.skipped)
-        self.odometry_topic = choose_odometry(path, topics, odometry, transforms.odometry_topic)
+        self.odometry_topic = choose_odometry(
+            path, topics, odometry, transforms.odometry_topic, guess
+        )
         if self.odometry_topic.message_type != TF:
             transforms = BagTransforms(self._bag, self.skipped, self.odometry_topic)
         self._transforms = transforms
@@ -177,7 +193,7 @@ class BagRun(Dataset):
         candidates = reference_candidates(others)
         self._drifting = [topic for topic in candidates if drifts(self._frame(topic), frame)]
         self.reference_topic = choose_reference(
-            path, others, ref, self._drifting, transforms.reference_topic
+            path, others, ref, self._drifting, transforms.reference_topic, guess
         )
         self.reference_frame = ''
         if self.reference_topic and self.reference_topic.message_type == TF:
@@ -249,8 +265,8 @@ class BagRun(Dataset):
         pose = self._bag.deserialize(topic, data).pose
         if topic.message_type != POSE:
             variances = np.asarray(pose.covariance, dtype=np.float64)[[0, 7]]
-            # that of an odometry is of the whole way, and grows without end
-            if topic != self.odometry_topic and not np.all(variances < UNKNOWN_VARIANCE):
+            # AMCL and we send 9999 for an unknown pose; the variance of odometry always grows
+            if topic != self.odometry_topic and not np.all(variances < 1000.0):
                 raise DatasetError(
                     f'expected a known pose, got variances of x, y {variances.tolist()}'
                 )

@@ -1,4 +1,4 @@
-"""Folders of runs: they appear as a whole or not at all, with notes in a file beside the data."""
+"""Folders of runs: they appear as a whole or not at all, with notes in a file of their folder."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_notes(folder: Path, notes: Sequence[str]) -> None:
 
 
 def with_notes(notes: tuple[str, ...], further: tuple[str, ...]) -> tuple[str, ...]:
-    """Add notes that are not there yet: a copy of a run has those of the run already."""
+    """Add the notes that are missing: a copy of a run already has the notes of the run."""
     return tuple(dict.fromkeys(notes + further))
 
 

@@ -20,7 +20,7 @@ Parsed = TypeVar('Parsed')
 
 LARGEST_YAML = 1 << 22
 """Characters; YAML is read slowly."""
-# that of libyaml is faster and bounds the depth
+# libyaml is faster and bounds the depth
 _Loader = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
 
 

@@ -11,8 +11,6 @@ from kbr_localization.errors import RosError
 
 DOMAINS = range(1, 101)
 """Beyond 101 the ports of a domain reach into those that Linux gives to anybody."""
-FIRST_PORT = 17_400
-"""Whoever listens on this port plus the domain has it; the port falls free with the process."""
 
 
 @contextmanager
@@ -23,7 +21,8 @@ def own_domain() -> Iterator[int]:
         domain = DOMAINS[(start + step) % len(DOMAINS)]
         with socket.socket() as claim:
             try:
-                claim.bind(('127.0.0.1', FIRST_PORT + domain))
+                # whoever listens there has the domain; the port falls free with the process
+                claim.bind(('127.0.0.1', 17_400 + domain))
                 claim.listen()
             except OSError:
                 continue

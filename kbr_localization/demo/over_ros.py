@@ -26,8 +26,6 @@ from kbr_localization.resources import profile_variable, shared_file
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
-PATIENCE_S = 5.0
-"""Seconds without a new pose after which the node is taken to have answered."""
 START_S, STOP_S = 60.0, 10.0
 
 
@@ -82,7 +80,7 @@ class _PoseReader:
 
     @property
     def silent(self) -> bool:
-        return time.monotonic() - self._changed > PATIENCE_S
+        return time.monotonic() - self._changed > 5.0
 
     def _read(self) -> None:
         assert self._stdout is not None
@@ -110,7 +108,7 @@ def _wait_until_listening(
 def _program(
     name: str, module: str, parameters: dict[str, Any], logs: Path, env: dict[str, str]
 ) -> Iterator[subprocess.Popen[str]]:
-    """Run a program of the room `ros`; at the end it is told to stop, then killed."""
+    """Run a program of the room `ros`; at the end stop it, then kill it."""
     arguments = [part for key, value in parameters.items() for part in ('-p', f'{key}:={value}')]
     options = ['--ros-args', *arguments] if arguments else []
     with (

@@ -29,7 +29,6 @@ from kbr_localization.simulation import write_building
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 
-EXAMPLES = 4
 NODE = 'kbr (node over DDS)'
 BASELINES = {'nearest': 'nearest image', 'dead-reckoning': 'odometry from the true start'}
 
@@ -83,7 +82,7 @@ def take_tour(
 
 
 def labelled(progress: Progress, name: str) -> Progress:
-    """Progress of one of several pieces of the same work, under a name of its own."""
+    """Progress of one of several pieces of the same work, under another name."""
     return lambda what, done, total: progress(f'{what}: {name}', done, total)
 
 
@@ -116,6 +115,6 @@ def _draw(
     reference = reference_trajectory(dataset)
     title = f'{dataset.name}: {len(kernel_map)} map images, {len(dataset)} frames'
     # four moments, spread over the run
-    moments = np.linspace(0.1, 0.9, EXAMPLES) * len(dataset)
+    moments = np.linspace(0.1, 0.9, 4) * len(dataset)
     pairs = [best_match(kernel_map, dataset[int(moment)]) for moment in moments]
     save_figure(run_figure(title, kernel_map.poses, reference, answers, errors, pairs), path)

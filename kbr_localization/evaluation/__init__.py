@@ -1,14 +1,16 @@
 """Trajectories against their reference: association, metrics, files, reports."""
 
-from kbr_localization.evaluation.association import associate, reference_trajectory, TOLERANCE_S
 from kbr_localization.evaluation.metrics import (
+    associate,
     coverage,
+    recall_at,
+    reference_trajectory,
     run_errors,
     run_metrics,
     RunErrors,
     sharpness,
+    TOLERANCE_S,
 )
-from kbr_localization.evaluation.retrieval import recall_at
 from kbr_localization.evaluation.tum import read_tum, write_tum
 
 __all__ = [

@@ -42,7 +42,6 @@ class DescribedRun(Dataset):
     seconds_per_image: float
 
     def __len__(self) -> int:
-        """Count the frames."""
         return len(self.frames)
 
     @property
@@ -52,11 +51,9 @@ class DescribedRun(Dataset):
         return {i.number: i.error for i in images if isinstance(i, NumberedImage) and i.error}
 
     def __getitem__(self, index: int) -> Frame:
-        """Return one frame."""
         return self.frames[index]
 
     def __iter__(self) -> Iterator[Frame]:
-        """Iterate over the frames in order of time."""
         return iter(self.frames)
 
 
@@ -68,7 +65,7 @@ class NumberedImage:
     error: str = ''
 
     def __call__(self) -> Image:
-        """Return the number as an array, for `LookupDescriber`."""
+        """Return the number as an array; raises DatasetError."""
         if self.error:
             raise DatasetError(self.error)
         return np.array([self.number])

@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from kbr_localization.datasets import Dataset
-from kbr_localization.evaluation.association import reference_trajectory
-from kbr_localization.evaluation.comparison import ComparisonFolder, MAP
-from kbr_localization.evaluation.metrics import RunErrors
-from kbr_localization.evaluation.protocol import ComparisonPlan, random_map, Task
+from kbr_localization.evaluation.comparison import (
+    belief_path,
+    ComparisonPlan,
+    MAP,
+    random_map,
+    Task,
+    trajectory_path,
+)
+from kbr_localization.evaluation.metrics import reference_trajectory, RunErrors
 from kbr_localization.evaluation.record import ImagePair
 from kbr_localization.evaluation.tum import read_tum
 from kbr_localization.files import new_file, write_text
@@ -193,12 +198,11 @@ def save_comparison(
 
 def scene(out: Path, kernel_map: KernelMap, task: Task, seed: int) -> Scene:
     """Read what the comparison in a folder kept of a first trial on the first test run."""
-    folder = ComparisonFolder(out)
-    belief = folder.belief_path(task.method, task.size)
+    belief = belief_path(out, task)
     return Scene(
         task,
         random_map(kernel_map, task, seed).poses,
-        read_tum(folder.trajectory_path(task.method, task.size, 0)),
+        read_tum(trajectory_path(out, task, 0)),
         np.loadtxt(belief, ndmin=2) if belief.exists() else np.zeros((0, 3)),
     )
 

@@ -10,24 +10,28 @@ An estimate that is not finite is none.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 import math
 
 from kbr_localization import se2
+from kbr_localization.datasets import Dataset
 from kbr_localization.errors import EvaluationError
-from kbr_localization.evaluation.association import associate, TOLERANCE_S
 from kbr_localization.localization.localizer import LOST_M, sigma_region, UNKNOWN_VARIANCE
-from kbr_localization.se2 import FloatArray
+from kbr_localization.localization.map.kernel_map import KernelMap
+from kbr_localization.se2 import FloatArray, StampArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
 
+TOLERANCE_S = 0.01
+"""Seconds by which the stamps of a frame and its estimate may differ, as evo_ape has it."""
 HOLD_M = 5.0
 """Travel, or half of a run's, over which an error has to stay below `LOST_M`."""
 THRESHOLDS = ((0.25, 2.0), (0.5, 5.0), (5.0, 10.0))
 """Metres and degrees of the `within_…` fractions, as visual localization reports them."""
-SIGMAS = (1, 2, 3)
-_ROUNDING_M = 1e-6
+SAME_PLACE_M = 1.0
+SAME_PLACE_DEG = 30.0
 
 Metrics = dict[str, float | int | None]
 
@@ -46,7 +50,7 @@ class RunErrors:
     called localized, or None where the trajectory has no statuses.
     """
 
-    stamps_ns: se2.StampArray
+    stamps_ns: StampArray
     travel_m: FloatArray
     position_m: FloatArray
     heading_deg: FloatArray
@@ -166,7 +170,7 @@ def coverage(errors: RunErrors) -> Metrics:
     heading = errors.heading_surprise[~np.isnan(errors.heading_surprise)]
     result: Metrics = {'coverage_frames': int(position.size)}
     for prefix, surprise, freedom in (('', position, 2), ('heading_', heading, 1)):
-        for sigma in SIGMAS:
+        for sigma in (1, 2, 3):
             rim = sigma_region(sigma, freedom)
             inside = float(np.mean(surprise <= rim)) if surprise.size else None
             result[f'{prefix}coverage_{sigma}sigma'] = inside
@@ -183,7 +187,7 @@ def below_1m_from(errors: RunErrors) -> int | None:
     end = errors.travel_m + min(HOLD_M, total / 2)
     until = np.searchsorted(errors.travel_m, end, side='right')
     losses = np.concatenate([[0], np.cumsum(errors.lost)])
-    held = (losses[until] == losses[: errors.lost.size]) & (end <= total + _ROUNDING_M)
+    held = (losses[until] == losses[: errors.lost.size]) & (end <= total + 1e-6)
     return int(np.argmax(held)) if np.any(held) else None
 
 
@@ -259,3 +263,101 @@ def _span(trajectory: Trajectory) -> str:
         return 'nothing'
     first, last = trajectory.stamps_ns[[0, -1]] * 1e-9
     return f'[{first:.3f}, {last:.3f}] s'
+
+
+def associate(
+    frame_stamps_ns: StampArray, estimate_stamps_ns: StampArray, tolerance_s: float = TOLERANCE_S
+) -> NDArray[np.int64]:
+    """
+    Find the estimate of every frame: the nearest one in time, at most `tolerance_s` away.
+
+    Shapes: (n,) and increasing (m,) -> (n,) indices into the estimates, -1 where a frame has
+    none. An estimate serves one frame only, the nearest; stamps are integer nanoseconds.
+    """
+    nearest = _nearest(frame_stamps_ns, estimate_stamps_ns)
+    if not estimate_stamps_ns.size:
+        return nearest
+    distance = np.abs(estimate_stamps_ns[nearest] - frame_stamps_ns)
+    nearest[distance > np.rint(tolerance_s * 1e9)] = -1
+    return _keep_closest(nearest, distance)
+
+
+def _nearest(query: StampArray, stamps: StampArray) -> NDArray[np.int64]:
+    if not stamps.size:
+        return np.full(query.size, -1, dtype=np.int64)
+    after = np.clip(np.searchsorted(stamps, query), 0, stamps.size - 1)
+    before = np.maximum(after - 1, 0)
+    earlier_wins = np.abs(query - stamps[before]) <= np.abs(stamps[after] - query)
+    return np.where(earlier_wins, before, after).astype(np.int64)
+
+
+def _keep_closest(nearest: NDArray[np.int64], distance: StampArray) -> NDArray[np.int64]:
+    """Where several frames name one estimate, only the closest of them keeps it."""
+    closest_first = np.argsort(distance, kind='stable')
+    _, first = np.unique(nearest[closest_first], return_index=True)
+    kept = np.full_like(nearest, -1)
+    winners = closest_first[first]
+    kept[winners] = nearest[winners]
+    return kept
+
+
+def reference_trajectory(dataset: Dataset) -> Trajectory:
+    """Collect the stamps and reference poses of the frames that have one; no image is read."""
+    known = [(frame.stamp_ns, frame.reference) for frame in dataset if frame.reference is not None]
+    stamps = np.array([stamp for stamp, _ in known], dtype=np.int64)
+    return Trajectory(stamps, np.array([pose for _, pose in known]).reshape(-1, 3))
+
+
+def frame_note(kernel_map: KernelMap, dataset: Dataset) -> str:
+    """Say that reference poses of a run are in another frame than the map's; else nothing."""
+    known = any(frame.reference is not None for frame in dataset)
+    if kernel_map.aligned is not False or not known:
+        return ''
+    return (
+        f'the frame of the map is that of its first image, not that of the reference poses of '
+        f'{dataset.name}: errors against them, and a start from them, mean nothing before '
+        '`kbr map align`'
+    )
+
+
+def recall_at(
+    similarities: Iterable[FloatArray], map_poses: FloatArray, reference: FloatArray
+) -> dict[str, float | int]:
+    """
+    Fraction of the query images of which one of the k most similar map images is the same place.
+
+    `similarities`: the kernel values (n,) of each query, one after the other, so that they need
+    not be held at once; (n, 3), (q, 3). The same place is within `SAME_PLACE_M` and
+    `SAME_PLACE_DEG`. Only queries with such a map image count, `recall_frames` of them; raises
+    EvaluationError when there is none.
+    """
+    ranks = []
+    for values, pose in zip(similarities, reference, strict=True):
+        right = same_place(map_poses, pose)
+        if right.any():
+            ranks.append(_first_rank(values, right))
+    if not ranks:
+        raise EvaluationError(
+            f'recall: no map image lies within {SAME_PLACE_M:g} m and {SAME_PLACE_DEG:g} degrees '
+            'of any frame; does the map show the same building in the same frame?'
+        )
+    recalls = {f'recall_at_{k}': float(np.mean(np.array(ranks) < k)) for k in (1, 5, 10)}
+    return {'recall_frames': len(ranks), **recalls}
+
+
+def _first_rank(values: FloatArray, right: NDArray[np.bool_]) -> int:
+    """How many images are more similar than the most similar one of the same place."""
+    best = values[right].max()
+    first = int(np.argmax(right & (values == best)))
+    # of equal values the first counts
+    return int(np.count_nonzero(values > best) + np.count_nonzero(values[:first] == best))
+
+
+def same_place(
+    poses: FloatArray, pose: FloatArray, within_m: float = SAME_PLACE_M
+) -> NDArray[np.bool_]:
+    """Which poses (n, 3) are at the place of a pose (3,), heading included."""
+    offset = pose - poses
+    near = np.hypot(offset[:, 0], offset[:, 1]) <= within_m
+    aligned = np.abs(se2.wrap_angle(offset[:, 2])) <= np.radians(SAME_PLACE_DEG)
+    return np.asarray(near & aligned)

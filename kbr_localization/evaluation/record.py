@@ -9,8 +9,12 @@ from kbr_localization.datasets import Dataset, Frame
 from kbr_localization.datasets.images import decode_image
 from kbr_localization.datasets.multi_camera import one_picture
 from kbr_localization.errors import DatasetError, VisionError
-from kbr_localization.evaluation.association import reference_trajectory
-from kbr_localization.evaluation.metrics import run_errors, RunErrors, THRESHOLDS
+from kbr_localization.evaluation.metrics import (
+    reference_trajectory,
+    run_errors,
+    RunErrors,
+    THRESHOLDS,
+)
 from kbr_localization.localization.localizer import Localizer, PoseEstimate
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.pipeline import localize
@@ -19,11 +23,6 @@ from kbr_localization.se2 import FloatArray
 from kbr_localization.trajectory import Trajectory
 import numpy as np
 from numpy.typing import NDArray
-
-PICTURED = 60
-"""Frames with pictures, spread over the run."""
-WORST, WORST_APART = 12, 5
-"""Worst frames that are shown, and frames between two of them."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ def record_run(
     reference = reference_trajectory(dataset)
     errors = run_errors(reference, trajectory) if len(reference) else None
     worst = _worst(errors, [frame.stamp_ns for frame in dataset])
-    spread = np.linspace(0, len(dataset) - 1, min(PICTURED, len(dataset))).round().astype(int)
+    spread = np.linspace(0, len(dataset) - 1, min(60, len(dataset))).round().astype(int)
     pictured, pairs = sorted({*spread.tolist(), *worst}), {}
     for done, number in enumerate(pictured, start=1):
         with suppress(DatasetError, VisionError):  # a broken image has no picture
@@ -126,16 +125,16 @@ def best_match(kernel_map: KernelMap, frame: Frame) -> ImagePair:
 
 
 def _worst(errors: RunErrors | None, stamps_ns: list[int]) -> tuple[int, ...]:
-    """Return the numbers of the worst frame and of others that are not good, the worst first."""
+    """Return the worst frame and up to 11 others that are not good and 5 or more frames apart."""
     if errors is None:
         return ()
     number = {stamp: index for index, stamp in enumerate(stamps_ns)}
     chosen: list[int] = []
     for entry in np.argsort(-errors.position_m, kind='stable'):
         good = errors.position_m[entry] <= THRESHOLDS[0][0]
-        if len(chosen) == WORST or (chosen and good):
+        if len(chosen) == 12 or (chosen and good):
             break
         frame = number[int(errors.stamps_ns[entry])]
-        if all(abs(frame - other) >= WORST_APART for other in chosen):
+        if all(abs(frame - other) >= 5 for other in chosen):
             chosen.append(frame)
     return tuple(chosen)

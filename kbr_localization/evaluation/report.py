@@ -14,8 +14,7 @@ import cv2
 from kbr_localization import __version__, se2
 from kbr_localization.configuration import to_mapping
 from kbr_localization.errors import EvaluationError, MapError
-from kbr_localization.evaluation.association import frame_note
-from kbr_localization.evaluation.metrics import run_metrics
+from kbr_localization.evaluation.metrics import frame_note, run_metrics
 from kbr_localization.evaluation.record import ImagePair, RunRecord
 from kbr_localization.files import write_text
 from kbr_localization.localization.calibration_report import described
@@ -35,15 +34,13 @@ DIAGNOSTICS = {
     'elsewhere': 'probability of the hypotheses of other places',
     'evidence': 'log odds of this place against all wrong places, in nats',
     'evidence_limit': 'evidence above which a pose is called localized: no wrong place reaches it',
-    'facing_log_likelihood': 'mean log likelihood of recent images in which the map is in view',
     'frozen_images': 'images left out because the camera repeated the one before',
-    'informative': 'probability that recent images can tell places apart',
     'log_likelihood': 'mean log likelihood of recent images at the estimated pose',
     'map_confirmed': '1 when images have confirmed that the robot is on this map',
-    'map_log_likelihood': 'mean log likelihood of recent images anywhere on the map',
     'mass_in_radius': 'fraction of the belief near the estimated pose: the confidence',
     'odometry_wrong': 'probability that the odometry contradicts the images',
     'recoveries': 'how often the belief was spread over the map again',
+    'restarts': 'how often the belief was started again',
     'updates': 'images used so far',
 }
 """What the numbers behind a status mean, shown as tooltips."""
@@ -51,7 +48,7 @@ DIAGNOSTICS = {
 
 def write_run_report(path: str | Path, record: RunRecord) -> None:
     """Write the page of a localized run; raises OSError."""
-    _write_page(path, run_data(record))
+    write_page(path, run_data(record))
 
 
 def write_map_report(path: str | Path, kernel_map: KernelMap, name: str) -> None:
@@ -61,10 +58,11 @@ def write_map_report(path: str | Path, kernel_map: KernelMap, name: str) -> None
             f'{name} was built of known poses: give a run to localize on it, as in '
             '`kbr report MAP RUN`'
         )
-    _write_page(path, map_data(kernel_map, kernel_map.mapping, name))
+    write_page(path, map_data(kernel_map, kernel_map.mapping, name))
 
 
-def _write_page(path: str | Path, data: dict[str, Any]) -> None:
+def write_page(path: str | Path, data: dict[str, Any]) -> None:
+    """Write a page of what `run_data`, `map_data` or `trial_data` collected; raises OSError."""
     template = resources.files('kbr_localization.evaluation').joinpath('report.html')
     page = template.read_text(encoding='utf-8')
     written = datetime.now(timezone.utc).strftime('%Y-%m-%d %H:%M UTC')

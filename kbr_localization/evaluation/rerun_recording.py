@@ -13,7 +13,6 @@ import rerun as rr
 
 APPLICATION = 'kbr_localization'
 GREY, TRUTH, ESTIMATE, BELIEF = [160, 174, 192], [90, 105, 120], [11, 114, 133], [103, 65, 217]
-ARROW_M = 0.3
 
 
 def write_recording(path: str | Path, record: RunRecord) -> None:
@@ -84,9 +83,7 @@ def _line(record: RunRecord) -> Any:
 
 def _arrows(poses: FloatArray, colour: list[int]) -> Any:
     directions = np.stack([np.cos(poses[:, 2]), np.sin(poses[:, 2])], axis=-1)
-    return rr.Arrows2D(
-        origins=_up(poses[:, :2]), vectors=ARROW_M * _up(directions), colors=[colour]
-    )
+    return rr.Arrows2D(origins=_up(poses[:, :2]), vectors=0.3 * _up(directions), colors=[colour])
 
 
 def _up(points: FloatArray) -> FloatArray:

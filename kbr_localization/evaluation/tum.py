@@ -69,7 +69,7 @@ def _format_line(stamp_ns: int, x: float, y: float, heading: float) -> str:
 
 def details_path(trajectory_path: str | Path) -> Path:
     """
-    Where the details of a trajectory file are kept: beside it, with the suffix .csv.
+    Path of the details of a trajectory file: the same with the suffix .csv.
 
     It takes the place of another suffix of a table; run.1 and run.2 have each their own.
     """
@@ -97,7 +97,7 @@ def check_details(path: Path) -> None:
 
 
 def read_detailed(path: Path) -> Trajectory:
-    """Read a TUM file and the details beside it, if there are some; raises EvaluationError."""
+    """Read a TUM file and its details, if there are some; raises EvaluationError."""
     trajectory, details = read_tum(path), details_path(path)
     # a trajectory with commas may be called .csv itself
     if details == path or not details.is_file():
@@ -110,7 +110,7 @@ def read_detailed(path: Path) -> Trajectory:
 
 def write_detailed(path: str | Path, trajectory: Trajectory) -> None:
     """
-    Write a TUM file and, beside it, the details, a row for each pose.
+    Write a TUM file and its details, a row for each pose.
 
     After an error both are what they were. Refuses a trajectory that carries no details.
     """

@@ -9,9 +9,7 @@ from helpers import tiny_frames, tiny_odometry, write_tiny_cold_run
 from kbr_localization.datasets import open_dataset
 from kbr_localization.errors import EvaluationError
 from kbr_localization.evaluation import comparison, figures
-from kbr_localization.evaluation.described import describe_run, on_described_run
-from kbr_localization.evaluation.metrics import Metrics
-from kbr_localization.evaluation.protocol import (
+from kbr_localization.evaluation.comparison import (
     comparison_rows,
     ComparisonPlan,
     complete,
@@ -19,6 +17,8 @@ from kbr_localization.evaluation.protocol import (
     random_map,
     Task,
 )
+from kbr_localization.evaluation.described import describe_run, on_described_run
+from kbr_localization.evaluation.metrics import Metrics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.pipeline import localize
 from kbr_localization.workers import open_workers
@@ -57,14 +57,24 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope='module')
 def train_map(runs):
-    return build_map([runs[0]])
+    return build_map([runs[0]], seed=PLAN.seed)
 
 
 @pytest.fixture(scope='module')
-def compared(runs, tmp_path_factory):
+def compare(train_map):
+    """Compare methods on the map of the first run."""
+
+    def run(test, out, plan=PLAN, **options):
+        return comparison.compare(lambda: train_map, ['train'], [test], plan, out, **options)
+
+    return run
+
+
+@pytest.fixture(scope='module')
+def compared(runs, compare, tmp_path_factory):
     """Return a finished comparison: its folder and rows."""
     out = tmp_path_factory.mktemp('compared') / 'out'
-    return out, comparison.compare([runs[0]], [runs[1]], PLAN, out)
+    return out, compare(runs[1], out)
 
 
 def test_rows_have_the_agreed_keys_in_the_agreed_order(compared):
@@ -80,32 +90,24 @@ def test_rows_have_the_agreed_keys_in_the_agreed_order(compared):
     json.dumps(rows, allow_nan=False)
 
 
-def test_a_row_is_what_a_localization_of_the_real_run_gives(runs, compared):
-    train, test = runs
+def test_a_row_is_what_a_localization_of_the_real_run_gives(runs, train_map, compared):
     out, rows = compared
-    kernel_map = build_map([train], seed=PLAN.seed)
-    small = random_map(kernel_map, Task('nearest', 6, 0), PLAN.seed)
-    trajectory = localize(small, test, method='nearest')
-    kept = comparison.ComparisonFolder(out).trajectory_path('nearest', 6, 0)
-    positions = np.loadtxt(kept)[:, 1:3]
+    task = Task('nearest', 6, 0)
+    trajectory = localize(random_map(train_map, task, PLAN.seed), runs[1], method='nearest')
+    positions = np.loadtxt(comparison.trajectory_path(out, task, 0))[:, 1:3]
     np.testing.assert_allclose(positions, trajectory.poses[:, :2], atol=1e-8)
     assert rows[2]['position_rmse_m_sd'] > 0
 
 
-def test_more_images_make_the_nearest_image_nearer(compared):
-    _, rows = compared
-    assert rows[3]['position_rmse_m_mean'] < rows[2]['position_rmse_m_mean']
-
-
-def test_two_processes_find_what_one_finds(runs, compared, tmp_path):
+def test_two_processes_find_what_one_finds(runs, compare, compared, tmp_path):
     with open_workers(2) as two:
-        parallel = comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', workers=two)
+        parallel = compare(runs[1], tmp_path / 'out', workers=two)
     for mine, theirs in zip(parallel, compared[1], strict=True):
         times = {'ms_per_frame': 0.0}
         assert mine | times == theirs | times
 
 
-def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compared, tmp_path):
+def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compare, compared, tmp_path):
     out = tmp_path / 'out'
 
     def stop_in_the_middle(what, done, total):
@@ -113,16 +115,14 @@ def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compared, tmp
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        comparison.compare([runs[0]], [runs[1]], PLAN, out, progress=stop_in_the_middle)
+        compare(runs[1], out, progress=stop_in_the_middle)
     trials = out / comparison.OUTCOMES
     done = trials.read_text().splitlines()
     assert len(done) == 3
     # the crash came in the middle of a line
     trials.write_text('\n'.join(done) + '\n{"task": {"meth')
     steps = []
-    rows = comparison.compare(
-        [runs[0]], [runs[1]], PLAN, out, progress=lambda *step: steps.append(step)
-    )
+    rows = compare(runs[1], out, progress=lambda *step: steps.append(step))
     assert ('comparing', 3, 8) in steps and ('comparing', 8, 8) in steps
     assert trials.read_text().splitlines()[:3] == done
     for mine, theirs in zip(rows, compared[1], strict=True):
@@ -130,43 +130,41 @@ def test_a_stopped_comparison_goes_on_and_keeps_what_is_done(runs, compared, tmp
         assert mine | times == theirs | times
 
 
-def test_a_folder_of_another_comparison_is_refused(runs, compared):
-    other = dataclasses.replace(PLAN, trials=3)
+def test_a_folder_of_another_comparison_is_refused(runs, compare, compared, tmp_path, monkeypatch):
+    out, _ = compared
     with pytest.raises(EvaluationError, match='another comparison'):
-        comparison.compare([runs[0]], [runs[1]], other, compared[0])
-
-
-def test_trials_of_other_code_are_another_comparison(runs, compared, monkeypatch):
-    monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
-    with pytest.raises(EvaluationError, match='code of this package'):
-        comparison.compare([runs[0]], [runs[1]], PLAN, compared[0])
-
-
-def test_a_run_of_the_same_name_and_length_is_another_comparison(runs, compared, tmp_path):
-    # as COLD's runs of two buildings
+        compare(runs[1], out, dataclasses.replace(PLAN, trials=3))
+    # a run of the same name and length, as COLD's runs of two buildings
     other = write_tiny_cold_run(tmp_path / runs[1].name, frames=len(runs[1]) + 1)
     min((other / 'std_cam').iterdir()).unlink()
     assert len(open_dataset(other)) == len(runs[1])
     with pytest.raises(EvaluationError, match='another comparison'):
-        comparison.compare([runs[0]], [open_dataset(other)], PLAN, compared[0])
+        compare(open_dataset(other), out)
+    monkeypatch.setattr(comparison, 'code_state', lambda: '0.1.0 of another commit')
+    with pytest.raises(EvaluationError, match='code of this package'):
+        compare(runs[1], out)
+    (tmp_path / 'plan.json').write_text('{}')
+    with pytest.raises(EvaluationError, match='another comparison'):
+        compare(runs[1], tmp_path)
 
 
-def test_two_processes_cannot_be_at_one_comparison(runs, tmp_path):
+def test_two_processes_cannot_be_at_one_comparison(runs, compare, tmp_path):
     def meddle(what, done, total):
-        if what == 'comparing':
-            comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out')
+        compare(runs[1], tmp_path / 'out')
 
     with pytest.raises(EvaluationError, match='in use'):
-        comparison.compare([runs[0]], [runs[1]], PLAN, tmp_path / 'out', progress=meddle)
+        compare(runs[1], tmp_path / 'out', progress=meddle)
 
 
-def test_damaged_lines_are_done_again_and_repeated_ones_count_once(runs, compared, tmp_path):
+def test_damaged_lines_are_done_again_and_repeated_ones_count_once(
+    runs, compare, compared, tmp_path
+):
     out = tmp_path / 'out'
     shutil.copytree(compared[0], out)
     trials = out / comparison.OUTCOMES
     first, _, *others = trials.read_bytes().splitlines(keepends=True)
     trials.write_bytes(b''.join([first, first, b'{"foo": 1}\n', b'\xff\n', *others]))
-    rows = comparison.compare([runs[0]], [runs[1]], PLAN, out)
+    rows = compare(runs[1], out)
     for mine, theirs in zip(rows, compared[1], strict=True):
         times = {'ms_per_frame': 0.0}
         assert mine | times == theirs | times
@@ -179,13 +177,6 @@ def test_the_order_in_which_trials_end_changes_nothing():
     ]
     rows = [comparison_rows(PLAN, order) for order in itertools.permutations(outcomes)]
     assert all(row == rows[0] for row in rows)
-
-
-def test_a_size_above_the_images_is_refused_before_the_work(runs, tmp_path):
-    plan = dataclasses.replace(PLAN, sizes=(6, 100))
-    with pytest.raises(EvaluationError, match='size 100: the training runs have only 24 images'):
-        comparison.compare([runs[0]], [runs[1]], plan, tmp_path / 'out')
-    assert not (tmp_path / 'out').exists()
 
 
 @pytest.mark.parametrize(
@@ -255,14 +246,6 @@ def test_what_a_run_never_reaches_counts_as_reached_at_its_end():
     assert row['coverage_2sigma'] is None
 
 
-def test_a_described_run_localizes_as_the_run_itself(runs, train_map):
-    run = describe_run(train_map.describer, runs[1])
-    known = localize(on_described_run(train_map, run), run, seed=5)
-    real = localize(train_map, runs[1], seed=5)
-    np.testing.assert_array_equal(known.poses, real.poses)
-    assert run.seconds_per_image > 0
-
-
 def test_a_broken_image_stays_broken_in_a_described_run(train_map, tmp_path):
     from kbr_localization.datasets.cold import write_cold_run
 
@@ -275,16 +258,16 @@ def test_a_broken_image_stays_broken_in_a_described_run(train_map, tmp_path):
 
 
 @pytest.mark.parametrize('broken', [2, 6])
-def test_unusable_images_of_a_test_run_are_told(runs, tmp_path, caplog, broken):
+def test_unusable_images_of_a_test_run_are_told(compare, tmp_path, caplog, broken):
     run = write_tiny_cold_run(tmp_path / 'run', frames=6)
     for file in sorted((run / 'std_cam').iterdir())[:broken]:
         file.write_bytes(b'no jpeg')
     plan = dataclasses.replace(PLAN, sizes=(6,), trials=1, methods=('nearest',))
     if broken == 6:
         with pytest.raises(EvaluationError, match='no image of run could be used: broken'):
-            comparison.compare([runs[0]], [open_dataset(run)], plan, tmp_path / 'out')
+            compare(open_dataset(run), tmp_path / 'out', plan)
         return
-    comparison.compare([runs[0]], [open_dataset(run)], plan, tmp_path / 'out')
+    compare(open_dataset(run), tmp_path / 'out', plan)
     assert 'run: skipped 2 of 6 images that cannot be used' in caplog.messages
 
 
@@ -296,13 +279,3 @@ def test_table_and_figure_are_written(runs, compared):
     cells = [line.split('|')[1:3] for line in table[2:]]
     assert cells == [[f' {size} ', f' {name} '] for size in (6, 12) for name in ('kbr', 'nearest')]
     assert (out / figures.FIGURE).read_bytes().startswith(b'\x89PNG')
-
-
-def test_a_ready_map_is_taken_as_it_is(runs, compared, tmp_path):
-    source = comparison.MapSource(ready=compared[0] / comparison.MAP)
-    plan = dataclasses.replace(PLAN, sizes=(6,), trials=1, methods=('nearest',))
-    (row,) = comparison.compare([], [runs[1]], plan, tmp_path / 'out', source)
-    assert row['size'] == 6
-    with pytest.raises(EvaluationError, match='only 24 images'):
-        large = dataclasses.replace(plan, sizes=(25,))
-        comparison.compare([], [runs[1]], large, tmp_path / 'large', source)
