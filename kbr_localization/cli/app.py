@@ -58,6 +58,9 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+app.command('try')(run_commands.try_)
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -70,5 +73,5 @@ def _options(
 
 
 def run(arguments: Sequence[str], **options: Any) -> Any:
-    """Run the command that the arguments name; options are those of a typer application."""
+    """Run the command that the arguments name, with options of a typer application."""
     return app(repeat_options(arguments, study_commands.SEVERAL), **options)

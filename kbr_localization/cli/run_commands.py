@@ -8,6 +8,7 @@ from typing import Annotated, Any, Optional
 from kbr_localization.cli import console
 from kbr_localization.cli.options import (
     Init,
+    Jobs,
     Json,
     MapFile,
     Method,
@@ -22,6 +23,7 @@ from kbr_localization.cli.options import (
 from kbr_localization.cli.settings import describe_parameters, with_settings_of
 from kbr_localization.errors import KbrError
 from kbr_localization.progress import terminal_progress
+from kbr_localization.workers import open_workers
 import typer
 
 
@@ -209,3 +211,42 @@ def report(
     if rerun is not None:
         write_recording(rerun, record)
         console.note(f'{rerun}: open it with `rerun {rerun}`')
+
+
+@reads_runs
+def try_(
+    run: Run,
+    *,
+    out: Annotated[Path, typer.Option(help='The HTML page to write.')] = Path('try/report.html'),
+    twice: Annotated[
+        Optional[Path],
+        typer.Option(metavar='RUN', help='A second drive to localize on a map of all of RUN.'),
+    ] = None,
+    jobs: Jobs = None,
+    json: Json = False,
+    reading: Reading,
+) -> None:
+    """
+    Will it work on my robot? Map one part of a drive, localize the other, print and write a page.
+
+    What the drive shows first becomes the map; the stretch in which it comes back, in the same
+    direction, is the test. Poses are the known ones, else they are made of odometry and images.
+    """
+    from kbr_localization.evaluation import trial
+
+    runs, made = [path for path in (run, twice) if path], not out.parent.exists()
+    console.prepare_output(out, *runs)
+    try:
+        with open_workers(jobs) as workers, terminal_progress() as progress:
+            drives = [reading.open(path, guess=True) for path in runs]
+            tried = trial.try_drives(drives, workers, progress)
+        trial.write_trial(out, tried)
+    except BaseException:
+        if made:
+            out.parent.rmdir()
+        raise
+    console.note_skipped(tried.record.trajectory.skipped, tried.record.trajectory.last_error)
+    console.show(str(run), tried.summary, json)
+    for number, (text, _) in enumerate(tried.advice, start=1):
+        console.note(f'{number}. {text}')
+    console.note(f'{out}: open it in a browser')

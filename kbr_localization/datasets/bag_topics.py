@@ -140,6 +140,8 @@ def _choose(
             listed = _listed(candidates or topics)
             raise DatasetError(f'bag {path}: no {role} topic {wanted!r}: expected one of {listed}')
         return named[0]
+    if guess:
+        candidates = [topic for topic in candidates if not _is_depth(topic)] or candidates
     if len(candidates) <= 1:
         return candidates[0] if candidates else None
     for name in USUAL_NAMES[role]:
@@ -147,16 +149,14 @@ def _choose(
         if len(named) == 1:
             return named[0]
     if guess:
-        return min(candidates, key=_unlikely)
+        return min(candidates, key=lambda topic: (-topic.count, topic.name))
     raise DatasetError(
         f'bag {path}: expected one {role} topic, got {_listed(candidates)}: choose {OPTIONS[role]}'
     )
 
 
-def _unlikely(topic: Topic) -> tuple[bool, int, str]:
-    """Sort key: no depth first, then the most messages, then by name."""
-    depth = any(word in topic.name for word in ('depth', 'infra', 'disparity', 'mask'))
-    return depth, -topic.count, topic.name
+def _is_depth(topic: Topic) -> bool:
+    return any(word in topic.name for word in ('depth', 'infra', 'disparity', 'mask'))
 
 
 def _missing(path: Path, what: str, types: str, topics: Sequence[Topic]) -> DatasetError:

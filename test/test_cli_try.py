@@ -1,0 +1,157 @@
+"""`kbr try`: the figures are those of map build, localize and evaluate on the same split."""
+
+import json
+
+from bag_helpers import bag, drive, images, SECOND, write_messages
+from command import assert_one_line, invoke
+from helpers import write_tiny_cold_run
+from kbr_localization.datasets import open_dataset
+from kbr_localization.datasets.cold import write_cold_run
+from kbr_localization.evaluation import trial
+from kbr_localization.evaluation.report import PLACE
+from kbr_localization.localization.map.kernel_map import KernelMap
+from mapping_helpers import RingRun, ROUND
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope='module')
+def ring(tmp_path_factory):
+    """A drive one and a half times round a ring, with known poses."""
+    folder = tmp_path_factory.mktemp('ring')
+    run = RingRun(metres=1.5 * ROUND, known=(1.0, 2.0, 0.5))
+    write_cold_run(folder / 'run', run, run.odometry)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def tried(ring):
+    result = invoke('try', ring / 'run', '--out', ring / 'try/report.html', '--json')
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout), result.stderr
+
+
+def page_of(path):
+    before, _, after = path.read_text().partition('<script type="application/json" id="data">')
+    assert before and PLACE not in after
+    return json.loads(after.partition('</script>')[0])
+
+
+def test_the_figures_are_those_of_the_single_commands(ring, tried):
+    found, _ = tried
+    whole, cut = open_dataset(ring / 'run'), found['map_images']
+    # the second round begins where the first ended
+    assert cut == pytest.approx(len(whole) / 1.5, abs=8)
+    parts = trial.Part(whole, 0, cut), trial.Part(whole, cut, cut + found['test_frames'])
+    for name, part in zip(('map', 'test'), parts, strict=True):
+        write_cold_run(ring / name, part, part.odometry)
+    for command in (
+        ('map', 'build', ring / 'map', '--out', ring / 'map.h5'),
+        ('localize', ring / 'map.h5', ring / 'test', '--out', ring / 'test.tum'),
+    ):
+        assert invoke(*command).returncode == 0
+    result = invoke('evaluate', ring / 'test', ring / 'test.tum', '--json')
+    expected = json.loads(result.stdout)
+    assert len(KernelMap.load(ring / 'map.h5')) == cut
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert expected['coverage_frames'] > 0 and found['localized'] > 0.5
+
+
+def test_the_page_shows_the_split_the_figures_and_what_to_do(ring, tried):
+    found, told = tried
+    page = page_of(ring / 'try/report.html')
+    assert page['tiles'][3] == ['median error', found['position_median_m'], 'm']
+    assert {'Topics', 'Stamps', 'Odometry', 'Images'} <= set(page['facts'])
+    # half of the ring was driven once, all of it in one direction only
+    again, other = page['advice'][:2]
+    assert again.startswith('21 m of the map were not tested') or again.startswith('2')
+    assert 'driven in one direction only' in other and '1. ' in told
+    marks = page['plans'][0]['layers'][-1]['points']
+    assert {number for _, _, number in marks} >= {1, 2}
+
+
+def test_without_known_poses_the_drive_itself_gives_them(tmp_path):
+    run = RingRun(metres=1.6 * ROUND)
+    write_cold_run(tmp_path / 'run', run, run.odometry, notes=['its poses are unknown'])
+    result = invoke('try', tmp_path / 'run', '--out', tmp_path / 'r.html', '--json')
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found['position_median_m'] < 0.5 and found['localized'] > 0.3
+    assert (
+        'pose graph of the whole drive'
+        in page_of(tmp_path / 'r.html')['facts']['Poses']['reference']
+    )
+
+
+def test_of_two_drives_one_is_mapped_and_the_other_localized(ring, tmp_path):
+    second = RingRun(metres=0.5 * ROUND, begin=5.0, known=(1.0, 2.0, 0.5), seed=4)
+    write_cold_run(tmp_path / 'second', second, second.odometry)
+    result = invoke(
+        'try', ring / 'run', '--twice', tmp_path / 'second', '--out', tmp_path / 'r.html', '--json'
+    )
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found['test_frames'] == len(second) and found['position_median_m'] < 0.3
+
+
+def test_drives_that_cannot_be_tested_are_one_line_and_leave_nothing(tmp_path):
+    straight = write_tiny_cold_run(tmp_path / 'straight', frames=40)
+    standing = RingRun(metres=0.3, known=(0.0, 0.0, 0.0))
+    write_cold_run(tmp_path / 'standing', standing, standing.odometry)
+    bag(tmp_path / 'blind', drive())
+    bag(tmp_path / 'lame', images())
+    whole = bag(tmp_path / 'cut', drive(), images())
+    (file,) = whole.glob('*.mcap')
+    file.write_bytes(file.read_bytes()[:-600])
+    for name, says in (
+        (straight, 'no place is passed twice in the same direction'),
+        ('standing', 'by its odometry the robot stands: 0.00 m of way'),
+        ('blind', 'no images in bag'),
+        ('lame', 'no odometry in bag'),
+        ('cut', '`mcap recover`'),
+    ):
+        result = invoke('try', tmp_path / name, '--out', tmp_path / 'out/report.html')
+        assert_one_line(result, says)
+        assert not (tmp_path / 'out').exists()
+
+
+def test_an_interrupt_leaves_nothing(ring, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, 'build_map', interrupted)
+    result = invoke('try', ring / 'run', '--out', tmp_path / 'out/report.html')
+    assert (result.returncode, list(tmp_path.iterdir())) == (130, [])
+
+
+def test_the_likeliest_topics_are_taken_and_the_others_named(tmp_path):
+    depth = images(3, '/depth/image_raw')
+    path = bag(tmp_path / 'bag', drive(), drive(topic='/wheels'), images(3, '/front/color'), depth)
+    run = open_dataset(path, guess=True)
+    assert run.sources[:2] == ('images on /front/color', 'odometry on /odom')
+    assert [other.split()[0] for other in run.others] == ['/depth/image_raw', '/wheels']
+    late = [(topic, m, m.header.stamp.sec * SECOND + SECOND // 4) for topic, m, _ in images(3)]
+    path = write_messages(tmp_path / 'late', [*drive(), *late])
+    np.testing.assert_allclose(open_dataset(path).lateness_s, 0.25)
+
+
+@pytest.mark.parametrize(
+    ('first_seen', 'stretch'),
+    [
+        ([8, 8, 8, 8, 0, 1, 2, 3], (4, 8)),
+        ([9, 9, 9, 0, 1, 2, 9, 9, 9], (3, 6)),
+        ([4, 4, 4, 4], (4, 4)),
+        # a stretch that only comes back to itself is no test of what was mapped before it
+        ([9, 9, 0, 1, 9, 9, 4, 5, 2], (6, 9)),
+    ],
+)
+def test_the_test_is_the_stretch_with_most_frames_at_mapped_places(first_seen, stretch):
+    assert trial.best_stretch(np.array(first_seen)) == stretch
+
+
+def test_a_robot_has_come_back_when_it_was_away():
+    out = np.column_stack([np.arange(0, 8, 0.5), np.zeros((16, 2))])
+    stands = np.tile(out[-1], (4, 1))
+    turned = out[::-1] + np.array([0.0, 0.0, np.pi])
+    seen = trial.first_visits(np.concatenate([out, stands, turned, out]))
+    assert (seen[:36] == 52).all() and seen[36:].tolist()[:4] == [0, 0, 0, 1]
