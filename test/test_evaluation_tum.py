@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.evaluation import read_tum, run_errors, run_metrics, write_tum
 from kbr_localization.evaluation.tum import (
+    read_detailed,
     with_details,
     write_detailed,
 )
@@ -122,6 +123,18 @@ def test_details_come_back_from_the_file_beside_the_trajectory(tmp_path):
     np.testing.assert_allclose(back.seconds, run.seconds, atol=1e-6)
     np.testing.assert_array_equal(back.updated, run.updated)
     assert back.statuses == run.statuses
+
+
+def test_details_of_a_pose_that_is_skipped_are_skipped_too(tmp_path):
+    run = detailed(wavy_run())
+    write_detailed(tmp_path / 'run.tum', run)
+    lines = (tmp_path / 'run.tum').read_text().splitlines()
+    lines[3] = lines[3].rsplit(' ', 4)[0] + ' 0 0 0 0'
+    (tmp_path / 'run.tum').write_text('\n'.join(lines))
+    back = read_detailed(tmp_path / 'run.tum')
+    kept = np.arange(len(run)) != 2
+    np.testing.assert_allclose(back.covariances, run.covariances[kept])
+    assert back.statuses == tuple(np.array(run.statuses)[kept])
 
 
 def test_details_of_another_trajectory_are_refused(tmp_path):

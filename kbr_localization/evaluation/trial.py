@@ -23,7 +23,7 @@ from kbr_localization.errors import DatasetError, EvaluationError
 from kbr_localization.evaluation.metrics import run_metrics, RunErrors, same_place
 from kbr_localization.evaluation.record import record_run, RunRecord
 from kbr_localization.evaluation.report import run_data, write_page
-from kbr_localization.localization.calibration_words import described
+from kbr_localization.localization.calibration_report import described
 from kbr_localization.localization.filter.wrong_places import with_statistics
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
