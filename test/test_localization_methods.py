@@ -10,12 +10,13 @@ from kbr_localization.localization.config import length_scale
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.localizer import check_start, PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.methods import registry
-from kbr_localization.localization.methods.baselines import DeadReckoning, DeadReckoningConfig
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
-from kbr_localization.localization.methods.knn_particle import (
+from kbr_localization.localization.methods.baselines import (
+    DeadReckoning,
+    DeadReckoningConfig,
     NearestNeighbourConfig,
     NearestNeighbourParticleFilter,
 )
+from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
 from kbr_localization.localization.methods.registry import (
     make_localizer,
     method_config,

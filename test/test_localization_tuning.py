@@ -15,8 +15,12 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.localizer import PoseEstimate, UNKNOWN_VARIANCE
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
-from kbr_localization.localization.methods import scoring
-from kbr_localization.localization.methods.folds import make_folds, MAX_FOLD_IMAGES, near
+from kbr_localization.localization.methods import cross_validation
+from kbr_localization.localization.methods.cross_validation import (
+    make_folds,
+    MAX_FOLD_IMAGES,
+    near,
+)
 from kbr_localization.localization.methods.registry import make_localizer, method_config
 from kbr_localization.localization.methods.tuning import (
     Journal,
@@ -137,7 +141,7 @@ def test_bad_parameters_are_replaced_by_good_ones_whose_covariance_holds(full_ma
     assert better.filter_config.points == 30
     rng = np.random.default_rng(0)
     inside = [
-        scoring.localize_fold(
+        cross_validation.localize_fold(
             replace(fold.maps[0], filter_config=better.filter_config), 'kbr', fold, start, rng
         ).surprises
         <= 6.18
@@ -260,8 +264,8 @@ def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_
 
     nothing = answer(0.0, UNKNOWN_VARIANCE, 0.0)
     answers = [answer(0.0), answer(0.4), answer(50.0), nothing, answer(np.nan), answer(9.0)]
-    found = scoring.judge(answers, np.zeros((6, 3)), np.arange(6) < 5)
-    assert found.rmse == pytest.approx(np.sqrt((0.4**2 + 3 * scoring.CAP_M**2) / 5))
+    found = cross_validation.judge(answers, np.zeros((6, 3)), np.arange(6) < 5)
+    assert found.rmse == pytest.approx(np.sqrt((0.4**2 + 3 * cross_validation.CAP_M**2) / 5))
     assert found.lost == pytest.approx(3 / 5)
     assert found.score == found.rmse + found.lost
     np.testing.assert_allclose(found.surprises, [0.0, 16.0], rtol=1e-6)
@@ -269,17 +273,17 @@ def test_errors_are_capped_and_placeholders_and_what_nobody_could_know_are_left_
 
 def test_the_spread_is_that_of_the_quantile_and_none_of_a_few():
     surprises = 4.0 * np.random.default_rng(0).chisquare(2, 20_000)
-    assert scoring.spread(surprises) == pytest.approx(4.0 * 5.99 / 6.18, rel=0.03)
-    assert scoring.spread(surprises[:9]) == 1.0
+    assert cross_validation.spread(surprises) == pytest.approx(4.0 * 5.99 / 6.18, rel=0.03)
+    assert cross_validation.spread(surprises[:9]) == 1.0
 
 
 def test_a_candidate_that_fails_says_why_and_sizes_count_alike(full_map, runs):
     folds = make_folds(full_map, runs, sizes=(10, 30))
-    failed = scoring.run_trial(folds, 'kbr', (0, 0), {'image_bandwidth': -1.0})
+    failed = cross_validation.run_trial(folds, 'kbr', (0, 0), {'image_bandwidth': -1.0})
     assert failed['score'] is None and 'image_bandwidth' in failed['error']
     parts = [[replace(fold, maps=fold.maps[i : i + 1]) for fold in folds] for i in (0, 1)]
     small, large, both = (
-        scoring.run_trial(f, 'nearest', (0, 0), {})['score'] for f in (*parts, folds)
+        cross_validation.run_trial(f, 'nearest', (0, 0), {})['score'] for f in (*parts, folds)
     )
     assert small != large and both == pytest.approx(np.sqrt(small * large))
 

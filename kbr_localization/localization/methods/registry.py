@@ -32,13 +32,11 @@ from kbr_localization.localization.methods.baselines import (
     DeadReckoningConfig,
     NearestConfig,
     NearestImage,
-)
-from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
-from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
-from kbr_localization.localization.methods.knn_particle import (
     NearestNeighbourConfig,
     NearestNeighbourParticleFilter,
 )
+from kbr_localization.localization.methods.fkbf import FullyNonparametricFilter
+from kbr_localization.localization.methods.kmcf import KernelMonteCarloFilter, KmcfConfig
 import numpy as np
 
 GROUP = 'kbr_localization.methods'

@@ -28,14 +28,19 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.map.build import build_map
 from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.localization.map.prune import cover
-from kbr_localization.localization.methods.folds import Fold, make_folds
+from kbr_localization.localization.methods.cross_validation import (
+    Fold,
+    make_folds,
+    Record,
+    run_trial,
+    Values,
+)
 from kbr_localization.localization.methods.registry import (
     method_config,
     method_named,
     METHODS,
     with_values,
 )
-from kbr_localization.localization.methods.scoring import Record, run_trial, Values
 from kbr_localization.progress import Progress, silent
 from kbr_localization.resources import code_state
 from kbr_localization.vision import VisionConfig
