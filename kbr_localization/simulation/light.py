@@ -33,7 +33,6 @@ class Light:
     seed: int = parameter(0, 'which lamps are weak or off, and how the image falls off', 0)
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         validate(self)
 
 

@@ -49,7 +49,6 @@ class BuildingConfig:
     texture: int = parameter(96, 'pixels per metre of wall', 16, 96)
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         validate(self)
 
 

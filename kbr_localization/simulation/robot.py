@@ -44,7 +44,6 @@ class RobotCamera:
     )
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         validate(self)
         if 0.0 < self.view < VIEWS[0]:
             raise ConfigurationError(

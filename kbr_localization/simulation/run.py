@@ -55,7 +55,6 @@ class RunConfig:
     robot: Robot = field(default_factory=Robot)
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         validate(self)
 
 

@@ -94,7 +94,6 @@ METHODS: dict[str, Method] = {
     'nearest': Method('pose of the most similar map image (NAI)', NearestConfig, NearestImage),
     'dead-reckoning': Method('odometry alone', DeadReckoningConfig, DeadReckoning),
 }
-METHODS |= plug_ins()
 
 
 def method_named(name: str) -> Method:
@@ -154,3 +153,6 @@ def with_values(name: str, kernel_map: KernelMap, values: Mapping[str, Any]) -> 
     before = kernel_map.baselines.get(name, {})
     kept = {x: value for x, value in before.items() if x in own} | dict(values)
     return replace(kernel_map, baselines={**kernel_map.baselines, name: kept})
+
+
+METHODS |= plug_ins()  # at the end: a plug-in may import all of the above
