@@ -247,7 +247,7 @@ def _judge(
         'Poses': {'reference': _reference_words(test, known)},
         'Stamps': _stamps(drives[0]),
         'Odometry': {
-            name: values['words']
+            name.replace('_', ' '): values['words']
             for name, values in described(kernel_map.calibration, not known).items()
         },
         'Images': {
@@ -429,7 +429,7 @@ def verdict(summary: dict[str, Any]) -> str:
     after, error = summary['localized_after_m'], summary['position_median_m']
     found = 'never localized' if after is None else f'localized after {after:.1f} m'
     if after is not None and error is not None:
-        found += f', then {summary["localized"]:.0%} of the frames; median error {error:.2f} m'
+        found += f' and in {summary["localized"]:.0%} of the frames; median error {error:.2f} m'
     return (
         f'{summary["map_images"]} images of {summary["map_m"]:.0f} m made the map, '
         f'{summary["test_frames"]} of {summary["test_m"]:.0f} m the test '
@@ -444,7 +444,6 @@ def tiles(summary: dict[str, Any]) -> list[list[Any]]:
         ('localized', 'localized', '%'),
         ('localized after', 'localized_after_m', 'm'),
         ('median error', 'position_median_m', 'm'),
-        ('RMSE once below 1 m', 'rmse_once_below_1m_m', 'm'),
         ('inside 2σ', 'coverage_2sigma', '%'),
         ('of localized off > 1 m', 'localized_and_wrong', '%'),
         ('per frame', 'ms_per_frame', 'ms'),
