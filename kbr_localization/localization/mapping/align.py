@@ -118,19 +118,14 @@ def moved(poses: FloatArray, motion: FloatArray, scale: float = 1.0) -> FloatArr
 
 
 def align(
-    kernel_map: KernelMap,
-    stamps_ns: StampArray,
-    known: FloatArray,
-    scaled: bool = False,
-    aligned: bool | None = True,
+    kernel_map: KernelMap, stamps_ns: StampArray, known: FloatArray, scaled: bool = False
 ) -> tuple[KernelMap, Alignment]:
     """
     Move a map to known poses (k, 3) at stamps (k,), of images of a run or between them.
 
     Stamps before `RELATIVE_NS` count from the map's first image, unless its images have such ones
     themselves, of a simulated clock. Poses at times without images are left out.
-    `aligned`: what is known of their frame (see `MappingRecord`). Raises MapError when fewer than
-    `FEWEST` are left.
+    Raises MapError when fewer than `FEWEST` are left.
     """
     simulated = bool(kernel_map.stamps_ns.min() < RELATIVE_NS)
     stamps = stamps_ns if simulated else since_first_image(kernel_map, stamps_ns)
@@ -144,7 +139,7 @@ def align(
         )
     found = fitted(stamps[usable], places[usable], known[usable], scaled)
     found = replace(found, left_out=int(np.sum(~usable)))
-    return move_map(kernel_map, found.motion, found.scale, aligned), found
+    return move_map(kernel_map, found.motion, found.scale), found
 
 
 def fitted(
