@@ -12,6 +12,7 @@ from kbr_localization.localization.map.map_statistics import MapStatistics
 from kbr_localization.localization.mapping.align import (
     align,
     align_onto,
+    fit,
     lines_of,
     move_map,
 )
@@ -130,3 +131,12 @@ def test_a_pose_known_at_an_image_counts_beside_a_gap_and_those_within_it_are_to
     np.testing.assert_array_equal(found.stamps_ns, thin.stamps_ns)
     left = len(bend) - len(thin)
     assert f'{left} other known poses are left out: the map has no' in lines_of(found)[2]
+
+
+@pytest.mark.parametrize('scale', [1.0, 1.3])
+def test_motion_and_scale_between_known_poses_and_those_of_the_map_are_found(scale):
+    poses = np.random.default_rng(0).normal(size=(20, 3)) * [5.0, 5.0, 1.0] + [30.0, -9.0, 0.0]
+    known = se2.compose(FRAME, poses * np.array([scale, scale, 1.0]))
+    motion, found = fit(poses, known, scaled=True)
+    np.testing.assert_allclose(motion, FRAME, atol=1e-9)
+    assert found == pytest.approx(scale)
