@@ -192,6 +192,17 @@ def test_kmcf_herds_map_poses_and_moves_them(ring):
     assert np.hypot(*(localizer.estimate().pose - ring_pose(8.4))[:2]) < 0.3
 
 
+def test_kmcf_herds_poses_all_over_a_belief_on_several_places(ring):
+    localizer = KernelMonteCarloFilter(ring, KmcfConfig(points=60), np.random.default_rng(0))
+    apart = [np.hypot(*(ring.poses - ring_pose(place))[:, :2].T) for place in (5.0, 15.0)]
+    alpha = 2.0 * np.exp(-0.5 * apart[0] ** 2) + np.exp(-0.5 * apart[1] ** 2)
+    alpha /= alpha.sum()
+    gram, chosen = localizer.kernels.gram_x, []
+    for t in range(60):
+        chosen.append(np.argmax(gram @ alpha - gram[chosen].sum(axis=0) / (t + 1)))
+    np.testing.assert_array_equal(localizer.herded(alpha), ring.poses[chosen])
+
+
 def test_the_likelihood_of_the_nearest_images_is_the_density_about_them(ring):
     config = NearestNeighbourConfig(neighbours=3, power=2.0, points=500)
     localizer = NearestNeighbourParticleFilter(ring, config, np.random.default_rng(0))
