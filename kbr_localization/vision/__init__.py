@@ -3,7 +3,7 @@ From an image to a descriptor that has a positive definite kernel.
 
 Descriptors that count visual words have the spatial pyramid matching kernel: how many words two
 images share in the same parts of the image (`spatial_pyramid` shows why it is positive definite).
-HOG and network outputs of the whole image have the cosine kernel (`whole_image`), several cameras
+HOG and network outputs of the whole image have the cosine kernel (`factory`), several cameras
 the product of their kernels (`multi_camera`). `config.DESCRIPTORS` lists the descriptors.
 """
 
