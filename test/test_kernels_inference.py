@@ -140,20 +140,6 @@ def test_bayes_rule_converges_to_the_exact_posterior_mean(method):
     assert errors[-1] < 0.08
 
 
-def test_low_rank_bayes_rule_stays_near_the_dense_one():
-    x, y = pairs(400)
-    prior = prior_mean()
-    dense = KernelBayesRule(KX, KY, x, y, epsilon=1e-3, delta=1e-3)
-    low = KernelBayesRule(KX, KY, x, y, epsilon=1e-3, delta=1e-3, tolerance=1e-9)
-    assert low.gram_y.rank < 60
-    expected = dense.posterior(prior, [0.9]).normalised()
-    found = low.posterior(prior, [0.9]).normalised()
-    assert found.mmd(expected) < 1e-3 * expected.norm()
-    np.testing.assert_allclose(
-        low.condition([0.9]).mean(), dense.condition([0.9]).mean(), atol=1e-5
-    )
-
-
 @pytest.mark.parametrize('weight', [0.3, 1e4])
 def test_supervision_by_laws_minimises_equation_10_of_kreg(weight):
     x, y = pairs(30)

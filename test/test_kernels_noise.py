@@ -138,24 +138,6 @@ PLANE_PAIRS = {
 }
 
 
-@pytest.mark.parametrize('normalised', [True, False])
-@pytest.mark.parametrize('other', [VonMisesNoise(2.5), WrappedNormalNoise(0.6)], ids=['vm', 'wn'])
-def test_noisy_angles_have_inner_products(other, normalised):
-    kernel = WrappedNormalKernel(0.2, normalised)
-    one, two = (
-        ModelKernelMean(kernel, np.array([[angle]]), np.ones(1), noise)
-        for angle, noise in ((0.3, VonMisesNoise(1.5)), (1.0, other))
-    )
-    angles = np.linspace(-np.pi, np.pi, 400, endpoint=False)
-    law = scipy.stats.vonmises(1.5).pdf(angles)
-    expected = two((0.3 + angles).reshape(-1, 1)) @ law / law.sum()
-    assert one.inner(two) == pytest.approx(expected, rel=1e-9)
-    assert two.inner(one) == pytest.approx(expected, rel=1e-9)
-    assert one.mmd(two) ** 2 == pytest.approx(
-        one.norm() ** 2 + two.norm() ** 2 - 2.0 * expected, rel=1e-9
-    )
-
-
 @pytest.mark.parametrize('name', PLANE_PAIRS)
 def test_conditional_kernel_mean_is_the_monte_carlo_average(name):
     noise, kernel = PLANE_PAIRS[name]

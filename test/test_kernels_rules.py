@@ -116,16 +116,6 @@ def test_bayes_rule_ignores_points_without_prior_mass(method):
 
 
 @pytest.mark.parametrize('method', BAYES_RULES)
-def test_bayes_rule_takes_several_observations_at_once(method):
-    p = Problem(2)
-    columns = p.kernel_y.cross_gram(p.y, p.y[:3])
-    together = BAYES_RULES[method](p.gram_y, p.mu, columns, DELTA)
-    for j in range(3):
-        alone = BAYES_RULES[method](p.gram_y, p.mu, columns[:, j], DELTA)
-        np.testing.assert_allclose(together[:, j], alone, **TIGHT)
-
-
-@pytest.mark.parametrize('method', BAYES_RULES)
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 10_000), copies=st.integers(2, 3))
 def test_repeating_every_training_pair_changes_no_kernel_mean(method, seed, copies):
