@@ -150,9 +150,9 @@ def test_a_recorder_that_cannot_start_says_why(ros, values, says):
     assert says in node.output and 'Traceback' not in node.output
 
 
-def as_transform(pose, stamp_ns, child):
+def as_transform(pose, stamp_ns, child, parent='map'):
     message, posed = TransformStamped(), conversions.pose_to_message(pose)
-    message.header.frame_id, message.child_frame_id = 'map', child
+    message.header.frame_id, message.child_frame_id = parent, child
     message.header.stamp = conversions.ns_to_stamp(stamp_ns)
     message.transform.translation.x = posed.position.x
     message.transform.translation.y = posed.position.y
@@ -160,8 +160,11 @@ def as_transform(pose, stamp_ns, child):
     return message
 
 
-@pytest.mark.parametrize('child, ahead', [('odom', 1.0), ('base_footprint', 0.0)])
-def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child, ahead):
+@pytest.mark.parametrize(
+    'child, ahead, topic',
+    [('odom', 1.0, True), ('base_footprint', 0.0, True), ('odom', 1.0, False)],
+)
+def test_poses_and_odometry_on_tf_are_recorded(ros, tf2, child, ahead, topic):
     from tf2_msgs.msg import TFMessage
 
     # with slashes, as there were in ROS 1
@@ -178,10 +181,14 @@ def test_poses_that_are_known_on_tf_alone_are_recorded(ros, tf2, child, ahead):
     odom_in_map = se2.compose(robot.pose(0.0), se2.inverse(robot.odometry_pose(0.0)))
     for tick in range(60):
         seconds = tick / 10
-        robot.drive(seconds, seconds, image_every=0.1)
+        robot.send_image(seconds)
         pose = odom_in_map if child == 'odom' else robot.pose(seconds)
-        stamp_ns = robot.stamp_ns(seconds + ahead)
-        transforms = [as_transform(pose, stamp_ns, child), unset]
+        transforms = [as_transform(pose, robot.stamp_ns(seconds + ahead), child), unset]
+        if topic:
+            robot.send_odometry(seconds)
+        else:
+            odometry = robot.odometry_pose(seconds), robot.stamp_ns(seconds)
+            transforms.append(as_transform(*odometry, 'base_footprint', 'odom'))
         sender.publish(TFMessage(transforms=transforms))
         ros.spin(0.01)
     ros.spin(1.0)
