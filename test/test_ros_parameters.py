@@ -164,7 +164,8 @@ def test_an_empty_list_is_none(make_node):
 
 
 def inputs_of(node, **values):
-    return Inputs(node, NodeConfig(**values), NO_SESSION, print, TransformListener(node, print))
+    config = NodeConfig(**values)
+    return Inputs(node, config, NO_SESSION, print, TransformListener(node, config, print))
 
 
 @pytest.mark.parametrize(

@@ -85,8 +85,8 @@ class NodeConfig:
     )
     odom_source: str = parameter(
         'auto',
-        'where the odometry comes from: tf: odom_frame_id to base_frame_id on /tf; topic: odom; '
-        'auto: /tf as soon as it has that, until then odom',
+        'where the odometry comes from: tf: odom_frame_id to base_frame_id on /tf, where only the '
+        'first transform moves; topic: odom; auto: /tf as soon as it has that, until then odom',
         choices=('auto', 'tf', 'topic'),
     )
     tf_broadcast: bool = parameter(True, 'broadcast global_frame_id to odom_frame_id on /tf')

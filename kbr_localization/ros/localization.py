@@ -73,7 +73,7 @@ class Localization:
             ImageQueue(config.image_queue, config.image_backlog),
             round(config.max_extrapolation * SECOND),
         )
-        self._listener = TransformListener(node, log)
+        self._listener = TransformListener(node, config, log)
         self.outputs = Outputs(node, config, in_use.kernel_map, self._listener)
         if not self.outputs.has_nav2:
             log.once(

@@ -71,7 +71,7 @@ class RecorderNode(ParameterNode):
         cameras = camera_names(topics) if len(topics) > 1 else ()
         self._recording = ColdRecording(expanded(self.config.out), *cameras)
         self.session = RecordingSession(self._recording, self.config, self._log, self._encode)
-        self._listener = TransformListener(self, self._log)
+        self._listener = TransformListener(self, self.config, self._log)
         self._inputs = Inputs(self, self.config, self.session, self._log, self._listener)
         self._cameras = [topic.name for topic in self._inputs.topics[:-1]]
         self._sizes: dict[str, tuple[int, int]] = {}

@@ -19,6 +19,7 @@ from kbr_localization.ros.session import Answer
 import numpy as np
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
+from rclpy.serialization import deserialize_message
 
 TF_QOS = QoSProfile(depth=100, reliability=ReliabilityPolicy.BEST_EFFORT)
 STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -26,22 +27,23 @@ STATIC_QOS = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 class TransformListener:
     """
-    The newest transforms on /tf and /tf_static in the plane.
+    The newest planar transforms: of /tf_static, and of the map or odometry frame on /tf.
 
-    `type`: of the messages, None without tf2_msgs. `links`: parent, stamp in nanoseconds and pose
-    (3,) in the parent by frame; the stamp of a static one is 0. `callbacks` are called after each
-    message.
+    `type`: of the messages, None without tf2_msgs. `links`: by frame its parent, the stamp in
+    nanoseconds (0 of a static one) and the pose (3,). `callbacks` are called after each message.
     """
 
-    def __init__(self, node: Node, log: Callable[[str, str], None]) -> None:
+    def __init__(self, node: Node, config: Any, log: Callable[[str, str], None]) -> None:
         self._node, self._log = node, log
+        # as a message has them
+        self._frames = [f'{n}\0'.encode() for n in (config.global_frame_id, config.odom_frame_id)]
         self.type = optional_interface('tf2_msgs.msg', 'TFMessage')
         self.links: dict[str, tuple[str, int, se2.FloatArray]] = {}
         self.callbacks: list[Callable[[], None]] = []
         self.subscriptions: list[Any] = []
         if self.type is not None:
             self.subscriptions = [
-                node.create_subscription(self.type, '/tf', self._take, TF_QOS),
+                node.create_subscription(self.type, '/tf', self._take_raw, TF_QOS, raw=True),
                 node.create_subscription(self.type, '/tf_static', self._take_static, STATIC_QOS),
             ]
 
@@ -61,6 +63,11 @@ class TransformListener:
             if frame == parent:
                 return newest_ns, pose
         return None
+
+    def _take_raw(self, data: bytes) -> None:
+        # reading those of many joints would take a tenth of a core
+        if any(frame in data for frame in self._frames):
+            self._take(deserialize_message(data, self.type))
 
     def _take_static(self, message: Any) -> None:
         for transform in message.transforms:
