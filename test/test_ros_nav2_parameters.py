@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from diagnostic_msgs.msg import DiagnosticArray
 from kbr_localization.ros.node import LocalizationNode
 import pytest
 
@@ -31,18 +30,3 @@ def test_a_file_of_nav2_configures_the_node(ros, tiny_world, path):
     finally:
         node.clean_up()
         node.destroy_node()
-
-
-def test_a_node_that_starts_from_such_a_file_names_what_it_ignores_once(ros, tiny_world):
-    path = next(path for path in FILES if path.stem == 'rolling')
-    reports = ros.collect(DiagnosticArray, '/diagnostics')
-    values = [f'map_file:={tiny_world.map_file}', f'pose_file:={ros.folder / "pose.json"}']
-    node = ros.start(
-        'kbr_localization.ros.node',
-        *('--ros-args', '--params-file', path),
-        *(part for value in values for part in ('-p', value)),
-    )
-    ros.spin_until(lambda: reports)
-    assert node.stop() == 0
-    assert node.output.count('laser_model_type') == 1
-    assert node.output.count("'robot_radius'") == 1 and '[ERROR]' not in node.output
