@@ -120,7 +120,7 @@ def test_it_says_the_same_as_the_offline_pipeline_and_shows_it(node):
         'pose': ros.collect(PoseWithCovarianceStamped, 'localization/pose'),
     }
     node.start_globally()
-    player = start_player(ros, world)
+    player = start_player(ros, world, rate=1.5)
     ros.spin_until(lambda: player.popen.poll() is not None and len(node.poses) >= 40)
     expected = localize(KernelMap.load(world.map_file), open_dataset(world.run))
     got = by_stamp(node.poses)
