@@ -25,16 +25,12 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 from scipy.special import ndtr
 
-WINDOW = 8  # images that are remembered
-OUTLIERS = 0.05  # share of pairs of any similarity
-HIDDEN = 0.1  # share of pairs of a standing robot with people in view
-STANDING = 0.1  # u up to which the robot may stand
-BEGINS, ENDS = 0.02, 0.1  # rates, per second, at which the odometry goes wrong, and right again
-FEWEST = 30  # pairs that a law is fitted to
-PRIOR = 0.55, 0.0, 0.45  # top, floor, angle on maps with few pairs
-PRIOR_SD = np.array([0.08, 0.08, 2.0, 0.4])
-_FARTHEST = 4.0, 1.5  # metres, radians
-_IMAGES = 600  # of a run that are paired
+OUTLIERS = 0.05
+"""Part of the pairs that have any similarity."""
+STANDING = 0.1
+"""u up to which the robot may stand."""
+BEGINS, ENDS = 0.02, 0.1
+"""Rates, per second, at which the odometry goes wrong, and right again."""
 
 
 @dataclass(frozen=True)
@@ -52,12 +48,12 @@ class PairLaw:
         """Fit the law to pairs of images of each run; None where there are too few."""
         pairs = []
         for run in np.unique(kernel_map.run_index):
-            members = np.flatnonzero(kernel_map.run_index == run)[:_IMAGES]
+            members = np.flatnonzero(kernel_map.run_index == run)[:600]
             pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
         i, j = np.concatenate(pairs, axis=1)
         d, a = _size(se2.between(kernel_map.poses[i], kernel_map.poses[j]))
-        near = (d < _FARTHEST[0]) & (a < _FARTHEST[1])
-        if near.sum() < FEWEST:
+        near = (d < 4.0) & (a < 1.5)
+        if near.sum() < 30:
             return None
         used, place = np.unique(np.concatenate([i[near], j[near]]), return_inverse=True)
         first, second = np.split(place, 2)
@@ -65,7 +61,11 @@ class PairLaw:
 
     @classmethod
     def fit(cls, d: FloatArray, a: FloatArray, values: FloatArray) -> PairLaw:
-        """Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same."""
+        """
+        Fit the law to values k~ (m,) at d, a (m,); all distances and angles weigh the same.
+
+        A weak prior of top, floor, log length and log angle serves maps with few pairs.
+        """
         # takes a node half a second to import
         from scipy.optimize import least_squares  # noqa: PLC0415
 
@@ -74,15 +74,14 @@ class PairLaw:
         weight = 1.0 / np.sqrt(np.maximum(counts[cell], 5))
         scale = 0.1 * float(weight.mean())
         length = np.log(max(float(np.median(d)) / 2.0, 0.05))
-        expected = np.array([PRIOR[0], PRIOR[1], length, np.log(PRIOR[2])])
+        expected, deviations = np.array([0.55, 0.0, length, np.log(0.45)]), [0.08, 0.08, 2.0, 0.4]
 
         def residual(q: FloatArray) -> FloatArray:
             u = d / np.exp(q[2]) + a / np.exp(q[3])
             return np.asarray(q[1] + (q[0] - q[1]) * np.exp(-u) - values)
 
         def weighted(q: FloatArray) -> FloatArray:
-            prior = 4.0 * scale * (q - expected) / PRIOR_SD
-            return np.concatenate([weight * residual(q), prior])
+            return np.append(weight * residual(q), 4.0 * scale * (q - expected) / deviations)
 
         q = least_squares(weighted, expected, loss='soft_l1', f_scale=scale).x
         length, angle = np.exp(q[2:])
@@ -90,28 +89,28 @@ class PairLaw:
         errors = np.abs(residual(q))[close if close.any() else slice(None)]
         return cls(q[0], q[1], length, angle, max(1.48 * float(np.median(errors)), 0.03))
 
-    def distance(self, d: FloatArray, a: FloatArray) -> FloatArray:
+    def distance(self, d: FloatArray | float, a: FloatArray | float) -> FloatArray:
         """Return u of d metres and a radians."""
         return np.asarray(d / self.length + a / self.angle)
 
     def log_ratio(self, value: float, d: float, a: float, gain: float) -> float:
         """Return the log likelihood ratio of a wrong odometry to a right one, of one pair."""
-        u, sd = float(self.distance(np.array(d), np.array(a))), self.spread
-        top = self.floor + gain * (self.top - self.floor)
-        mean = self.floor + (top - self.floor) * np.exp(-u)
-        stopped = _uniform(value, top - sd, max(1.0, top + sd), sd)
-        anyhow = _uniform(value, self.floor, top, sd)
-        hidden = _uniform(value, self.floor + 0.4 * (top - self.floor), top, sd)
+        u, sd, size = float(self.distance(d, a)), self.spread, gain * (self.top - self.floor)
+        top, floor = self.floor + size, self.floor
+        # uniform, with Gaussian noise: stopped, moved anyhow, people before a standing robot
+        low = np.array([top - sd, floor, floor + 0.4 * size])
+        high = np.array([max(1.0, top + sd), top, top])
+        densities = (ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low)
+        stopped, anyhow, hidden = densities
         # what a turn brings into view is anything
         wide = sd * np.hypot(1.0, 4.0 * a)
-        moving = np.exp(-0.5 * ((value - mean) / wide) ** 2) / (wide * np.sqrt(2.0 * np.pi))
-        standing = np.exp(-((u / STANDING) ** 2))
-        right = standing * ((1.0 - HIDDEN) * stopped + HIDDEN * hidden)
-        right += (1.0 - standing) * moving
-        wrong = 0.5 * (stopped + anyhow)
-        outlier = OUTLIERS / 1.5
-        mixed = [(1.0 - OUTLIERS) * density + outlier for density in (wrong, right)]
-        return float(np.log(mixed[0] / mixed[1]))
+        error = (value - floor - size * np.exp(-u)) / wide
+        moving = np.exp(-0.5 * error**2) / (wide * np.sqrt(2.0 * np.pi))
+        stands = np.exp(-((u / STANDING) ** 2))
+        right = stands * (0.9 * stopped + 0.1 * hidden) + (1.0 - stands) * moving
+        wrong, outlier = 0.5 * (stopped + anyhow), OUTLIERS / 1.5  # k~ is from -0.5 to 1
+        ratio = ((1.0 - OUTLIERS) * wrong + outlier) / ((1.0 - OUTLIERS) * right + outlier)
+        return float(np.log(ratio))
 
 
 class ConsecutiveImages:
@@ -119,7 +118,7 @@ class ConsecutiveImages:
     The last images and where the odometry has them; `probability` that it is wrong now.
 
     An image that differs from the mean of the map more than the map's images do (a white wall)
-    tells nothing. `gain`: similarity of this run's images relative to the map's, learnt.
+    tells nothing. The similarity of this run's images relative to the map's is learnt.
     """
 
     def __init__(self, kernel_map: KernelMap) -> None:
@@ -128,7 +127,7 @@ class ConsecutiveImages:
 
     def forget(self) -> None:
         """Begin a drive."""
-        self._last: deque[tuple[FloatArray, np.ndarray, float]] = deque(maxlen=WINDOW)
+        self._last: deque[tuple[FloatArray, np.ndarray, float]] = deque(maxlen=8)
         self._pose, self.probability = np.zeros(3), 0.0
         self._gain, self._weight = 1.0, 20.0
 
@@ -149,43 +148,37 @@ class ConsecutiveImages:
 
     def update(self, image: np.ndarray, seconds: float) -> None:
         """Take in an image's descriptor (d,), so many seconds after the last one."""
-        centring = self._map.centring
+        centring, law = self._map.centring, self.law
         mean = float(centring.with_references(image).mean())
-        if self._last and self.law is not None:
+        if self._last and law is not None:
             d, a = _size(se2.between(np.stack([pose for pose, *_ in self._last]), self._pose))
-            standing = np.flatnonzero(self.law.distance(d, a) <= STANDING)
+            standing = np.flatnonzero(law.distance(d, a) <= STANDING)
             n = int(standing[0]) if standing.size else -1
             _, other, its_mean = self._last[n]
             means = np.array([mean, its_mean])
-            value = centring.between(np.stack([image, other]), means)
             plain = bool(centring.squared_length(means).max() <= self._largest)
-            self._step(value, d[n], a[n], plain, seconds)
+            ratio = 0.0
+            if plain:
+                value = centring.between(np.stack([image, other]), means)
+                ratio = law.log_ratio(value, d[n], a[n], self._gain)
+                self._learn(law, value - law.floor, float(law.distance(d[n], a[n])), ratio)
+            begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
+            prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
+            prior = min(max(prior, 1e-6), 1.0 - 1e-6)
+            odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
+            self.probability = float(1.0 / (1.0 + np.exp(-odds)))
         self._last.append((self._pose, np.array(image), mean))
 
-    def _step(self, value: float, d: float, a: float, plain: bool, seconds: float) -> None:
-        law = self.law
-        assert law is not None
-        ratio = law.log_ratio(value, d, a, self._gain) if plain else 0.0
-        begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
-        prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
-        prior = min(max(prior, 1e-6), 1.0 - 1e-6)
-        odds = np.clip(np.log(prior / (1.0 - prior)) + ratio, -12.0, 6.0)
-        self.probability = float(1.0 / (1.0 + np.exp(-odds)))
-        u = float(law.distance(np.array(d), np.array(a)))
-        if plain and u > STANDING:
+    def _learn(self, law: PairLaw, height: float, u: float, ratio: float) -> None:
+        """Learn how similar the images of this run are, from pairs that are likely right."""
+        if u > STANDING:
             right = 1.0 / (1.0 + np.exp(ratio))
             size = (law.top - law.floor) * np.exp(-u)
             self._weight = min(self._weight + right, 60.0)
-            error = value - law.floor - self._gain * size
-            step = right / self._weight * size * error / (size * size + 0.02)
-            self._gain = float(np.clip(self._gain + step, 0.4, 1.5))
+            step = right / self._weight * size * (height - self._gain * size)
+            self._gain = float(np.clip(self._gain + step / (size * size + 0.02), 0.4, 1.5))
 
 
 def _size(increments: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return metres and radians (m,) of increments (m, 3)."""
     return np.hypot(increments[:, 0], increments[:, 1]), np.abs(se2.wrap_angle(increments[:, 2]))
-
-
-def _uniform(value: float, low: float, high: float, sd: float) -> float:
-    """Density of a uniform law with Gaussian noise."""
-    return float((ndtr((value - low) / sd) - ndtr((value - high) / sd)) / (high - low))

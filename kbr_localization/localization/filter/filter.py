@@ -58,12 +58,6 @@ SPREAD = 0.14
 """Bandwidths by which the points of an unconfirmed belief are spread."""
 MEMORY = 16.0
 """Images of the recent mean log likelihood."""
-MOST_NEW = 0.5
-"""Bandwidths of way that an image counts for, at most."""
-LOOK = 0.5
-"""Seconds after which an image is looked at though the odometry stands."""
-PACE = np.array([0.7, 0.7, 0.5])
-"""Metres and radians a second of a motion that the odometry does not report."""
 
 
 class KernelBayesLocalizer(Localizer):
@@ -163,7 +157,7 @@ class KernelBayesLocalizer(Localizer):
 
     def wants_image(self) -> bool:
         """Whether the robot has moved enough, or may have been moved unnoticed."""
-        return self.gate.due() or self._now - self._looked >= LOOK
+        return self.gate.due() or self._now - self._looked >= 0.5
 
     def wants_image_after(self, odometry_increment: FloatArray) -> bool:
         """Whether the robot will have moved enough after a further increment (3,)."""
@@ -289,7 +283,7 @@ class KernelBayesLocalizer(Localizer):
         learnt = self.odometry.learnt
         return PoseEstimate(pose, covariance, confidence, status, details, self._updated, learnt)
 
-    def new_part(self, metres: float, most: float = MOST_NEW) -> float:
+    def new_part(self, metres: float, most: float = 0.5) -> float:
         """
         Return the part of an image that is new, so many metres after the last one: 0 to 1.
 
@@ -305,11 +299,11 @@ class KernelBayesLocalizer(Localizer):
 
     def _add_unreported_motion(self, metres: float) -> float:
         """Return the way since the last image, at least what the odometry may have missed."""
-        # a robot goes on at that pace for a few seconds
         seconds, self._updated_at = min(self._now - self._updated_at, 3.0), self._now
         if not self.odometry_wrong:
             return metres
-        hidden = np.maximum(PACE * seconds, [metres, metres, metres])
+        # the pace of a robot: metres and radians a second
+        hidden = np.maximum(np.array([0.7, 0.7, 0.5]) * seconds, metres)
         self.odometry.noise += self.consecutive.probability * np.diag(hidden**2)
         return float(hidden[0])
 

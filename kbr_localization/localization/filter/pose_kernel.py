@@ -29,8 +29,6 @@ Indices = NDArray[np.intp]
 Single = NDArray[np.float32]
 SHARES, SCALES = np.array([0.483, 0.517]), np.array([0.28, 1.236])
 """Weights of the two Gaussians and their widths in bandwidths: least squares for d up to 5."""
-REACH = 4.1
-"""Bandwidths beyond which the kernel counts as zero: it is 0.002 there."""
 
 
 class PoseKernel:
@@ -126,5 +124,6 @@ class PoseSearch:
         return found['j'].astype(np.intp), found['i'].astype(np.intp)
 
     def _reach(self, noise: FloatArray | None) -> float:
+        """Return the bandwidths beyond which the kernel counts as zero: it is 0.002 there."""
         wider = 0.0 if noise is None else noise[[0, 1], [0, 1]].max() / self._bandwidths[0] ** 2
-        return float(REACH * np.sqrt(1.0 + wider / SCALES[1] ** 2))
+        return float(4.1 * np.sqrt(1.0 + wider / SCALES[1] ** 2))

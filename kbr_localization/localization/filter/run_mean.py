@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 PRIOR = 4.0
 """N_0: images of similarity zero that a run begins with."""
-_PENDING = 64  # images, at most, that may still be of the robot's place
 
 
 class RunMean:
@@ -51,7 +50,7 @@ class RunMean:
         for age, (pose, known, values) in enumerate(reversed(self._pending)):
             x, y, turn = pose - self._pose
             elsewhere = np.hypot(x, y) > self._radius or abs(wrap_angle(turn)) > MAX_HEADING_DIFF
-            if elsewhere or age >= _PENDING:
+            if elsewhere or age >= 64:
                 self._sums[known] += values
                 self._counts[known] += 1.0
             else:

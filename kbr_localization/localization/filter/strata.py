@@ -35,12 +35,8 @@ BORN = float(np.log(0.003))
 """Log odds of a place for which only its first image speaks."""
 OFF_MAP = 0.01
 """Prior density of a place that the map does not know, relative to one that it knows."""
-CANDIDATES = 4
-"""Images of a large map about which a stratum is born."""
 LIGHT = 40.0
 """Images after which the light may have changed."""
-INFORMATIVE = 0.8
-"""i before any image."""
 
 
 @dataclass(eq=False)
@@ -204,8 +200,8 @@ class Informative:
     """
 
     def __init__(self) -> None:
-        self._sums = 0.5 * LIGHT * np.array([INFORMATIVE, 1.0])  # of these and of their weights
-        self.probability = INFORMATIVE
+        self.probability = 0.8
+        self._sums = 0.5 * LIGHT * np.array([self.probability, 1.0])  # of these, of their weights
 
     def learn(self, likelihood: float, coverage: float) -> None:
         """Take in Lambda and c of the belief; off the map an image counts only if it showed it."""
@@ -238,7 +234,7 @@ def sample_from_image(
     candidates = seen.candidates
     likely = model.image_kernel(seen.at(candidates), seen.best)
     if few and len(candidates) < seen.size:
-        best = np.sort(np.argsort(-likely, kind='stable')[:CANDIDATES])
+        best = np.sort(np.argsort(-likely, kind='stable')[:4])
         candidates, likely = candidates[best], likely[best]
     n = len(candidates)
     proposal = 0.5 / n + 0.5 * likely / likely.sum()

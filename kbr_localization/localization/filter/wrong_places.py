@@ -31,11 +31,8 @@ MEASURED_NOW = (
     'its statistics are missing or those of an earlier version and are measured now, as at every '
     'start; `kbr map measure` writes a map that keeps them'
 )
-_IMAGES = 600  # that are driven; of a larger map, so many in sequence
-_POINTS = 300  # of the driven filters
-_DENSER = 0.7  # of the way between two frames of the runs: that between interpolated images
-_BETWEEN = 20  # images, at most, that are interpolated between two
-_LEAST = 0.17  # nats of the limit, on maps whose images say next to nothing
+LEAST = 0.17
+"""Nats of the limit, on maps whose images say next to nothing."""
 LIKELIEST = 0.125
 """Part of the images at wrong places that the likeliest stays have together."""
 _LEFT = 5  # images of hardly any coverage after which a belief has left its half
@@ -51,10 +48,10 @@ def with_statistics(kernel_map: KernelMap) -> KernelMap:
 
 def measure(kernel_map: KernelMap, config: KbrConfig | None = None) -> MapStatistics:
     """Learn k, the limit and the mean log likelihood of wrong places from a map's own images."""
-    config = replace(config or kernel_map.filter_config, points=_POINTS)
+    config = replace(config or kernel_map.filter_config, points=300)
     order = np.lexsort((kernel_map.stamps_ns, kernel_map.run_index))
-    first = max(0, (len(order) - _IMAGES) // 2)
-    part = kernel_map.subset(np.sort(order[first : first + _IMAGES]))  # noqa: E203
+    first = max(0, (len(order) - 600) // 2)
+    part = kernel_map.subset(np.sort(order[first : first + 600]))  # noqa: E203
     rows = part.descriptors[:]
     gram = np.asarray(part.describer.cross_gram(rows, rows), dtype=np.float64)
     numbers = np.arange(len(part), dtype=np.int64)[:, np.newaxis]
@@ -66,13 +63,13 @@ def statistics_of(stays: list[FloatArray]) -> MapStatistics:
     """Return the statistics of stays (k, 3): how much is new, Lambda and c of each image."""
     weights = np.array([stay[:, 0] @ stay[:, 2] for stay in stays])
     if not weights.sum() > 0.0:
-        return MapStatistics(_LEAST, 0.0, 0.0)
+        return MapStatistics(LEAST, 0.0, 0.0)
     means = np.array([_reference(stay) for stay in stays])
     likeliest = np.argsort(-means)
     most = LIKELIEST * weights.sum()
     share = np.diff(np.minimum(np.cumsum(weights[likeliest]), most), prepend=0.0)
     reference = float(share @ means[likeliest] / share.sum())
-    limit = _LEAST
+    limit = LEAST
     for stay in stays:
         log_odds = 0.0
         for nats in stay[:, 0] * evidence(stay[:, 1], stay[:, 2], reference):
@@ -156,18 +153,18 @@ def _interpolated(
     Poses (n, 3) and kernel vectors (n, k) of images in sequence, with more in between.
 
     Where the map left frames of a run out, a robot takes them all the same. They resemble their
-    neighbours and so agree in what they say, even where it is wrong. Interpolate them, `_DENSER`
+    neighbours and so agree in what they say, even where it is wrong. Interpolate them, 0.7
     times as far apart as the frames of the runs, or by `update_min_d` where that is more.
     """
     steps = np.hypot(*(part.next_poses - part.poses)[:, :2].T)
     moved = steps[steps > 1e-3]
-    step = max(config.update_min_d, _DENSER * (float(np.median(moved)) if moved.size else 0.0))
+    step = max(config.update_min_d, 0.7 * (float(np.median(moved)) if moved.size else 0.0))
     poses, following = part.poses[leg], part.next_poses[leg[:-1]]
     if len(poses) < 2 or step <= 0.0:
         return poses, views
     gaps = np.hypot(*np.diff(poses[:, :2], axis=0).T)
     complete = np.hypot(*(poses[1:] - following)[:, :2].T) < 1e-3
-    counts = np.clip(np.ceil(np.where(complete, 1.0, gaps / step)), 1, _BETWEEN).astype(int)
+    counts = np.clip(np.ceil(np.where(complete, 1.0, gaps / step)), 1, 20).astype(int)
     parts = np.concatenate([np.arange(1, count + 1) / count for count in counts])[:, np.newaxis]
     before = np.repeat(np.arange(len(gaps)), counts)
     between = se2.compose(poses[before], parts * se2.between(poses[before], poses[before + 1]))
