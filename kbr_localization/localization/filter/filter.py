@@ -23,7 +23,7 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.consecutive import ConsecutiveImages
 from kbr_localization.localization.filter.covariance import stated_covariance
 from kbr_localization.localization.filter.image_model import ImageModel
-from kbr_localization.localization.filter.odometry import CHANGE_RATE, gross_errors, OdometryModel
+from kbr_localization.localization.filter.odometry import gross_errors, GROSS_RATE, OdometryModel
 from kbr_localization.localization.filter.points import Points
 from kbr_localization.localization.filter.run_mean import RunMean
 from kbr_localization.localization.filter.strata import (
@@ -321,7 +321,7 @@ class KernelBayesLocalizer(Localizer):
             errors, turn = gross_errors(SMALL, self.rng)
             led.odometry = led.odometry + errors
             led.move(turn)
-            log_odds = float(strata.log_odds[0] + np.log(CHANGE_RATE * self._led_metres))
+            log_odds = float(strata.log_odds[0] + np.log(GROSS_RATE * self._led_metres))
             joined = joined.joined(Strata.born(led, log_odds, led=True))
             self._led_metres = 0.0
         self.strata = joined

@@ -27,6 +27,8 @@ from kbr_localization.localization.map.kernel_map import KernelMap
 from kbr_localization.se2 import FloatArray
 import numpy as np
 
+GROSS_RATE = 0.01
+"""Probability, per metre, that the odometry becomes grossly wrong."""
 CHANGE_RATE = 3e-5
 """Probability, per metre, that the odometry becomes another one: other tyres, slipping wheels."""
 _MOUNTING, _LATERAL, _FORWARD, _TURN = map(
