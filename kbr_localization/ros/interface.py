@@ -16,7 +16,6 @@ from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros import parameters
 from kbr_localization.ros.config import InitialPose, NodeConfig, RecorderConfig
 from kbr_localization.ros.player import PlayerParameters
-from kbr_localization.vision.config import VisionConfig
 import yaml
 
 YAML_HEAD = """\
@@ -34,10 +33,11 @@ PAGE_HEAD = """\
 # ROS interface
 
 Names are relative and can be remapped. Made by `python -m kbr_localization.ros.interface`, checked
-by a test. An empty list is `['']` to ROS tools; `[]` is taken as well.
+by a test. An empty list is `['']` to ROS tools; `[]` is taken as well. Parameters of the images
+(`vision.words` and others) belong to the map, not to the nodes: `kbr parameters` lists them.
 
 """
-INPUT_TOPICS = """\
+LOCALIZATION_TOPICS = """\
 | name | type | |
 |---|---|---|
 | `image` | sensor_msgs/Image | `image_transport: raw`; the frame of the camera is not needed |
@@ -45,9 +45,6 @@ INPUT_TOPICS = """\
 | those of `image_topics` | as `image` | several cameras; `<topic>/compressed` likewise |
 | `odom` | nav_msgs/Odometry | wheel odometry, where `odom_source` takes it |
 | `/tf`, `/tf_static` | tf2_msgs/TFMessage | odometry, where `odom_source` takes it |
-"""
-LOCALIZATION_TOPICS = f"""\
-{INPUT_TOPICS}\
 | `initialpose` | geometry_msgs/PoseWithCovarianceStamped | RViz's "2D Pose Estimate" |
 | `amcl_pose`, `~/pose` | geometry_msgs/PoseWithCovarianceStamped | the answer |
 | `particle_cloud` | nav2_msgs/ParticleCloud | samples of the belief; without nav2_msgs a \
@@ -66,8 +63,11 @@ geometry_msgs/PoseArray |
 | `~/add_current` | std_srvs/Trigger | service: add the last image to the map, and write it |
 
 """
-RECORDER_TOPICS = f"""\
-{INPUT_TOPICS}\
+RECORDER_TOPICS = """\
+Images and odometry as `localization_node`; besides:
+
+| name | type | |
+|---|---|---|
 | `pose` | as `pose_type` says | the pose in the map, from whoever knows it |
 | `~/recorded_poses` | geometry_msgs/PoseArray | where images were recorded |
 | `/diagnostics` | diagnostic_msgs/DiagnosticArray | what is recorded and dropped, at 1 Hz |
@@ -98,13 +98,6 @@ NODES: tuple[tuple[str, str, tuple[tuple[str, str, Any], ...]], ...] = (
     ('player_node', PLAYER_TOPICS, (('Parameters', '', PlayerParameters),)),
 )
 """Each node with its topics, and its parameters by title and prefix."""
-IMAGES_HEAD = """\
-## Parameters of the images
-
-Chosen when a map is built (`kbr map build RUN --out MAP --set vision.words=1600`) and kept in it:
-they are no parameters of the nodes. `kbr parameters` lists them too.
-
-"""
 TABLE_HEAD = '| name | default | |\n|---|---|---|\n'
 
 
@@ -121,13 +114,17 @@ def parameter_file() -> str:
 
 def interface_page() -> str:
     """Contents of docs/ros_interface.md."""
-    lines = [PAGE_HEAD]
+    lines, above = [PAGE_HEAD], set[str]()
     for node, topics, sections in NODES:
         lines += [f'## `{node}`\n\n### Topics and services\n\n', topics]
         for title, prefix, config_class in sections:
-            lines += [f'### {title}\n\n', TABLE_HEAD, *_rows(prefix, config_class), '\n']
-    lines += [IMAGES_HEAD, TABLE_HEAD, *_rows('vision.', VisionConfig)]
-    return ''.join(lines)
+            rows = dict.fromkeys(_rows(prefix, config_class))
+            lines += [f'### {title}\n\n', TABLE_HEAD, *(row for row in rows if row not in above)]
+            if again := [row.split(' | ')[0].lstrip('| ') for row in rows if row in above]:
+                lines += [f'\nAs `{NODES[0][0]}`: {", ".join(again)}.\n']
+            lines += ['\n']
+            above |= rows.keys()
+    return ''.join(lines).removesuffix('\n')
 
 
 def main() -> None:
