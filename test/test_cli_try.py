@@ -17,7 +17,7 @@ import pytest
 
 @pytest.fixture(scope='module')
 def ring(tmp_path_factory):
-    """A drive one and a half times round a ring, with known poses."""
+    """Drive one and a half times round a ring, with known poses."""
     folder = tmp_path_factory.mktemp('ring')
     run = RingRun(metres=1.5 * ROUND, known=(1.0, 2.0, 0.5))
     write_cold_run(folder / 'run', run, run.odometry)

@@ -101,6 +101,21 @@ def test_the_prediction_is_the_mean_of_the_kernel_under_the_noise():
         np.testing.assert_allclose(found, sample, atol=0.012)
 
 
+@pytest.mark.parametrize('metres', [5.0, 20.0, 150.0])
+def test_the_prediction_is_finite_and_true_after_a_long_drift(metres):
+    """Noise of a drift over a straight way: position and heading err together."""
+    rng = np.random.default_rng(4)
+    v = 0.017 * np.array([0.0, 0.5 * metres**2, metres])
+    noise = np.outer(v, v) + 1e-6 * np.eye(3)
+    point = np.zeros((1, 3))
+    drawn = rng.multivariate_normal(np.zeros(3), noise, 100_000)
+    poses = drawn[:20]
+    found = KERNEL.gram(poses, point, noise)[:, 0]
+    assert np.isfinite(found).all() and found.min() >= 0.0
+    if metres == 5.0:
+        np.testing.assert_allclose(found, KERNEL.gram(poses, drawn).mean(axis=1), atol=0.02)
+
+
 def test_pairs_are_entries_of_the_matrix_and_all_that_are_in_reach():
     rng = np.random.default_rng(3)
     poses, points = random_poses(rng, 200, 5.0), random_poses(rng, 60, 5.0)

@@ -281,7 +281,7 @@ def test_a_candidate_that_fails_says_why_and_sizes_count_alike(full_map, runs):
     folds = make_folds(full_map, runs, sizes=(10, 30))
     failed = cross_validation.run_trial(folds, 'kbr', (0, 0), {'image_bandwidth': -1.0})
     assert failed['score'] is None and 'image_bandwidth' in failed['error']
-    parts = [[replace(fold, maps=fold.maps[i : i + 1]) for fold in folds] for i in (0, 1)]
+    parts = [[replace(fold, maps=(fold.maps[i],)) for fold in folds] for i in (0, 1)]
     small, large, both = (
         cross_validation.run_trial(f, 'nearest', (0, 0), {})['score'] for f in (*parts, folds)
     )

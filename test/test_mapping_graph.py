@@ -45,10 +45,10 @@ def unknowns(graph, poses=None):
 
 
 def rounds_of_a_square(rounds=3):
-    """Rounds by an odometry that turns too much, and the true poses."""
+    """Return rounds by an odometry that turns too much, and the true poses."""
     side = AROUND // 4
     true = np.tile([0.8, 0.0, 0.0], (rounds * AROUND, 1))
-    true[side - 1 :: side] = [0.2, 0.0, 0.5 * np.pi]
+    true[side - 1 :: side] = [0.2, 0.0, 0.5 * np.pi]  # noqa: E203
     reported = true.copy()
     reported[:, 2] += DRIFT * true[:, 0]
     return trajectories_of(se2.chain(np.zeros(3), reported)), se2.chain(np.zeros(3), true)

@@ -344,7 +344,7 @@ def test_images_that_cannot_be_used_do_not_leave_the_pose_localized(drive):
         drive.image(seconds, lambda: np.zeros((48, 64), np.uint8))
         drive.work()
     later = [a.estimate.localized for t, a in drive.answers.items() if t > stamp(6.0)]
-    assert later[0] and not any(later[later.index(False) :])
+    assert later[0] and not any(later[later.index(False) :])  # noqa: E203
 
 
 def test_the_pose_is_not_localized_for_long_without_a_camera(drive, monkeypatch):

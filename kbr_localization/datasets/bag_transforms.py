@@ -66,7 +66,7 @@ class TransformTree:
 
     @functools.cached_property
     def _tracks(self) -> dict[Edge, OdometryTrack]:
-        """Samples of each transform by time; of equal stamps the first counts."""
+        """Sort each transform by time; of equal stamps the first counts."""
         tracks = {}
         for edge, columns in self._samples.items():
             stamps, unstamped = np.array(columns[0]), np.array(columns[1], dtype=bool)

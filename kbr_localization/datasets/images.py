@@ -279,11 +279,12 @@ def _check_chunks(data: bytes, name: str) -> None:
     """Raise DatasetError for a damaged PNG, of which libpng would complain on stderr."""
     at, kind = 8, b''
     while kind != b'IEND':
-        length = int.from_bytes(data[at : at + 4], 'big')
-        kind, end = data[at + 4 : at + 8], at + 8 + length
+        length = int.from_bytes(data[at : at + 4], 'big')  # noqa: E203
+        kind, end = data[at + 4 : at + 8], at + 8 + length  # noqa: E203
         if end + 4 > len(data):
             raise _broken(name, f'a PNG that is cut off after {len(data)} bytes')
-        if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], 'big'):
+        told = int.from_bytes(data[end : end + 4], 'big')  # noqa: E203
+        if zlib.crc32(data[at + 4 : end]) != told:  # noqa: E203
             raise _broken(name, 'a PNG with a chunk that is damaged')
         at = end + 4
 

@@ -64,7 +64,7 @@ class PoseAnchors:
     def nearest(self, stamp_ns: int) -> se2.FloatArray | None:
         """Odometry frame in the map (3,) at the nearest pose message, None if none is near."""
         at = bisect.bisect_left(self._anchors, stamp_ns, key=lambda one: one[0])
-        around = self._anchors[max(at - 1, 0) : at + 1]
+        around = self._anchors[max(at - 1, 0) : at + 1]  # noqa: E203
         nearest = min(around, key=lambda one: abs(one[0] - stamp_ns), default=None)
         if nearest is None or abs(nearest[0] - stamp_ns) > self._max_age_ns:
             return None

@@ -53,7 +53,7 @@ class TransformListener:
             self._node.destroy_subscription(subscription)
 
     def pose(self, parent: str, frame: str) -> tuple[int, se2.FloatArray] | None:
-        """Return the newest stamp and pose (3,) of a frame in one above it; None without."""
+        """Look up the newest stamp and place (3,) of a frame in one above it; None without."""
         newest_ns, pose = 0, np.zeros(3)
         for _ in self.links:  # a tree with a circle has no top
             if frame not in self.links:

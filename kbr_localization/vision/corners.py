@@ -58,6 +58,6 @@ def matched(first: Corners, second: Corners) -> FloatArray:
 
 
 def _rooted(looks: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """RootSIFT (Arandjelovic and Zisserman, CVPR 2012), of unit length."""
+    """Return RootSIFT (Arandjelovic and Zisserman, CVPR 2012), of unit length."""
     values = looks.astype(np.float32)
     return np.asarray(np.sqrt(values / np.maximum(values.sum(axis=1, keepdims=True), 1e-9)))

@@ -46,9 +46,9 @@ class PairLaw:
     @classmethod
     def of_map(cls, kernel_map: KernelMap) -> PairLaw | None:
         """Fit the law to pairs of images of each run; None where there are too few."""
-        pairs = []
-        for run in np.unique(kernel_map.run_index):
-            members = np.flatnonzero(kernel_map.run_index == run)[:600]
+        pairs, runs = [], np.unique(kernel_map.run_index)
+        for run in runs:
+            members = np.flatnonzero(kernel_map.run_index == run)[: max(600 // len(runs), 2)]
             pairs.append(members[np.stack(np.triu_indices(len(members), 1))])
         i, j = np.concatenate(pairs, axis=1)
         d, a = _size(se2.between(kernel_map.poses[i], kernel_map.poses[j]))

@@ -51,7 +51,7 @@ from kbr_localization.se2 import FloatArray
 import numpy as np
 
 SURER = 5.0
-"""Nats beyond the limit that log odds may reach: the odds of a robot that was carried."""
+"""Nats beyond the limit that log odds may reach: more would delay finding a carried robot."""
 CARRIED = 0.02
 """Part of the motions unknown to the odometry in which a robot is carried to any place."""
 SPREAD = 0.14
@@ -97,7 +97,7 @@ class KernelBayesLocalizer(Localizer):
         self.consecutive.forget()
         self._looked = self._updated_at = self._now
         self._starts, self._updated = True, False
-        self._since = np.zeros(3)  # the motion since the last image
+        self._since = np.zeros(3)  # the motion since the last image that was due
         self._last_image: np.ndarray | None = None
         self._led_metres = self._carried = 0.0
         self._recent = np.zeros(2)  # sums of log Lambda here and of its weights, with forgetting
@@ -114,7 +114,7 @@ class KernelBayesLocalizer(Localizer):
 
     @property
     def belief(self) -> Points:
-        """The points (m,) that are believed."""
+        """Return the points (m,) that are believed."""
         assert self.strata is not None
         return self.strata.here
 
@@ -271,7 +271,7 @@ class KernelBayesLocalizer(Localizer):
             covariance = covariance + self.kernel_map.uncertainty_at(pose)
         details = self.diagnostics | {
             'elsewhere': elsewhere,
-            'evidence': float(posterior[0]),
+            'evidence': float(self.strata.log_odds[0]),
             'evidence_limit': limit,
             'log_likelihood': mean,
             'mass_in_radius': mass,

@@ -100,7 +100,7 @@ class ImageModel:
             found = np.concatenate(values, axis=1)
         else:
             found = self._by_parts(poses, prior, seen, noise)
-        # c is 1 at an image of the map
+        # c is about 1 at an image of the map
         covered = np.clip(found[1] * (1.0 + self.kernel.ridge), 0.0, 1.0)
         return np.stack([np.maximum(found[0], 0.0) / mean, covered])
 
@@ -128,7 +128,8 @@ class ImageModel:
         mu = np.maximum(self._solve(part, prior), 0.0)
         gram_y = self.image_kernel(self.centring.gram(part, part), 1.0)
         f = observation_weights(0.5 * (gram_y + gram_y.T), mu, k_y, self.config.delta)
-        return np.asarray(self.config.delta * f)
+        total = float(f.sum())  # r is relative to the mean over the map, which is that of k_Y
+        return np.asarray(f * (k_y.sum() / total)) if total > 0.0 else k_y
 
     def _parts(self, poses: FloatArray, noise: FloatArray) -> Iterator[tuple[Indices, Indices]]:
         """Group poses (m, 3) by place; yield each group and the map's poses in its reach."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 from kbr_localization import se2
 from kbr_localization.localization.calibration import (
     Calibration,
+    LIMITS,
     moved_with_effects,
     NAMES,
     SIZE,
@@ -68,8 +69,13 @@ class OdometryModel:
         self._restart()
 
     def resume_from(self, learnt: Calibration) -> None:
-        """Begin the next start with errors that were learnt before, unless none are learnt."""
-        if self._prior.any():
+        """
+        Begin the next start with errors that were learnt before, unless none are learnt.
+
+        A heading that jumped is described to first order (`gross_errors`) and not kept.
+        """
+        jumped = abs((learnt.values - self.expected)[_MOUNTING]) > 10.0 * LIMITS[_MOUNTING]
+        if self._prior.any() and not jumped:
             self.learnt = learnt
 
     def law(self, points: Points) -> Calibration:

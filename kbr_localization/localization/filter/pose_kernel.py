@@ -4,14 +4,16 @@ The kernel k_X of poses, and its conditional mean under Gaussian noise in closed
 k_X is a mixture of two Gaussians on z = (x, y, cos theta, sin theta), fitted to exp(-d), d being
 the distance in bandwidths (h, h, a, a): maps are sharp near their poses, coverage falls slowly.
 For a Gaussian of covariance W with k(z, z) = 1, let xi be Gaussian noise of a pose u in its own
-frame, of covariance N (3, 3). To first order in the position and by its first two moments on the
-circle, z of u (+) xi is Gaussian about (x, y, e cos theta, e sin theta), e = exp(-N_33 / 2), and
-the model-based kernel sum rule for conjugate Gaussian noise ([MbKSR] eq. 21) is
+frame, of covariance N (3, 3). Take z of u (+) xi for Gaussian, with its first two moments: the
+mean (x, y, e cos theta, e sin theta), e = exp(-N_33 / 2), and the covariance C, which in the frame
+of u is N of x and y, e N_13 and e N_23 of these and the tangent of the circle, (1 - e^4) / 2 along
+the tangent and (1 - e^2)^2 / 2 along the radius. The model-based kernel sum rule for conjugate
+Gaussian noise ([MbKSR] eq. 21) is
 
     E k(z_i, u (+) xi) = (|W| / |S|)^(1/2) exp(-(z_i - z_u)^T S^-1 (z_i - z_u) / 2),
 
-S = W + B N B^T, where B takes (dx, dy, dtheta) to (x, y, tangent of the circle) of u. In the frame
-of u, S is the same for all points, so that all values are one matrix product of monomials in z_i.
+S = W + C. In the frame of u, S is the same for all points, so that all values are one matrix
+product of monomials in z_i.
 """
 
 from __future__ import annotations
@@ -78,10 +80,13 @@ class PoseKernel:
         squares = (SCALES[:, np.newaxis] * self.bandwidths) ** 2
         spread = squares[:, :, np.newaxis] * np.eye(4)
         if noise is not None:
-            u[:, 2:] *= np.exp(-0.5 * noise[2, 2])
-            body = [0, 1, 3]  # noise moves x, y and the tangent of the circle, not its radius
-            spread[np.ix_([0, 1], body, body)] += noise
-            spread[:, 3, 3] += 0.5 * -np.expm1(-2.0 * noise[2, 2]) - noise[2, 2]
+            turning, shrink = noise[2, 2], np.exp(-0.5 * noise[2, 2])
+            u[:, 2:] *= shrink
+            spread[:, :2, :2] += noise[:2, :2]
+            spread[:, :2, 3] += noise[:2, 2] * shrink
+            spread[:, 3, :2] += noise[:2, 2] * shrink
+            spread[:, 2, 2] += 0.5 * np.expm1(-turning) ** 2
+            spread[:, 3, 3] -= 0.5 * np.expm1(-2.0 * turning)
         precision = np.linalg.inv(spread)
         turn = np.zeros((len(points), 4, 4))
         turn[:, :2, :2] = turn[:, 2:, 2:] = se2.rotation(points[:, 2])[:, :2, :2]
@@ -125,5 +130,8 @@ class PoseSearch:
 
     def _reach(self, noise: FloatArray | None) -> float:
         """Return the bandwidths beyond which the kernel counts as zero: it is 0.002 there."""
-        wider = 0.0 if noise is None else noise[[0, 1], [0, 1]].max() / self._bandwidths[0] ** 2
+        if noise is None:
+            return 4.1
+        variances = np.array([noise[0, 0], noise[1, 1], -0.5 * np.expm1(-2.0 * noise[2, 2])])
+        wider = float((variances / self._bandwidths[[0, 1, 3]] ** 2).max())
         return float(4.1 * np.sqrt(1.0 + wider / SCALES[1] ** 2))

@@ -71,7 +71,7 @@ class Strata:
 
     @property
     def here(self) -> Points:
-        """The points of the first stratum."""
+        """Return the points of the first stratum."""
         return self.points.select(slice(self.sizes[0]))
 
     def sums(self, values: FloatArray) -> FloatArray:
@@ -119,9 +119,8 @@ class Strata:
         self.likelihood = i * mean + nothing
         scale = i * mean / np.maximum(mean + floor, 1e-300)
         factors = (r + floor) * np.repeat(scale, self.sizes) + np.repeat(nothing, self.sizes)
-        total = self.sums(weights * factors)
-        usable = np.repeat((total > 0.0) & np.isfinite(total), self.sizes)
-        weights = np.where(usable, weights * factors / np.repeat(total, self.sizes), weights)
+        weights = weights * factors
+        weights = weights / np.repeat(self.sums(weights), self.sizes)
         self.points = Points(self.points.poses, weights, self.points.odometry)
 
     def judge(self, new: float, reference: float, most: float) -> None:
@@ -147,7 +146,9 @@ class Strata:
         """
         Put the likeliest stratum first, drop unlikely ones; tell whether the belief changed.
 
-        `near`: (m,) points at the place that is believed; strata of these are dropped.
+        The belief is left where all strata of other places together are likelier: the best of
+        these then has the odds of all. `near`: (m,) points at the place that is believed; strata
+        of these are dropped.
         """
         keep = self.led | (self.sums(self.points.weights * near) <= 0.5)
         keep[0] = True
@@ -155,7 +156,7 @@ class Strata:
         posterior = strata.posterior()
         apart = np.flatnonzero(~strata.led)[1:]
         together = float(np.logaddexp.reduce(posterior[apart], initial=-np.inf))
-        if together > posterior[0]:  # several may be at one place
+        if together > posterior[0]:
             best = apart[np.argmax(posterior[apart])]
             strata.log_odds[best] += together - posterior[best]
             posterior[best] = together

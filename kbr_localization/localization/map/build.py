@@ -65,7 +65,7 @@ class Candidate:
 
     @property
     def pose(self) -> FloatArray:
-        """Reference pose (3,)."""
+        """Return the reference."""
         assert self.frame.reference is not None
         return self.frame.reference
 

@@ -181,7 +181,7 @@ def solve_group(
     known_ends = closures.second[part.known[closures.second]]
     nodes = np.union1d(part.anchors(), known_ends)
     solved = settle(part, nodes, closures, found.parameters, corrected.prior)
-    solved.parameters[-len(corrected.drift) :, -1] += corrected.drift
+    solved.parameters[-len(corrected.drift) :, -1] += corrected.drift  # noqa: E203
     solved.common[-1] += float(np.mean(corrected.drift))
     proposed = found.proposed.renumbered(place)
     ends = zip(closures.first.tolist(), closures.second.tolist(), strict=True)

@@ -252,7 +252,7 @@ class PoseGraph:
         members = [np.flatnonzero(chain == name) for name in waiting]
         middle = self.steps + np.array([each[len(each) // 2] for each in members])
         law = self.covariances(x, prior, kept, self.start[middle], self.end[middle])
-        missed = self.misses(x)[self.steps :]
+        missed = self.misses(x)[self.steps :]  # noqa: E203
         medians = np.array([np.median(missed[each], axis=0) for each in members])
         total = np.linalg.inv(law + np.diag(DEVIATION**2))
         fits = np.einsum('mi,mij,mj->m', medians, total, medians) < GATE
@@ -288,12 +288,13 @@ class PoseGraph:
     def trust(self, x: FloatArray) -> FloatArray:
         """Weights (m,) of the closures by what they miss: points that tell one may be wrong."""
         seen = self.closures.seen
-        missed = self.misses(x)[self.steps :] / self.deviation[seen.astype(int)]
+        missed = self.misses(x)[self.steps :] / self.deviation[seen.astype(int)]  # noqa: E203
         weights = (GATE / (np.sum(missed**2, axis=1) + GATE)) ** 2
         return np.where(seen, weights, 1.0)
 
     def _squared(self, x: FloatArray) -> FloatArray:
-        return np.asarray(np.sum((self.misses(x)[self.steps :] / DEVIATION) ** 2, axis=1))
+        misses = self.misses(x)[self.steps :]  # noqa: E203
+        return np.asarray(np.sum((misses / DEVIATION) ** 2, axis=1))
 
     def _of_chains(self, x: FloatArray) -> FloatArray:
         """Mean squared distance of the chain of each closure (m,)."""
@@ -413,7 +414,7 @@ class PoseGraph:
             of_common,
             self.closures,
             kept,
-            self.misses(x)[self.steps :],
+            self.misses(x)[self.steps :],  # noqa: E203
             np.sqrt(np.maximum(np.diag(joint)[-3:], 0.0)),
         )
 
@@ -460,7 +461,7 @@ def _leg(
     trajectories: Trajectories, first: int, last: int, noise: MotionNoise
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Motion (3,), its change (3, 6) by the parameters and its covariance over some images."""
-    path = trajectories.odometry[first : last + 1]
+    path = trajectories.odometry[first : last + 1]  # noqa: E203
     steps = se2.between(path[:-1], path[1:])
     carry = se2.adjoint(se2.inverse(se2.between(path[1:], path[-1])))
     effects = np.einsum('mij,mjl,mlk->ik', carry, se2.rotation(-steps[:, 2]), jacobians(steps))
