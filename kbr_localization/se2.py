@@ -64,6 +64,14 @@ def between(start: ArrayLike, end: ArrayLike) -> FloatArray:
     return compose(inverse(start), end)
 
 
+def within(
+    poses: FloatArray, pose: FloatArray, metres: float, radians: float
+) -> NDArray[np.bool_]:
+    """Find poses (n, 3) at most so far from a pose (3,), with headings that differ by no more."""
+    x, y, turn = (poses - pose).T
+    return np.asarray((np.hypot(x, y) <= metres) & (np.abs(wrap_angle(turn)) <= radians))
+
+
 def rotation(heading: ArrayLike) -> FloatArray:
     """
     Rotate errors of poses by headings, from one frame into the other.

@@ -357,7 +357,4 @@ def same_place(
     poses: FloatArray, pose: FloatArray, within_m: float = SAME_PLACE_M
 ) -> NDArray[np.bool_]:
     """Which poses (n, 3) are at the place of a pose (3,), heading included."""
-    offset = pose - poses
-    near = np.hypot(offset[:, 0], offset[:, 1]) <= within_m
-    aligned = np.abs(se2.wrap_angle(offset[:, 2])) <= np.radians(SAME_PLACE_DEG)
-    return np.asarray(near & aligned)
+    return se2.within(poses, pose, within_m, float(np.radians(SAME_PLACE_DEG)))

@@ -152,7 +152,8 @@ class ConsecutiveImages:
         mean = float(centring.with_references(image).mean())
         if self._last and law is not None:
             d, a = _size(se2.between(np.stack([pose for pose, *_ in self._last]), self._pose))
-            standing = np.flatnonzero(law.distance(d, a) <= STANDING)
+            u = law.distance(d, a)
+            standing = np.flatnonzero(u <= STANDING)
             n = int(standing[0]) if standing.size else -1
             _, other, its_mean = self._last[n]
             means = np.array([mean, its_mean])
@@ -161,7 +162,7 @@ class ConsecutiveImages:
             if plain:
                 value = centring.between(np.stack([image, other]), means)
                 ratio = law.log_ratio(value, d[n], a[n], self._gain)
-                self._learn(law, value - law.floor, float(law.distance(d[n], a[n])), ratio)
+                self._learn(law, value - law.floor, float(u[n]), ratio)
             begins, ends = -np.expm1(-seconds * np.array([BEGINS, ENDS]))
             prior = self.probability * (1.0 - ends) + (1.0 - self.probability) * begins
             prior = min(max(prior, 1e-6), 1.0 - 1e-6)

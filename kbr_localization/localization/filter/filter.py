@@ -336,6 +336,6 @@ class KernelBayesLocalizer(Localizer):
     def _spread(self, strata: Strata) -> None:
         """Spread the points of a belief that images have not confirmed: regularisation."""
         errors = np.zeros(strata.points.poses.shape)
-        size, widths = strata.sizes[0], self.model.kernel.bandwidths[[0, 1, 3]]
-        errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * widths
+        size, bandwidths = strata.sizes[0], self.model.kernel.bandwidths[[0, 1, 3]]
+        errors[:size] = SPREAD * self.rng.standard_normal((size, 3)) * bandwidths
         strata.points.move(errors)

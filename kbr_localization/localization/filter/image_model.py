@@ -3,7 +3,7 @@ The likelihood of an image: the conditional kernel mean of the map's images.
 
 The conditional kernel mean of images given a pose x, learnt from the pairs (X_i, Y_i) of the map,
 is m_{Y|x} = sum_i b_i(x) k_Y(., Y_i), b(x) = (G_X + n epsilon I)^-1 k_X(x) ([MbKSR] eq. 7). For an
-image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `map.centring`) let
+image y with k_Y(Y_i, y) = exp((k~(Y_i, y) - max_j k~(Y_j, y)) / sigma^2) (k~: `run_mean`) let
 
     r(x) = m_{Y|x}(y) / mean of m_{Y|X_j}(y) over the map,     c(x) = sum_i b_i(x) in [0, 1].
 

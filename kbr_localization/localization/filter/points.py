@@ -89,9 +89,7 @@ class Points:
 
     def within(self, pose: FloatArray, radius: float) -> NDArray[np.bool_]:
         """Find points (m,) within `radius` metres of a pose (3,) that face as it does."""
-        x, y, turn = (self.poses - pose).T
-        near = np.hypot(x, y) <= radius
-        return np.asarray(near & (np.abs(se2.wrap_angle(turn)) <= MAX_HEADING_DIFF))
+        return se2.within(self.poses, pose, radius, MAX_HEADING_DIFF)
 
     def moments_about(
         self, pose: FloatArray, radius: float
@@ -141,13 +139,19 @@ def systematic(
     (s,) how many are drawn of each. The drawn indices (sum of `sizes`,) increase.
     """
     number = np.repeat(np.arange(len(sizes)), sizes)
-    position = np.arange(len(number)) - (np.cumsum(sizes) - sizes)[number]
+    position = ranges(np.zeros_like(sizes), sizes)
     ticks = number + (rng.random(len(sizes))[number] + position) / sizes[number]
     ends = np.cumsum(sets)[number]
     chosen = np.searchsorted(np.cumsum(weights), ticks)
     return np.asarray(np.clip(chosen, ends - sets[number], ends - 1))
 
 
+def ranges(starts: NDArray[np.intp], sizes: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Join ranges of whole numbers, each given by its first one and its size: (sum of sizes,)."""
+    ends = np.cumsum(sizes)
+    return np.asarray(np.arange(ends[-1]) + np.repeat(starts - (ends - sizes), sizes))
+
+
 def cells(squares: FloatArray) -> FloatArray:
-    """Give each cell of a grid of (x, y, cos, sin), whole numbers (m, 4), a number of its own."""
+    """Give numbers to cells (m, 4) of a grid of (x, y, cos, sin); they seldom repeat."""
     return np.asarray(squares @ [1.0, 2.0**18, 2.0**36, 2.0**42])

@@ -6,7 +6,7 @@ resemble the same few places. So take an image's kernel values relative to the m
 the run itself took elsewhere, as odometry says (adaptive score normalisation of speaker
 verification: Auckenthaler, Carey and Lloyd-Thomas, 2000):
 
-    k~(y, Y_i) - sum_t k~(y_t, Y_i) / (N + N_0),   y_t taken at another place than y.
+    k~(y, Y_i) - sum_t k~(y_t, Y_i) / (N + N_0),   y_t taken elsewhere than y, or long before.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from typing import Any
 
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.localization.filter.image_model import ImageModel
-from kbr_localization.localization.filter.points import Points, systematic
+from kbr_localization.localization.filter.points import Points, ranges, systematic
 from kbr_localization.localization.map.similarity import Similarity
 from kbr_localization.se2 import FloatArray, wrap_angle
 import numpy as np
@@ -74,9 +74,14 @@ class Strata:
         """Return the points of the first stratum."""
         return self.points.select(slice(self.sizes[0]))
 
+    @property
+    def starts(self) -> NDArray[np.intp]:
+        """Return the number (s,) of the first point of each stratum."""
+        return np.asarray(np.cumsum(self.sizes) - self.sizes)
+
     def sums(self, values: FloatArray) -> FloatArray:
         """Add values (m,) of the points up in each stratum: (s,)."""
-        return np.asarray(np.add.reduceat(values, np.cumsum(self.sizes) - self.sizes))
+        return np.asarray(np.add.reduceat(values, self.starts))
 
     def posterior(self) -> FloatArray:
         """Return the log odds (s,) with the prior of the place."""
@@ -84,10 +89,8 @@ class Strata:
 
     def select(self, index: NDArray[np.intp]) -> Strata:
         """Select strata (k,), in that order."""
-        starts, sizes = (np.cumsum(self.sizes) - self.sizes)[index], self.sizes[index]
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         points, *arrays = vars(self).values()
-        chosen = points.select(np.repeat(starts, sizes) + within)
+        chosen = points.select(ranges(self.starts[index], self.sizes[index]))
         return Strata(chosen, *[array[index] for array in arrays])
 
     def joined(self, other: Strata) -> Strata:
@@ -173,10 +176,9 @@ class Strata:
         sizes = np.full(len(self), SMALL)
         sizes[0] = size
         few = (1.0 / self.sums(self.points.weights**2) < 0.5 * sizes) | (self.sizes != sizes)
-        starts, drawn = np.cumsum(self.sizes) - self.sizes, np.repeat(few, sizes)
+        drawn = np.repeat(few, sizes)
         chosen = systematic(self.points.weights, self.sizes, sizes, rng)
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        same = np.minimum(np.repeat(starts, sizes) + within, len(self.points) - 1)
+        same = np.minimum(ranges(self.starts, sizes), len(self.points) - 1)
         points = self.points.select(np.where(drawn, chosen, same))
         points.weights = np.where(drawn, 1.0 / np.repeat(sizes, sizes), points.weights)
         return Strata(points, sizes, *list(vars(self).values())[2:])

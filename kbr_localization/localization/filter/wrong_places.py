@@ -175,6 +175,5 @@ def _interpolated(
 def _is_right(localizer: KernelBayesLocalizer, pose: FloatArray) -> bool:
     """Whether the belief is at a pose (3,), and faces as it does."""
     mode = localizer.belief.mode(localizer.model.kernel.widths)
-    along, aside, turn = se2.between(pose, mode)
-    near = np.hypot(along, aside) <= localizer.config.localized_radius
-    return bool(near and abs(turn) <= MAX_HEADING_DIFF)
+    radius = localizer.config.localized_radius
+    return bool(se2.within(mode[np.newaxis], pose, radius, MAX_HEADING_DIFF)[0])
