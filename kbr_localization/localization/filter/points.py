@@ -153,5 +153,5 @@ def ranges(starts: NDArray[np.intp], sizes: NDArray[np.intp]) -> NDArray[np.intp
 
 
 def cells(squares: FloatArray) -> FloatArray:
-    """Give numbers to cells (m, 4) of a grid of (x, y, cos, sin); they seldom repeat."""
+    """Give numbers, which seldom repeat, to squares (m, 4) of a grid of (x, y, cos, sin)."""
     return np.asarray(squares @ [1.0, 2.0**18, 2.0**36, 2.0**42])
