@@ -233,7 +233,7 @@ def test_wheels_that_turn_the_other_way_are_found_out(kernel_map):
         estimate = localizer.estimate()
         error = np.hypot(*(estimate.pose - ring_pose(metres))[:2])
         wrong += int(error > 1.0 and estimate.localized)
-    assert wrong <= 8 and error < 1.0
+    assert wrong <= 8 and error < 0.5
 
 
 def test_a_map_that_grows_is_followed(kernel_map):
