@@ -121,13 +121,6 @@ class NodeConfig:
     autostart: bool = parameter(
         True, 'configure and activate at once; false leaves that to a lifecycle manager'
     )
-    bond_heartbeat_period: float = parameter(
-        0.1,
-        'seconds between the heartbeats for a lifecycle manager, where the package bond is '
-        'installed and autostart is false; 0 forms no bond',
-        0.0,
-        10.0,
-    )
     allow_parameter_qos_overrides: bool = parameter(
         True, 'parameters qos_overrides.<topic>... may change the QoS of the inputs'
     )

@@ -28,7 +28,7 @@ from kbr_localization.ros import conversions
 from kbr_localization.ros.conversions import ns_to_stamp
 from kbr_localization.ros.inputs import listen
 from kbr_localization.ros.odometry_buffer import SECOND
-from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_unknown
+from kbr_localization.ros.parameters import declare, fields, ParameterNode, refuse_misspelt
 from kbr_localization.ros.running import ros_context, run_program, WAKE_SECONDS
 from nav_msgs.msg import Odometry
 import numpy as np
@@ -338,7 +338,7 @@ def _run(stop: threading.Event) -> None:
     node = ParameterNode('player', automatically_declare_parameters_from_overrides=True)
     try:
         options = declare(node, PlayerParameters)
-        refuse_unknown(node, fields(PlayerParameters))
+        refuse_misspelt(node, fields(PlayerParameters))
         if not options.run:
             raise ConfigurationError("parameter 'run' is empty: give a COLD run folder or a bag")
         dataset = open_dataset(expanded(options.run), options.cameras)
