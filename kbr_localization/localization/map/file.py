@@ -371,7 +371,7 @@ def _verify(file: Path, path: str, array: np.ndarray, sums: np.ndarray | None) -
 
 def _checksums_of(array: np.ndarray) -> np.ndarray:
     """CRC-32 (blocks,) of the blocks of an array."""
-    data = memoryview(np.ascontiguousarray(array)).cast('B')
+    data = memoryview(np.ascontiguousarray(array).data).cast('B')
     starts = range(0, len(data), _BLOCK)
     return np.array([zlib.crc32(data[s : s + _BLOCK]) for s in starts], np.uint32)  # noqa: E203
 
