@@ -1,7 +1,7 @@
 """Play a COLD run or a bag to the localization node, which takes its arguments from here."""
 
 from kbr_localization.ros import launching
-from kbr_localization.ros.player import PlayerParameters
+from kbr_localization.ros.config import PlayerConfig
 from launch.actions import IncludeLaunchDescription, Shutdown
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 
@@ -12,7 +12,7 @@ def generate_launch_description():
     """Describe the player and the localization that listens to it."""
     described = launching.describe(
         nodes,
-        PlayerParameters,
+        PlayerConfig,
         run=None,
         rate='1.0',
         loop='false',
@@ -34,6 +34,6 @@ def generate_launch_description():
 def nodes(values):
     """Make the player from the arguments' values."""
     at_end = Shutdown() if values['exit_at_end'].lower() == 'true' else None
-    parameters = launching.parameters(values, PlayerParameters, OVERRIDES)
+    parameters = launching.parameters(values, PlayerConfig, OVERRIDES)
     node = launching.package_node('player', values, parameters, ['image', 'odom'], on_exit=at_end)
     return [launching.ends_with_failure(node), node]

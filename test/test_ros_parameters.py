@@ -5,7 +5,7 @@ import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 
-from kbr_localization.demo.dds_domain import own_domain
+from kbr_localization.demo.over_ros import own_domain
 from kbr_localization.errors import ConfigurationError
 from kbr_localization.localization.config import KbrConfig
 from kbr_localization.ros.config import InitialPose, NodeConfig
